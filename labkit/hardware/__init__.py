@@ -1,0 +1,1 @@
+"""What this machine is: devices, the catalogue of tiers, budgets, and the doctor who looks at all of it."""

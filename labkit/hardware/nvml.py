@@ -1,0 +1,64 @@
+"""The one door to NVML: every answer is a value, or the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pynvml
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one NVML call gave: a value, or None and the reason."""
+
+    value: Any
+    reason: str | None = None
+
+
+class Nvml:
+    """An NVML session, used as a context manager.
+
+    A call that fails costs only its own value: `read` returns the reason instead of raising, so that one
+    counter the card lacks never hides the others.
+
+    Attributes:
+        available: whether the session is open.
+        reason: why opening it failed, else None.
+    """
+
+    def __init__(self, library: ModuleType = pynvml):
+        self._library = library
+        self.available, self.reason = False, None
+
+    def __enter__(self) -> Nvml:
+        start = self.read("nvmlInit")
+        self.available, self.reason = start.reason is None, start.reason
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.available:
+            self.read("nvmlShutdown")
+        self.available = False
+
+    def read(self, call: str, *args) -> Reading:
+        """Call NVML by the function's name, for example `read("nvmlDeviceGetName", handle)`."""
+        try:
+            return Reading(getattr(self._library, call)(*args))
+        except pynvml.NVMLError as error:
+            return Reading(None, _explain(call, error))
+
+
+def _explain(call: str, error: pynvml.NVMLError) -> str:
+    if isinstance(error, pynvml.NVMLError_LibraryNotFound):
+        return "no NVIDIA driver is installed (NVML library not found)"
+    if isinstance(error, pynvml.NVMLError_DriverNotLoaded):
+        return "the NVIDIA driver is installed but not loaded"
+    if isinstance(error, pynvml.NVMLError_NotSupported):
+        return f"not supported on this GPU ({call})"
+    if isinstance(error, pynvml.NVMLError_NoPermission):
+        return f"no permission ({call})"
+    if isinstance(error, pynvml.NVMLError_FunctionNotFound):
+        return f"the driver is too old ({call})"
+    return f"{error} ({call})"

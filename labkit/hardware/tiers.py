@@ -1,0 +1,176 @@
+"""The catalogue of hardware tiers: what each is, what it costs, and where every figure comes from."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from labkit.errors import UserError
+from labkit.hardware.device import Device
+
+FIGURES = {
+    "fp32_tflops": "FP32 peak, dense, TFLOP/s",
+    "tf32_tflops": "TF32 tensor peak, dense, TFLOP/s",
+    "bf16_tflops": "BF16 tensor peak, dense, TFLOP/s",
+    "memory_gb": "memory, GB",
+    "bandwidth_gb_s": "memory bandwidth, GB/s",
+    "l2_mb": "L2 cache, MB",
+    "sms": "streaming multiprocessors",
+    "power_w": "power limit, W",
+    "list_price_usd": "list price, $",
+    "rental_price_usd_per_h": "rental price, $/h",
+}
+"""Every figure of a tier, with its meaning and unit."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the catalogue and where it comes from; `value` is None where no source was found."""
+
+    value: float | None
+    source: str | None = None
+    """Title of the source."""
+    url: str | None = None
+    date: str | None = None
+    """ISO date of the source, or the day it was read where the source has none."""
+    checked: bool = True
+    """False where the figure was not read in the source named."""
+    note: str | None = None
+    """How the figure was derived, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One kind of hardware. Figures are None where no source was found; `figure` gives their sources."""
+
+    name: str
+    label: str
+    kind: str
+    """cpu, gpu or edge"""
+    year: int | None
+    cores: int | None
+    """CPU cores (vCPUs on a cloud machine)"""
+    fp32_tflops: float | None
+    tf32_tflops: float | None
+    bf16_tflops: float | None
+    memory_gb: float | None
+    bandwidth_gb_s: float | None
+    l2_mb: float | None
+    sms: int | None
+    power_w: float | None
+    list_price_usd: float | None
+    rental_price_usd_per_h: float | None
+    note: str | None = None
+    match: tuple[str, ...] = ()
+    """Phrases of which one stands in the name of such a device."""
+    figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False, hash=False)
+
+    def figure(self, name: str) -> Figure:
+        """Return a figure with its source, for example `tier.figure("power_w")`."""
+        return self.figures[name]
+
+    def to_dict(self) -> dict:
+        """Return the tier as JSON-able data, each figure with its source."""
+        plain = {key: getattr(self, key) for key in ("name", "label", "kind", "year", "cores", "note")}
+        return plain | {key: vars(figure) for key, figure in self.figures.items()}
+
+
+@cache
+def load_tiers() -> Mapping[str, Tier]:
+    """Return the catalogue by name, weakest first within each kind as the file has them."""
+    text = files("labkit.hardware").joinpath("tiers.toml").read_text(encoding="utf-8")
+    catalogue = tomllib.loads(text)
+    sources = catalogue["sources"]
+    return MappingProxyType({name: _tier(name, entry, sources) for name, entry in catalogue["tiers"].items()})
+
+
+def _tier(name: str, entry: dict, sources: dict) -> Tier:
+    figures = MappingProxyType({key: _figure(entry.get(key), sources) for key in FIGURES})
+    return Tier(
+        name=name,
+        label=entry["label"],
+        kind=entry["kind"],
+        year=entry.get("year"),
+        cores=entry.get("cores"),
+        note=entry.get("note"),
+        match=tuple(entry.get("match", [])),
+        figures=figures,
+        **{key: figure.value for key, figure in figures.items()},
+    )
+
+
+def _figure(entry: dict | None, sources: dict) -> Figure:
+    if entry is None:
+        return Figure(None, note="no source found")
+    if "none" in entry:
+        return Figure(None, note=entry["none"])
+    source = sources[entry["source"]]
+    return Figure(
+        value=entry["value"],
+        source=source["title"],
+        url=source["url"],
+        date=source["date"],
+        checked=entry.get("checked", True),
+        note=entry.get("note"),
+    )
+
+
+def get_tier(name: str) -> Tier:
+    """Return one tier.
+
+    Raises:
+        UserError: no tier has that name; the text lists the nearest names.
+
+    >>> get_tier("t4").memory_gb
+    16
+    """
+    tiers = load_tiers()
+    if name not in tiers:
+        near = difflib.get_close_matches(
+            name.lower().replace("_", "-").replace(" ", "-"), tiers, n=3, cutoff=0.4
+        )
+        hint = f"Near it: {', '.join(near)}. " if near else ""
+        raise UserError(f"There is no tier called {name!r}. {hint}`labkit tiers` lists all {len(tiers)}.")
+    return tiers[name]
+
+
+def match_tier(device: Device) -> Tier | None:
+    """Return the catalogue entry for a device, or None where the catalogue has nothing like it.
+
+    GPUs and boards are recognised by their names. Any other CPU is priced as the smallest generic cloud
+    machine with at least as many cores. A MIG slice is a part of a GPU and has no entry.
+    """
+    if device.kind == "mig":
+        return None
+    name = device.name.lower().replace("-", " ")
+    for tier in load_tiers().values():
+        if any(_contains(name, phrase) for phrase in tier.match):
+            return tier
+    return cpu_tier(device.cores) if device.kind == "cpu" else None
+
+
+def cpu_tier(cores: int | None) -> Tier | None:
+    """Return the smallest generic cloud CPU tier with at least that many cores.
+
+    >>> cpu_tier(6).name
+    'cloud-cpu-8'
+    """
+    if cores is None:
+        return None
+    generic = [tier for tier in load_tiers().values() if tier.name.startswith("cloud-cpu-")]
+    return min((tier for tier in generic if tier.cores >= cores), key=lambda tier: tier.cores, default=None)
+
+
+OTHER_PRODUCTS = {"super", "ti", "laptop", "max", "mobile", "with", "nvl", "pcie"}
+"""Words which, after a product's name, make it another product (`with` as in "with Max-Q Design")."""
+
+
+def _contains(name: str, phrase: str) -> bool:
+    # Whole words, so that "nvidia l4" does not match an "NVIDIA L40S", nor "rtx 2070" an "RTX 2070 SUPER".
+    _, found, after = f" {name} ".partition(f" {phrase} ")
+    return bool(found) and not set(after.split()[:1]) & OTHER_PRODUCTS

@@ -1,0 +1,91 @@
+"""Profilers and NVIDIA tools on this machine: found, and whether they start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+PROFILERS = {
+    "nsys": ["--version"],
+    "ncu": ["--version"],
+    "py-spy": ["--version"],
+    "perf": ["--version"],
+    "dcgmi": ["--version"],
+}
+"""Each profiler, and the arguments that print its version."""
+
+ANSWER_TIMEOUT_S = 10
+"""A tool that does not tell its version within this time is reported as not starting."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command that was looked for."""
+
+    name: str
+    path: str | None
+    version: str | None
+    works: bool
+    note: str | None = None
+    """Why it does not work, or what limits it"""
+
+    def to_dict(self) -> dict:
+        """Return JSON-able data."""
+        return asdict(self)
+
+
+def find_profilers() -> list[Tool]:
+    """Return every profiler labkit knows, found or not."""
+    return [_probe(name, arguments) for name, arguments in PROFILERS.items()]
+
+
+def find_mps() -> dict:
+    """Say whether CUDA MPS can be used here, and whether a daemon runs (it is looked at, never touched)."""
+    path = shutil.which("nvidia-cuda-mps-control")
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+    note = None if path else "nvidia-cuda-mps-control is not on PATH; it comes with NVIDIA's Linux driver"
+    return {
+        "available": path is not None,
+        "path": path,
+        "daemon_seen": (pipes / "control").exists(),
+        "note": note,
+    }
+
+
+def _probe(name: str, arguments: list[str]) -> Tool:
+    path = shutil.which(name)
+    if path is None:
+        return Tool(name, None, None, works=False, note="not on PATH")
+    try:
+        answer = subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_TIMEOUT_S,
+            check=False,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return Tool(name, path, None, works=False, note=f"gave no version within {ANSWER_TIMEOUT_S} s")
+    except OSError as error:
+        return Tool(name, path, None, works=False, note=f"does not start: {error.strerror}")
+    said = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
+    if answer.returncode != 0:
+        reason = said[0] if said else "no message"
+        return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {reason}")
+    # The line with a number in it: some tools print a banner or a licence first.
+    version = next((line for line in said if any(character.isdigit() for character in line)), None)
+    return Tool(name, path, version, works=True, note=_perf_limit() if name == "perf" else None)
+
+
+def _perf_limit() -> str | None:
+    paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
+    level = int(paranoid.read_text()) if paranoid.is_file() else None
+    if level is None:
+        return "the kernel has no perf events"
+    if level > 2 and os.geteuid() != 0:
+        return f"the kernel forbids it to users (perf_event_paranoid is {level}, it needs 2 or less)"
+    return None

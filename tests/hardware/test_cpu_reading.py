@@ -1,0 +1,134 @@
+"""The CPU and the container's limits, read from trees of /proc and /sys made here."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from labkit.hardware.cpu import core_order, isa_capped, read_cpu
+from labkit.hardware.limits import cgroup_limits
+
+XEON = (
+    "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
+)
+PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"
+
+
+def tree(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_x86_instruction_sets_are_named(tmp_path):
+    cpu = read_cpu(tree(tmp_path, {"proc/cpuinfo": XEON}))
+    assert cpu.model == "Xeon"
+    assert cpu.isa == ("avx2", "avx512", "avx512_bf16", "amx", "amx_bf16")
+
+
+def test_an_arm_board_goes_by_its_own_name(tmp_path):
+    files = {"proc/cpuinfo": PI, "proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0"}
+    cpu = read_cpu(tree(tmp_path, files))
+    assert cpu.isa == ("neon",)
+    assert cpu.board == "Raspberry Pi 5 Model B Rev 1.0"
+    assert cpu.model
+
+
+def test_a_machine_that_says_nothing_is_not_a_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
+    cpu = read_cpu(tmp_path)
+    assert (cpu.isa, cpu.board, cpu.caches, cpu.physical_cores) == (None, None, {}, None)
+    assert cpu.available_cores == 1
+
+
+def test_caches_are_data_caches_only(tmp_path):
+    cache = "sys/devices/system/cpu/cpu0/cache"
+    kinds = {0: ("1", "Data", "48K"), 1: ("1", "Instruction", "32K"), 2: ("2", "Unified", "2048K")}
+    files = {}
+    for index, (level, kind, size) in kinds.items():
+        files |= {
+            f"{cache}/index{index}/{key}": text
+            for key, text in zip(("level", "type", "size"), (level, kind, size), strict=True)
+        }
+    assert read_cpu(tree(tmp_path, files)).caches == {"L1d": 48 * 1024, "L2": 2 * 2**20}
+
+
+V2 = {
+    "proc/self/cgroup": "0::/user/job\n",
+    "sys/fs/cgroup/user/job/cpu.max": "300000 100000",
+    "sys/fs/cgroup/user/job/memory.max": str(2**32),
+    # the parent group is the tighter one
+    "sys/fs/cgroup/user/cpu.max": "150000 100000",
+    "sys/fs/cgroup/user/memory.max": str(2**30),
+}
+V1 = {
+    "proc/self/cgroup": "4:memory:/box/1\n1:cpu,cpuacct:/box/1\n9:name=systemd:/\n0::/\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/1/cpu.cfs_quota_us": "150000",
+    "sys/fs/cgroup/cpu,cpuacct/box/1/cpu.cfs_period_us": "100000",
+    "sys/fs/cgroup/memory/box/1/memory.limit_in_bytes": str(2**30),
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+}
+V1_INSIDE_DOCKER = {  # the path is the host's, the files are at the mount
+    "proc/self/cgroup": "4:memory:/docker/abc\n1:cpu:/docker/abc\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000",
+    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**30),
+}
+
+
+@pytest.mark.parametrize("files", [V2, V1, V1_INSIDE_DOCKER], ids=["v2", "v1", "v1-docker"])
+def test_container_limits_are_what_the_machine_has(tmp_path, files):
+    root = tree(tmp_path, files)
+    limits = cgroup_limits(root)
+    assert (limits.cores, limits.memory_bytes) == (1.5, 2**30)
+    cpu = read_cpu(root)
+    assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
+
+
+def test_no_quota_is_no_limit(tmp_path):
+    files = {
+        "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
+        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+        "sys/fs/cgroup/cpu.max": "max 100000",
+        "sys/fs/cgroup/memory.max": "max",
+    }
+    limits = cgroup_limits(tree(tmp_path, files))
+    assert (limits.cores, limits.memory_bytes) == (None, None)
+    assert not read_cpu(tmp_path).memory_limited
+
+
+ALL = ("avx2", "avx512", "avx512_bf16", "amx", "amx_bf16")
+
+
+@pytest.mark.parametrize(
+    ("environment", "usable"),
+    [
+        ({}, ALL),
+        ({"ATEN_CPU_CAPABILITY": "avx2"}, ALL),  # oneDNN still uses all of it
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, ("avx2", "avx512")),  # ATen still uses AVX-512
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, ("avx2",)),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, ("avx2", "avx512", "avx512_bf16")),
+    ],
+)
+def test_the_environment_caps_what_torch_uses(environment, usable):
+    found, notes = isa_capped(ALL, environment)
+    assert found == usable
+    assert len(notes) == len(environment)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
+def test_siblings_come_after_one_of_every_core(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    pairs = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+    files = {
+        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": pair for cpu, pair in pairs.items()
+    }
+    assert core_order(tree(tmp_path, files)) == [0, 2, 1, 3]

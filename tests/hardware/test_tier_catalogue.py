@@ -1,0 +1,123 @@
+"""The catalogue: complete, sourced, dense, and matched by name."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from argparse import ArgumentParser
+
+import pytest
+
+from labkit.cli import tiers as command
+from labkit.errors import UserError
+from labkit.hardware.device import Device
+from labkit.hardware.tiers import FIGURES, cpu_tier, get_tier, load_tiers, match_tier
+
+ASKED_FOR = (
+    *("laptop-2", "cloud-cpu-2", "cloud-cpu-4", "cloud-cpu-8", "cloud-cpu-16", "raspberry-pi-5"),
+    *("jetson-nano", "jetson-xavier-nx", "jetson-orin-nano", "jetson-agx-orin"),
+    *("gtx-1080-ti", "rtx-2070", "rtx-3060", "rtx-4060"),
+    *("t4", "l4", "a10g", "v100", "a100-40", "a100-80", "h100", "h200"),
+)
+
+
+def cpu(name="some CPU", cores=2):
+    return Device(kind="cpu", index=0, name=name, torch_name="cpu", cores=cores)
+
+
+def gpu(name):
+    return Device(kind="gpu", index=0, name=name)
+
+
+def test_the_catalogue_has_every_tier_of_the_course():
+    assert set(ASKED_FOR) <= set(load_tiers())
+
+
+@pytest.mark.parametrize("name", load_tiers())
+def test_every_figure_has_a_source_and_a_date_or_a_reason_to_be_null(name):
+    tier = load_tiers()[name]
+    assert tier.kind in ("cpu", "gpu", "edge")
+    for key in FIGURES:
+        figure = tier.figure(key)
+        assert getattr(tier, key) == figure.value
+        if figure.value is None:
+            assert figure.note and figure.source is None
+        else:
+            assert figure.value > 0
+            assert figure.source and figure.url
+            assert datetime.date.fromisoformat(figure.date) <= datetime.date(2026, 11, 21)
+            assert figure.checked != ("not re-read" in figure.source)
+
+
+@pytest.mark.parametrize("name", load_tiers())
+def test_tensor_peaks_are_dense(name):
+    tier = load_tiers()[name]
+    # BF16 runs at twice the rate of TF32 on every tensor core that has both; sparsity on one breaks that.
+    if tier.bf16_tflops and tier.tf32_tflops:
+        assert tier.bf16_tflops == pytest.approx(2 * tier.tf32_tflops, rel=0.02)
+    # The A100 has the widest gap of all: 16 dense BF16 operations for each FP32 one, by its data sheet.
+    if tier.bf16_tflops:
+        assert tier.bf16_tflops / tier.fp32_tflops <= 16.1
+
+
+@pytest.mark.parametrize(
+    ("device", "tier"),
+    [
+        (gpu("Tesla T4"), "t4"),
+        (gpu("NVIDIA L4"), "l4"),
+        (gpu("NVIDIA L40S"), None),
+        (gpu("NVIDIA GeForce RTX 2070"), "rtx-2070"),
+        (gpu("NVIDIA GeForce RTX 2070 SUPER"), None),
+        (gpu("NVIDIA GeForce RTX 3060 Ti"), None),
+        (gpu("NVIDIA GeForce RTX 4060 Laptop GPU"), None),
+        (gpu("NVIDIA A100-SXM4-80GB"), "a100-80"),
+        (gpu("NVIDIA A100-PCIE-40GB"), None),
+        (gpu("NVIDIA H100 PCIe"), None),
+        (gpu("NVIDIA H200 NVL"), None),
+        (cpu(cores=2), "cloud-cpu-2"),
+        (cpu(cores=3), "cloud-cpu-4"),
+        (cpu(cores=17), None),
+        (cpu("Raspberry Pi 5 Model B Rev 1.0", 4), "raspberry-pi-5"),
+        (cpu("NVIDIA Jetson Xavier NX Developer Kit", 6), "jetson-xavier-nx"),
+    ],
+)
+def test_a_device_finds_its_own_tier_and_no_relative(device, tier):
+    found = match_tier(device)
+    assert (found and found.name) == tier
+
+
+def test_cpus_are_priced_as_the_smallest_machine_that_has_the_cores():
+    assert cpu_tier(5).name == "cloud-cpu-8"
+    assert cpu_tier(None) is None
+
+
+def test_a_misspelt_tier_gets_near_names():
+    with pytest.raises(UserError, match="rtx-3060"):
+        get_tier("rtx3060")
+
+
+def tiers_command(*argv):
+    parser = ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["tiers", *argv])
+    return args.run(args)
+
+
+def test_the_command_prints_every_tier_and_marks_what_was_not_read(capsys):
+    assert tiers_command() == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in load_tiers())
+    assert "204.8*" in printed
+
+
+def test_the_command_prints_one_tier_with_its_sources(capsys):
+    tiers_command("h200")
+    printed = capsys.readouterr().out
+    assert "4,800" in printed and "https://hmc-tech.com" in printed and "2026-11-21" in printed
+
+
+def test_the_command_prints_json(capsys):
+    tiers_command("--json")
+    listed = json.loads(capsys.readouterr().out)
+    assert [tier["name"] for tier in listed] == list(load_tiers())
+    assert listed[-1]["bandwidth_gb_s"]["value"] == 4800
