@@ -10,7 +10,7 @@ import traceback
 from labkit import __version__
 from labkit.errors import UserError
 
-COMMANDS = ("tour", "train", "doctor", "tiers", "runs", "data", "report")
+COMMANDS = ("tour", "train", "runs", "doctor", "tiers", "data", "report")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,5 +40,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except Exception:
         traceback.print_exc()
-        print("labkit: this is a bug in labkit, not in what you did; please report it with the lines above.", file=sys.stderr)
+        print(
+            "labkit: this is a bug in labkit, not in what you did; please report it with the lines above.",
+            file=sys.stderr,
+        )
         return 1

@@ -48,22 +48,16 @@ def _print_machine(console, report: dict[str, Any]) -> None:
     if cpu["board"]:
         lines.add_row("Board", cpu["board"])
     lines.add_row("CPU", cpu["model"])
-    lines.add_row(
-        "Cores", f"{cpu['available_cores']} usable ({physical}{cpu['logical_cores']} logical{quota})"
-    )
+    lines.add_row("Cores", f"{cpu['available_cores']} usable ({physical}{cpu['logical_cores']} logical{quota})")
     lines.add_row("Instructions", _instructions(cpu))
     if cpu["caches_bytes"]:
         caches = ", ".join(f"{name} {_size(size)}" for name, size in cpu["caches_bytes"].items())
         lines.add_row("Caches", caches)
     limited = " (the container's limit)" if memory["limited_by_container"] else ""
-    lines.add_row(
-        "Memory", f"{_size(memory['total_bytes'])}{limited}, {_size(memory['available_bytes'])} free now"
-    )
+    lines.add_row("Memory", f"{_size(memory['total_bytes'])}{limited}, {_size(memory['available_bytes'])} free now")
     lines.add_row("Disk", f"{_size(report['disk']['free_bytes'])} free in {report['disk']['path']}")
     lines.add_row("Priced as", f"{cpu['tier'] or 'no tier of the catalogue'}   [dim]labkit tiers[/dim]")
-    budgets = [
-        f"{budget['name']}{' (emulated)' if budget['emulated'] else ''}" for budget in report["budgets"]
-    ]
+    budgets = [f"{budget['name']}{' (emulated)' if budget['emulated'] else ''}" for budget in report["budgets"]]
     lines.add_row("Budgets", ", ".join(budgets))
     console.print(_panel("This machine", lines))
 
@@ -72,9 +66,7 @@ def _instructions(cpu: dict[str, Any]) -> str:
     if cpu["isa"] is None:
         return f"unknown: {'; '.join(cpu['isa_notes'])}"
     families = (
-        ("avx2", "avx512", "amx")
-        if cpu["architecture"].lower() in ("x86_64", "amd64", "i386")
-        else ("neon", "sve")
+        ("avx2", "avx512", "amx") if cpu["architecture"].lower() in ("x86_64", "amd64", "i386") else ("neon", "sve")
     )
     marks = [_mark(family in cpu["isa"]) + f" {family}" for family in families]
     extra = [name for name in cpu["isa"] if name not in families]
@@ -126,9 +118,7 @@ def _print_software(console, report: dict[str, Any]) -> None:
     versions = report["packages"]
     there = "  ".join(f"{name} [dim]{version}[/dim]" for name, version in versions.items() if version)
     absent = [name for name, version in versions.items() if version is None]
-    console.print(
-        _panel("Packages", there + (f"\n[red]missing: {', '.join(absent)}[/red]" if absent else ""))
-    )
+    console.print(_panel("Packages", there + (f"\n[red]missing: {', '.join(absent)}[/red]" if absent else "")))
 
 
 def _print_labs(console, report: dict[str, Any]) -> None:

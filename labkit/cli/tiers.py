@@ -33,12 +33,8 @@ TFLOP/s are dense peaks.  - no source found, or there is none.  * not read in th
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("tiers", help="the catalogue of hardware tiers, from laptops to the H200")
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="show one tier with the source of every figure"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, every figure with its source and date"
-    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show one tier with the source of every figure")
+    parser.add_argument("--json", action="store_true", help="print JSON, every figure with its source and date")
     parser.set_defaults(run=run_tiers)
 
 
@@ -87,17 +83,13 @@ def _print_tier(tier: Tier) -> None:
     from labkit.hardware.tiers import FIGURES
 
     console = Console(highlight=False)
-    about = ", ".join(
-        str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part
-    )
+    about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
     console.print(f"[bold]{tier.label}[/bold]   [dim]{tier.name}: {about}[/dim]")
     if tier.note:
         console.print(tier.note)
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("figure", "value", "source", "date"):
-        table.add_column(
-            column, justify="right" if column == "value" else "left", no_wrap=column in ("value", "date")
-        )
+        table.add_column(column, justify="right" if column == "value" else "left", no_wrap=column in ("value", "date"))
     for name, meaning in FIGURES.items():
         figure = tier.figure(name)
         remarks = [figure.note] if figure.note else []

@@ -1,0 +1,107 @@
+"""`labkit runs list` and `labkit runs show`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser("runs", help="list runs, or show one")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = commands.add_parser("list", help="one line a run, oldest first")
+    listing.set_defaults(run=run_list)
+    show = commands.add_parser("show", help="all that one run recorded about itself")
+    show.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
+    show.set_defaults(run=run_show)
+    for command in (listing, show):
+        command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from labkit.runs.query import list_rows
+
+    rows = list_rows(args.runs_dir)
+    if args.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    if not rows:
+        print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
+        return 0
+    table = Table(box=box.SIMPLE)
+    table.add_column("run", no_wrap=True)
+    for title in ("budget", "seed", "status", "target", "reached after"):
+        table.add_column(title)
+    for row in rows:
+        target = "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}"
+        after = "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s"
+        table.add_row(
+            row["run"], f"{row['budget']} ({row['provenance']})", str(row["seed"]), row["status"], target, after
+        )
+    Console().print(table)
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from labkit.runs import find_run, read_events, read_run
+
+    folder = find_run(args.which, args.runs_dir)
+    record, events = read_run(folder), read_events(folder)
+    if args.json:
+        print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}, indent=1))
+        return 0
+    console = Console()
+    console.print(f"[bold]{record.id}[/bold]  {record.status}  ({folder})", highlight=False, soft_wrap=True)
+    provenance = record.provenance
+    console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
+    for title, content in (("config", record.config), ("result", record.result or {}), ("software", record.software)):
+        console.print(_fields(title, content))
+    console.print(_evaluations(events))
+    return 0
+
+
+def _fields(title: str, content: dict[str, Any]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
+    for name, value in _flat(content):
+        table.add_row(name, str(value))
+    return table
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows = []
+    for name, value in content.items():
+        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return rows
+
+
+def _evaluations(events: list[dict[str, Any]]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="what happened", title_justify="left", box=box.SIMPLE)
+    for name in ("event", "wall s", "samples", "what"):
+        table.add_column(name)
+    for event in events:
+        if event["event"] == "checkpoint":
+            continue
+        rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
+        if event["event"] == "evaluated":
+            rest = {event["metric"]: round(event["value"], 5)}
+        what = ", ".join(f"{name} {value}" for name, value in rest.items())
+        wall = f"{event['wall_s']:.2f}" if "wall_s" in event else ""
+        table.add_row(event["event"], wall, f"{event['samples']:,}" if "samples" in event else "", what)
+    return table

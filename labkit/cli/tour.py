@@ -1,0 +1,48 @@
+"""`labkit tour`: every job under every budget of this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "tour",
+        help="train both jobs to their targets under every budget of this machine, and write the report",
+        description="Train a DLRM and a speech recogniser to their targets under every budget this machine offers, "
+        "two seeds each; then print the table and write the page.",
+    )
+    parser.add_argument("--jobs", nargs="+", choices=("dlrm", "speech"), default=["dlrm", "speech"], help="which jobs")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], metavar="N", help="which seeds (default: 0 1)")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go")
+    parser.add_argument("--out", type=Path, default=Path("report/index.html"), metavar="FILE", help="the page to write")
+    parser.set_defaults(run=run_tour)
+
+
+def run_tour(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from labkit.tour.display import TourDisplay, results_table
+    from labkit.tour.plan import plan_tour
+    from labkit.tour.run import run_tour
+
+    console = Console()
+    requests = plan_tour(tuple(args.jobs), tuple(args.seeds))
+    console.print(
+        f"{len(requests)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
+    )
+    with TourDisplay(console) as display:
+        tour = run_tour(requests, args.runs_dir, display.show)
+    folders = [run.folder for run in tour if run.folder is not None]
+    if folders:
+        from labkit.report import write_report
+        from labkit.tta import curves, run_table, summary
+
+        runs = run_table(folders)
+        console.print(results_table(summary(curves(folders, runs=runs), runs)))
+        page = write_report(folders, args.out)
+        console.print(f"The plots: {page}", soft_wrap=True)
+    if any(run.state == "failed" for run in tour):
+        return 1
+    return 130 if any(run.state in ("stopped", "waiting") for run in tour) else 0

@@ -1,0 +1,87 @@
+"""`labkit train dlrm` and `labkit train speech`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+REQUEST_FLAGS = [
+    "data",
+    "schema",
+    "preset",
+    "target",
+    "budget",
+    "device",
+    "seed",
+    "batch_size",
+    "lr",
+    "precision",
+    "max_seconds",
+    "max_epochs",
+    "on_bad_row",
+]
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
+    jobs = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
+    dlrm = jobs.add_parser("dlrm", help="a recommendation model on a click log")
+    speech = jobs.add_parser("speech", help="a CTC recogniser on speech")
+    dlrm.add_argument(
+        "--schema", metavar="FILE", help="TOML file that describes --data's columns (examples: datasets/schemas/)"
+    )
+    for job, presets, metrics in (
+        (dlrm, "tour, kaggle, terabyte, mlperf-v1, benchmark", "auc, log_loss, normalised_entropy, accuracy"),
+        (speech, "tour, budget-m5", "cer, wer"),
+    ):
+        add = job.add_argument
+        add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
+        add("--preset", metavar="P", help=f"model and settings: {presets} (default: tour)")
+        add("--target", metavar="X", help=f"stop when it is reached: a number, or metric=number ({metrics})")
+        add("--budget", metavar="B", help="one-core, all-cores, gpu, or cores=N,memory=2GiB")
+        add("--device", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
+        add("--seed", type=int, metavar="N", help="seed of weights, data order and dropout (default: 0)")
+        add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
+        add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
+        add("--precision", choices=("auto", "fp32", "bf16"), help="auto takes bf16 only where it is faster")
+        add("--max-seconds", type=float, metavar="S", help="end after this much training and evaluation")
+        add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
+        add("--on-bad-row", choices=("error", "skip"), help="what to do with bad input (default: error)")
+        add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
+        add("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
+        add("--json", action="store_true", help="print the result as one JSON object on the last line")
+        job.set_defaults(run=run_train)
+
+
+def run_train(args: argparse.Namespace) -> int:
+    if args.budget is not None:
+        from labkit.hardware.budgets import parse_budget
+
+        # before NumPy and torch are loaded: they read their number of threads only then
+        os.environ.update(parse_budget(args.budget).environment())
+    from labkit.cli.progress import TrainingDisplay
+    from labkit.runs import find_run
+    from labkit.training.request import TrainRequest
+    from labkit.training.resume import resumed_request
+    from labkit.training.session import train
+    from labkit.training.stop import StopRequest
+
+    given = {name: value for name in REQUEST_FLAGS if (value := getattr(args, name, None)) is not None}
+    folder = None
+    if args.resume is not None:
+        folder = find_run(args.resume, args.runs_dir)
+        request = resumed_request(folder, args.job, given)
+    else:
+        request = TrainRequest(job=args.job, **given)
+    # with --json, stdout belongs to programs
+    with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
+        answer = train(request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, resume=folder)
+    if args.json:
+        print(json.dumps(answer))
+    else:
+        display.print_result(answer)
+    sys.stdout.flush()
+    return 130 if answer["status"] == "stopped" else 0

@@ -1,0 +1,117 @@
+"""Speech recognisers that write characters with CTC (Graves et al., 2006).
+
+Shapes: B batch, T frames of 80 log-mel bins, T' outputs, C channels, V alphabet incl. blank (id 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.errors import UserError
+
+KINDS = ("conv", "lstm")
+
+
+@dataclass(frozen=True)
+class SpeechConfig:
+    """The shape of one recogniser."""
+
+    vocabulary: int
+    """Characters of the alphabet, blank included."""
+    kind: str
+    """"conv" (residual convolutions only) or "lstm" (one convolution, then unidirectional LSTMs)."""
+    channels: int
+    """Width of the convolutions' output."""
+    layers: int
+    """Residual blocks ("conv") or LSTM layers ("lstm")."""
+    hidden: int = 0
+    """Width of the LSTMs; "lstm" only."""
+    kernel: int = 5
+    """Frames a convolution sees."""
+    strides: tuple[int, ...] = (2, 2)
+    """Stride of each subsampling convolution."""
+    outputs_a_frame: int = 1
+    """Characters written for each subsampled frame: 2 lets a model that runs at 25 frames a second write "ee", which
+    needs three CTC outputs, in a fast "three"."""
+    dropout: float = 0.05
+    """Dropout after each layer, as a probability."""
+    mel_bins: int = 80
+    """Log-mel bins of a frame."""
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise UserError(f"kind {self.kind!r} of a speech model is unknown: choose one of {', '.join(KINDS)}.")
+
+    def output_lengths(self, lengths: Tensor) -> Tensor:
+        """CTC outputs (B,) for frames (B,)."""
+        for stride in self.strides:
+            lengths = (lengths + stride - 1) // stride
+        return lengths * self.outputs_a_frame
+
+
+class SpeechModel(nn.Module):
+    """Subsampling convolutions, then residual convolutions or LSTMs, then a linear layer over characters."""
+
+    def __init__(self, config: SpeechConfig):
+        super().__init__()
+        self.config = config
+        widths = [config.mel_bins] + [config.channels] * len(config.strides)
+        self.subsample = nn.ModuleList(
+            ConvBlock(before, after, config.kernel, stride, config.dropout)
+            for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
+        )
+        if config.kind == "conv":
+            self.blocks = nn.ModuleList(
+                ConvBlock(config.channels, config.channels, config.kernel, 1, config.dropout)
+                for _ in range(config.layers)
+            )
+            width = config.channels
+        else:
+            # dropout of nn.LSTM sits between its layers
+            self.lstm = nn.LSTM(config.channels, config.hidden, config.layers, batch_first=True, dropout=config.dropout)
+            width = config.hidden
+        self.characters = nn.Linear(width, config.vocabulary * config.outputs_a_frame)
+
+    def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
+        outputs = self.config.output_lengths(lengths)
+        x = features.transpose(1, 2)  # (B, 80, T)
+        for block in self.subsample:
+            lengths = (lengths + block.stride - 1) // block.stride
+            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
+        if self.config.kind == "conv":
+            mask = _mask(lengths, x.shape[2])
+            for block in self.blocks:
+                x = block(x, mask)
+            x = x.transpose(1, 2)  # (B, T', C)
+        else:
+            x, _ = self.lstm(x.transpose(1, 2))
+        logits = self.characters(x).reshape(len(x), -1, self.config.vocabulary)  # (B, T', V)
+        return F.log_softmax(logits.float(), dim=2), outputs
+
+
+class ConvBlock(nn.Module):
+    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
+        super().__init__()
+        self.stride = stride
+        self.residual = before == after and stride == 1
+        self.conv = nn.Conv1d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+        self.norm = nn.BatchNorm1d(after)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return (B, after, T/stride); `mask` (B, 1, T/stride) keeps padded frames at zero, so that they
+        leak into no real one."""
+        y = self.dropout(F.relu(self.norm(self.conv(x))))
+        return (x + y if self.residual else y) * mask
+
+
+def _mask(lengths: Tensor, frames: int) -> Tensor:
+    """Ones where a frame is real: (B, 1, frames)."""
+    return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(1)

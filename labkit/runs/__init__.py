@@ -1,0 +1,18 @@
+"""The run folder: the only thing producers write and the only thing readers read."""
+
+from labkit.runs.query import find_run, list_runs, read_events, read_metrics, read_telemetry
+from labkit.runs.record import SCHEMA_VERSION, Provenance, RunRecord, read_run
+from labkit.runs.writer import RunWriter
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Provenance",
+    "RunRecord",
+    "RunWriter",
+    "find_run",
+    "list_runs",
+    "read_events",
+    "read_metrics",
+    "read_run",
+    "read_telemetry",
+]

@@ -1,0 +1,44 @@
+"""Files that hold either their old or their new content at every moment, and a full disk that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from labkit.errors import UserError
+
+
+@contextlib.contextmanager
+def disk_full_as_user_error(folder: Path) -> Iterator[None]:
+    """Turn "no space left" inside the block into a UserError that names the folder, what is free, and the fix."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # torch.save wraps the system's error in a RuntimeError of its own
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        cause = error.__context__
+        full = full or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        if not full:
+            raise
+        raise UserError(
+            f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free), so the run stops "
+            "here; everything written before is intact. Free some space or choose another disk with --runs-dir, "
+            "then go on with --resume."
+        ) from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file in one step: a reader, or a crash, sees the old content or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with disk_full_as_user_error(path.parent), temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

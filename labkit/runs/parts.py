@@ -1,0 +1,87 @@
+"""Rows that end up in numbered Parquet parts, each whole or absent."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from labkit.runs.atomic import disk_full_as_user_error
+
+METRICS = pa.schema(
+    [
+        ("step", pa.int64()),
+        ("wall_s", pa.float64()),
+        ("train_s", pa.float64()),
+        ("samples", pa.int64()),
+        ("name", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+TELEMETRY = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("device", pa.string()),
+        ("scope", pa.string()),
+        ("pid", pa.int64()),
+        ("counter", pa.string()),
+        ("value", pa.float64()),
+        ("unit", pa.string()),
+        ("source", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+
+
+class PartWriter:
+    """Collects rows and writes them as `part-00000.parquet`, `part-00001.parquet`, … by write and rename."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, *, max_rows: int = 50_000, max_age_s: float = 5.0):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.schema, self.max_rows, self.max_age_s = folder, schema, max_rows, max_age_s
+        numbers = [int(path.stem.removeprefix("part-")) for path in folder.glob("part-*.parquet")]
+        self._next = max(numbers, default=-1) + 1
+        self._rows: list[dict[str, Any]] = []
+        self._flushed_at = time.monotonic()
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Take one row; write a part when enough rows, or rows old enough, have come together."""
+        self._rows.append(row)
+        if len(self._rows) >= self.max_rows or time.monotonic() - self._flushed_at >= self.max_age_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has been collected as one part."""
+        self._flushed_at = time.monotonic()
+        if not self._rows:
+            return
+        path = self.folder / f"part-{self._next:05d}.parquet"
+        temporary = self.folder / f".{path.name}.{os.getpid()}"
+        try:
+            with disk_full_as_user_error(self.folder):
+                pq.write_table(pa.Table.from_pylist(self._rows, schema=self.schema), temporary, compression="zstd")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._next += 1
+        self._rows = []
+
+
+def readable_parts(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The parts of a folder, in order: those that are whole Parquet files, and those that are not."""
+    whole, broken = [], []
+    for path in sorted(folder.glob("part-*.parquet")):
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            head_and_tail = b""
+            if size >= 12:
+                file.seek(0)
+                head_and_tail = file.read(4)
+                file.seek(-4, os.SEEK_END)
+                head_and_tail += file.read(4)
+        (whole if head_and_tail == b"PAR1PAR1" else broken).append(path)
+    return whole, broken

@@ -1,0 +1,142 @@
+"""`run.json`: what a run is, who made it, and how it ended."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit.errors import UserError
+from labkit.runs.atomic import replace_text
+
+SCHEMA_VERSION = 1
+KINDS = ("measured", "recorded", "emulated", "predicted")
+STATUSES = ("running", "done", "failed", "stopped", "interrupted")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a run's numbers come from; every figure repeats `kind`."""
+
+    kind: str
+    """"measured" here, "recorded" on another machine, "emulated" under a budget, or "predicted" by a model."""
+    by: str
+    """The program and version that wrote it."""
+    when: str
+    """ISO 8601 with offset."""
+    note: str = ""
+
+    def __post_init__(self):
+        assert self.kind in KINDS, self.kind
+
+    @classmethod
+    def now(cls, kind: str, note: str = "") -> Provenance:
+        """Provenance of a run that labkit starts at this moment."""
+        from labkit import __version__
+
+        return cls(kind, f"labkit {__version__}", timestamp(), note)
+
+
+@dataclass
+class RunRecord:
+    """The content of `run.json`."""
+
+    id: str
+    """Folder name: UTC time, name, four random digits; sorts by time."""
+    name: str
+    config: dict[str, Any]
+    budget: dict[str, Any]
+    tier: str | None
+    """Catalogue entry that prices the run."""
+    devices: list[dict[str, Any]]
+    host: str
+    software: dict[str, Any]
+    git_commit: str | None
+    """Commit of labkit's checkout; None outside one."""
+    seed: int
+    argv: list[str]
+    provenance: Provenance
+    status: str
+    pid: int
+    """Process that writes the run."""
+    pid_started: float
+    """When that process began (seconds since 1970), since a pid is used again."""
+    started_at: str
+    ended_at: str | None = None
+    result: dict[str, Any] | None = None
+    schema_version: int = SCHEMA_VERSION
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Keys that this labkit does not know; kept when the file is written again."""
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json` in one step."""
+        content = asdict(self)
+        content |= content.pop("extra")
+        replace_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+
+    @property
+    def writer_is_alive(self) -> bool:
+        """Whether the process that writes this run still runs (on this machine)."""
+        return process_started(self.pid) == self.pid_started
+
+
+def read_run(folder: Path | str) -> RunRecord:
+    """Read a run folder's record; a run whose writer died shows as "interrupted".
+
+    Raises:
+        UserError: there is no record, it cannot be read, or a newer labkit wrote it.
+    """
+    path = Path(folder) / "run.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version = content["schema_version"]
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: this is no run folder, because it has no run.json. `labkit runs list` shows all."
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: this record is damaged ({error}). The metrics beside it may still be readable; restore run.json "
+            "from a copy, or delete the folder."
+        ) from error
+    if version > SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: this run has format {version}, written by a newer labkit, and this one reads up to "
+            f"{SCHEMA_VERSION}: upgrade labkit to open it."
+        )
+    known = {f.name for f in fields(RunRecord)} - {"extra"}
+    values = {name: value for name, value in content.items() if name in known}
+    try:
+        values["provenance"] = Provenance(**values["provenance"])
+        record = RunRecord(**values, extra={name: value for name, value in content.items() if name not in known})
+    except (TypeError, KeyError, AssertionError) as error:
+        raise UserError(f"{path}: this record lacks what a run needs ({error}): restore it from a copy.") from error
+    if record.status == "running" and not record.writer_is_alive:
+        record.status = "interrupted"
+    return record
+
+
+def process_started(pid: int) -> float | None:
+    """When a process began, in seconds since 1970; None where none of that number runs."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return round(process.create_time(), 1)
+    except psutil.Error:
+        return None
+
+
+def own_process() -> tuple[int, float]:
+    """This process' pid and when it began."""
+    return os.getpid(), process_started(os.getpid())
+
+
+def timestamp() -> str:
+    """Now, ISO 8601 with the local offset, to the millisecond."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")

@@ -1,0 +1,151 @@
+"""Writes one run folder so that a crash at any moment leaves all finished records readable."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs.parts import METRICS, PartWriter
+from labkit.runs.record import Provenance, RunRecord, own_process, read_run, timestamp
+
+
+class RunWriter:
+    """The one process that writes a run folder."""
+
+    def __init__(self, folder: Path, record: RunRecord):
+        self.folder, self.record = folder, record
+        self._metrics = PartWriter(folder / "metrics", METRICS)
+        self._events = (folder / "events.jsonl").open("a", encoding="utf-8")
+
+    @property
+    def run_id(self) -> str:
+        return self.record.id
+
+    @classmethod
+    def create(
+        cls,
+        runs_dir: Path,
+        name: str,
+        *,
+        config: dict[str, Any],
+        budget: dict[str, Any],
+        tier: str | None,
+        devices: list[dict[str, Any]],
+        seed: int,
+        provenance: Provenance,
+        software: dict[str, Any],
+    ) -> RunWriter:
+        """Make a new run folder below `runs_dir`, its status "running".
+
+        Raises:
+            UserError: the folder cannot be made there.
+        """
+        folder = _new_folder(runs_dir, name)
+        pid, pid_started = own_process()
+        record = RunRecord(
+            id=folder.name,
+            name=name,
+            config=config,
+            budget=budget,
+            tier=tier,
+            devices=devices,
+            host=platform.node(),
+            software=software,
+            git_commit=_git_commit(),
+            seed=seed,
+            argv=sys.argv,
+            provenance=provenance,
+            status="running",
+            pid=pid,
+            pid_started=pid_started,
+            started_at=timestamp(),
+        )
+        record.save(folder)
+        writer = cls(folder, record)
+        writer.event("started")
+        return writer
+
+    @classmethod
+    def reopen(cls, folder: Path, *, from_step: int, config: dict[str, Any]) -> RunWriter:
+        """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
+
+        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count.
+
+        Raises:
+            UserError: another process is writing this run.
+        """
+        record = read_run(folder)
+        if record.status == "running":
+            raise UserError(f"{folder}: process {record.pid} is still writing this run: wait for it, or stop it first.")
+        record.status, record.result, record.ended_at, record.config = "running", None, None, config
+        record.pid, record.pid_started = own_process()
+        record.save(folder)
+        writer = cls(folder, record)
+        writer.event("resumed", step=from_step, parts=writer._metrics._next)
+        return writer
+
+    def event(self, event: str, /, **values: Any) -> None:
+        """Append one fact to `events.jsonl`, on the disk when this returns to the caller's next crash."""
+        line = json.dumps({"event": event, "time": timestamp(), **values})
+        with disk_full_as_user_error(self.folder):
+            self._events.write(line + "\n")
+            self._events.flush()
+
+    def metric(self, *, step: int, wall_s: float, train_s: float, samples: int, name: str, value: float) -> None:
+        """Record one number; it reaches the disk within seconds, or at `flush`."""
+        self._metrics.append(
+            {"step": step, "wall_s": wall_s, "train_s": train_s, "samples": samples, "name": name, "value": value}
+        )
+
+    def flush(self) -> None:
+        """Write all metrics taken so far."""
+        self._metrics.flush()
+
+    def finish(self, status: str, result: dict[str, Any]) -> None:
+        """Write what is left and the final record; the writer takes nothing afterwards."""
+        try:
+            self.flush()
+        finally:
+            self._events.close()
+            self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
+            self.record.save(self.folder)
+
+
+def _new_folder(runs_dir: Path, name: str) -> Path:
+    while True:
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        folder = Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}"
+        try:
+            with disk_full_as_user_error(Path(runs_dir).absolute().parent):
+                folder.mkdir(parents=True)
+        except FileExistsError:
+            if not Path(runs_dir).is_dir():
+                raise UserError(
+                    f"{runs_dir}: this is a file, not a folder for runs: choose another --runs-dir."
+                ) from None
+            continue  # two runs drew the same four digits in the same second
+        except (PermissionError, NotADirectoryError) as error:
+            raise UserError(
+                f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another --runs-dir."
+            ) from None
+        return folder
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout that this package runs from."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,7 @@
+"""What the machine did while a run went on, sampled by a process of its own."""
+
+from labkit.telemetry.energy import Energy, run_energy
+from labkit.telemetry.memory import peak_memory
+from labkit.telemetry.sampler import Sampler
+
+__all__ = ["Energy", "Sampler", "peak_memory", "run_energy"]

@@ -1,0 +1,112 @@
+"""The sampler: a process of its own, so that it never shares the job's interpreter, and never outlives the job."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from labkit.telemetry.host_counters import HostCounters, ProcessCounters
+from labkit.telemetry.reading import Reading
+
+DEFAULT_HZ = 2.0
+
+
+class Sampler:
+    """Starts the sampler for this process and ends it with the block; both are done whatever the block does.
+
+    The sampler also ends by itself when its standard input closes, which the kernel does for a killed parent.
+    """
+
+    def __init__(self, folder: Path, hz: float = DEFAULT_HZ):
+        """Sample this process into `folder`/telemetry, `hz` times a second."""
+        self.folder, self.hz = folder, hz
+
+    def __enter__(self) -> Sampler:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "labkit.telemetry.sampler", str(self.folder), str(os.getpid()), str(self.hz)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        return self
+
+    def __exit__(self, *exception) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def sample(folder: Path, pid: int, hz: float) -> None:
+    """Sample until standard input closes or process `pid` is gone; the loop of the sampler process."""
+    from labkit.hardware.devices import get_devices
+    from labkit.hardware.nvml import Nvml
+    from labkit.runs.parts import TELEMETRY, PartWriter
+    from labkit.telemetry.gpu_counters import GpuCounters, visible_gpus
+
+    writer = PartWriter(folder / "telemetry", TELEMETRY)
+    host, process = HostCounters(), ProcessCounters(pid, os.getpid())
+    gpus = visible_gpus(get_devices())
+    with Nvml() if gpus else contextlib.nullcontext() as nvml:
+        counters = [host, process] + ([GpuCounters(nvml, gpus, pid)] if gpus else [])
+        closed = _when_input_closes()
+        noted: set[Reading] = set()
+        due = time.monotonic()
+        try:
+            while True:
+                time_ns = time.time_ns()
+                for source in counters:
+                    for reading in source.read():
+                        # a missing counter is said once, not at every sample
+                        if reading.value is None and reading in noted:
+                            continue
+                        if reading.value is None:
+                            noted.add(reading)
+                        writer.append({"time_ns": time_ns, "pid": pid, **reading._asdict()})
+                if closed.is_set():  # one last sample has been taken after the job's end
+                    break
+                # against a schedule, not "sleep 1/hz", so that the time of the sampling does not add up
+                due = max(due + 1 / hz, time.monotonic() - 1)
+                closed.wait(max(0.0, due - time.monotonic()))
+        except psutil.NoSuchProcess:
+            pass  # the job is gone: keep what was sampled
+        finally:
+            writer.flush()
+
+
+def _when_input_closes() -> threading.Event:
+    closed = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        closed.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return closed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m labkit.telemetry.sampler")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pid", type=int)
+    parser.add_argument("hz", type=float)
+    args = parser.parse_args()
+    # Ctrl-C in the terminal is for the job, which then ends the sampler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sample(args.folder, args.pid, args.hz)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The tour as it happens: one row a run, with metric, throughput and time left; then the table of results."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from labkit.tour.run import TourRun
+from labkit.training.time_left import time_left_s
+
+
+class TourDisplay:
+    """A live table on a terminal; elsewhere a line when a run begins, evaluates or ends."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self._rows: dict[int, _Row] = {}
+        self._live = Live(console=console, refresh_per_second=4)
+
+    def __enter__(self) -> TourDisplay:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def show(self, run: TourRun, event: dict[str, Any]) -> None:
+        """Take an event of `run_tour`."""
+        row = self._rows.setdefault(id(run), _Row(run))
+        line = row.take(event)
+        if self.console.is_terminal:
+            self._live.update(Group(*(each.text() for each in self._rows.values())))
+        elif line:
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+
+class _Row:
+    """What is known of one run."""
+
+    def __init__(self, run: TourRun):
+        self.run = run
+        self.status = "starting"
+        self._train: dict[str, Any] = {}
+        self._evaluations: list[tuple[float, float]] = []
+
+    def take(self, event: dict[str, Any]) -> str | None:
+        """Update from an event; return a line where it is worth one in a log."""
+        kind = event["kind"]
+        if kind == "Preparing":
+            self.status = f"preparing data {event['fraction']:.0%}  {event['text']}"
+            return None
+        if kind == "Started":
+            self._train = event["config"]["train"]
+            self.status = "training"
+            return f"{self._name()}: {event['run']}"
+        if kind == "Progress":
+            self.status = self._progress(event)
+            return f"{self._name()}: {self.status}" if event["evaluated"] else None
+        if kind == "State" and self.run.state != "running":
+            self.status = self._end()
+            return f"{self._name()}: {self.status}"
+        return None
+
+    def text(self) -> Text:
+        style = {"running": "bold", "failed": "red"}.get(self.run.state, "")
+        return Text(f"{self._name():<24} {self.status}", style=style, no_wrap=True, overflow="ellipsis")
+
+    def _name(self) -> str:
+        request = self.run.request
+        return f"{request.job} {request.budget} seed {request.seed}"
+
+    def _progress(self, event: dict[str, Any]) -> str:
+        metric, point = self._train["target_metric"], event["point"]
+        words = [f"{point['wall_s']:6.1f} s", f"{event['samples_per_s']:>9,.0f} samples/s"]
+        if event["metrics"]:
+            value = event["metrics"][metric]
+            if event["evaluated"]:
+                self._evaluations.append((point["wall_s"], value))
+            words.append(f"{metric} {value:.4f} (target {self._train['target']:g})")
+        elif not math.isnan(event["loss"]):
+            words.append(f"loss {event['loss']:.4f}")
+        left = time_left_s(self._train, point["wall_s"], self._evaluations)
+        if left is not None:
+            words.append(f"about {left:.0f} s left")
+        return "  ".join(words)
+
+    def _end(self) -> str:
+        if self.run.state == "failed":
+            return f"failed: {self.run.error}"
+        if self.run.state == "stopped" or self.run.answer is None:
+            return "stopped"
+        result = self.run.answer["result"]
+        metric = self._train["target_metric"]
+        test = f"test {metric} {result['metrics'][metric]:.4f}" if result["metrics"] else ""
+        if result["target_reached"]:
+            return f"reached its target after {result['time_to_target_s']:.1f} s  {test}"
+        return f"did not reach its target ({result['reason']})  {test}"
+
+
+def results_table(summary: pd.DataFrame) -> Table:
+    """The tour's results, one row a job and budget (`labkit.tta.summary`)."""
+    table = Table(title="Time to target", title_justify="left", caption_justify="left")
+    table.add_column("job")
+    table.add_column("budget")
+    table.add_column("seeds there", justify="right")
+    table.add_column("time to target\nmedian (range)", justify="right")
+    table.add_column("samples/s", justify="right")
+    table.add_column("peak memory", justify="right")
+    table.add_column("energy", justify="right")
+    notes = []
+    for row in summary.itertuples():
+        energy = f"{row.energy_j:,.0f} J"
+        if math.isnan(row.energy_j):
+            if row.energy_note not in notes:
+                notes.append(row.energy_note)
+            energy = f"[{notes.index(row.energy_note) + 1}]"
+        table.add_row(
+            f"{row.job} {row.metric} {row.target:g}",
+            f"{row.budget} ({row.provenance})",
+            f"{row.reached} of {row.runs}",
+            _time(row),
+            f"{row.samples_per_s:,.0f}",
+            "–" if math.isnan(row.peak_memory_bytes) else f"{row.peak_memory_bytes / 2**30:.2f} GiB",
+            energy,
+        )
+    table.caption = "\n".join(f"[{number}] {note}" for number, note in enumerate(notes, start=1))
+    return table
+
+
+def _time(row: Any) -> str:
+    if row.reached == 0:
+        return "not reached"
+    return f"{row.time_median_s:.1f} s ({row.time_min_s:.1f}–{row.time_max_s:.1f})"

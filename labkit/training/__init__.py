@@ -1,0 +1,1 @@
+"""One loop for every job: train to a target, and record what it took."""

@@ -1,0 +1,74 @@
+"""Checkpoints: written whole or not at all, read without running anything that is in them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from labkit.errors import UserError
+from labkit.runs.atomic import disk_full_as_user_error
+
+FORMAT = 1
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write tensors and plain values to `path`, which holds either the old or the new checkpoint at every moment.
+
+    Raises:
+        UserError: the disk is full; the old checkpoint is still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with disk_full_as_user_error(path.parent), temporary.open("wb") as file:
+            torch.save({"format": FORMAT, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint, tensors on the CPU.
+
+    Raises:
+        UserError: the file is unreadable, holds more than tensors and plain values, or is of a newer labkit.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        written_as = content["format"]
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise UserError(
+            f"{path}: this checkpoint cannot be read ({type(error).__name__}): it was cut short or is none of "
+            "labkit's. Start the run anew, or copy an intact checkpoint to that place."
+        ) from error
+    if written_as > FORMAT:
+        raise UserError(
+            f"{path}: this checkpoint has format {written_as} and this labkit reads up to {FORMAT}: upgrade labkit."
+        )
+    return content
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """The state of torch's random number generators that a run on `device` draws from."""
+    state = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore_random_state(state: dict[str, torch.Tensor], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def cpu_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """A model's weights and buffers, on the CPU."""
+    return {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}

@@ -1,0 +1,79 @@
+"""Optimisers for models whose tables have sparse gradients, and clipping that counts those gradients too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from labkit.training.config import TrainConfig
+
+
+class Optimisers:
+    """One optimiser for dense gradients and one for sparse ones, stepped as one."""
+
+    def __init__(self, model: nn.Module, sparse_names: Iterable[str], config: TrainConfig):
+        """`sparse_names` are the parameters whose gradients are sparse."""
+        sparse_names = set(sparse_names)
+        dense = [p for name, p in model.named_parameters() if name not in sparse_names]
+        sparse = [p for name, p in model.named_parameters() if name in sparse_names]
+        self.config = config
+        # torch's SGD and Adagrad take sparse gradients as they are; its Adam has a sparse twin
+        sparse_kind = torch.optim.SparseAdam if config.optimiser == "adam" else _KINDS[config.optimiser]
+        self.parts = [_KINDS[config.optimiser](dense, lr=config.lr)]
+        if sparse:
+            self.parts.append(sparse_kind(sparse, lr=config.lr))
+
+    def lr_at(self, step: int) -> float:
+        """The learning rate of a step (from 0): linear warm-up, then halving by samples where asked."""
+        config = self.config
+        lr = config.lr
+        if step < config.warmup_steps:
+            lr *= (step + 1) / config.warmup_steps
+        if config.half_life_samples:
+            lr *= 0.5 ** (step * config.batch_size / config.half_life_samples)
+        return lr
+
+    def step(self, step: int) -> None:
+        """Update all parameters with their gradients and drop the gradients."""
+        lr = self.lr_at(step)
+        groups = [group for part in self.parts for group in part.param_groups]
+        if self.config.grad_clip_norm is not None:
+            clip_gradients((p for group in groups for p in group["params"]), self.config.grad_clip_norm)
+        for group in groups:
+            group["lr"] = lr
+        for part in self.parts:
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[dict]:
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, states: list[dict]) -> None:
+        for part, state in zip(self.parts, states, strict=True):
+            part.load_state_dict(state)
+
+
+_KINDS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale gradients, dense and sparse, so that their L2 norm together is at most `max_norm`; return the norm before.
+
+    `torch.nn.utils.clip_grad_norm_` refuses sparse gradients.
+    """
+    values = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        if parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            values.append(parameter.grad.values())
+        else:
+            values.append(parameter.grad)
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(value) for value in values]))
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for value in values:
+        value.mul_(scale)
+    return norm

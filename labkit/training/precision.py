@@ -1,0 +1,107 @@
+"""bf16 where it pays: probed once on each machine, and remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from labkit.data.store import prepared_root
+
+# One hidden layer of the presets at a mid-sized batch: large enough that arithmetic, not the call, is timed.
+_ROWS, _INNER, _OUTER = 1024, 512, 256
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The number format a run computes in, and why."""
+
+    name: str
+    """"fp32" or "bf16"."""
+    reason: str
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context in which the forward pass runs."""
+        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.name == "bf16")
+
+
+def choose_precision(wanted: str, device: torch.device) -> Precision:
+    """Settle "auto", "fp32" or "bf16" for this device.
+
+    "auto" takes bf16 only where a matrix product is faster in it: CPUs without bf16 arithmetic emulate it and run
+    an order of magnitude slower.
+    """
+    if wanted != "auto":
+        return Precision(wanted, "as asked")
+    ratio, when = _remembered_ratio(device)
+    if ratio > 1.1:  # less would be lost again in the casts around the matrix products
+        return Precision("bf16", f"auto: a bf16 matrix product ran {ratio:.2f}x as fast as fp32 here, measured {when}")
+    return Precision("fp32", f"auto: a bf16 matrix product ran only {ratio:.2f}x as fast as fp32 here, measured {when}")
+
+
+def _remembered_ratio(device: torch.device) -> tuple[float, str]:
+    path = prepared_root() / "precision.json"
+    key = _machine_key(device)
+    try:
+        answers = json.loads(path.read_text())
+    except (OSError, ValueError):
+        answers = {}
+    if key not in answers:
+        answers[key] = {"speedup_bf16": bf16_speedup(device), "when": time.strftime("%Y-%m-%d")}
+        _replace(path, json.dumps(answers, indent=1))
+    return answers[key]["speedup_bf16"], answers[key]["when"]
+
+
+def _machine_key(device: torch.device) -> str:
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        # the two variables cap the instruction set, which decides whether bf16 is real
+        caps = [os.environ.get(name, "") for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
+        name = " ".join([platform.processor(), torch.backends.cpu.get_cpu_capability(), *caps]).strip()
+        name += f" {_cpu_model()}"
+    return f"{name} | torch {torch.__version__}"
+
+
+def _cpu_model() -> str:
+    from labkit.hardware.cpu import read_cpu
+
+    return read_cpu().model
+
+
+def bf16_speedup(device: torch.device) -> float:
+    """Time of an fp32 matrix product over that of a bf16 one, both interleaved, best of seven each."""
+    times = {torch.float32: [], torch.bfloat16: []}
+    operands = {
+        dtype: (
+            torch.randn(_ROWS, _INNER, device=device, dtype=dtype),
+            torch.randn(_INNER, _OUTER, device=device, dtype=dtype),
+        )
+        for dtype in times
+    }
+    for round_ in range(8):
+        for dtype, (a, b) in operands.items():
+            _synchronise(device)
+            start = time.perf_counter()
+            a @ b
+            _synchronise(device)
+            if round_:  # the first call of each sets up its kernel
+                times[dtype].append(time.perf_counter() - start)
+    return min(times[torch.float32]) / min(times[torch.bfloat16])
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,115 @@
+"""What a user asks for, and the settings it leads to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.training.config import TrainConfig
+from labkit.training.metrics import CLICK_METRICS, SPEECH_METRICS, Target
+from labkit.training.presets import Preset, get_preset
+
+JOB_METRICS = {"dlrm": CLICK_METRICS, "speech": SPEECH_METRICS}
+
+EVALUATIONS_AN_EPOCH = {"dlrm": 10, "speech": 2}
+"""A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
+
+PATIENCE_EPOCHS = 3
+"""Without a target, a run ends after this many epochs that brought nothing better."""
+
+GOALS = {
+    ("dlrm", "synthetic"): ("auc", 0.78),
+    ("dlrm", "synthetic-small"): ("auc", 0.72),
+    ("speech", "shipped"): ("cer", 0.05),
+}
+"""Targets of our own datasets: a little short of the best that the preset `tour` reaches on them."""
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """One `labkit train` command: what is not given follows from preset and data."""
+
+    job: str
+    """"dlrm" or "speech"."""
+    data: str | None = None
+    """A dataset's name or a path; None takes the preset's own."""
+    schema: str | None = None
+    """A schema file for `data`; dlrm only."""
+    preset: str = "tour"
+    target: str | None = None
+    """Such as "0.78" or "log_loss=0.45"; None takes the dataset's own target, if it has one."""
+    budget: str | None = None
+    """A budget's name; None takes the whole machine."""
+    device: str = "auto"
+    """"auto", "cpu", "cuda" or "cuda:1"."""
+    seed: int = 0
+    batch_size: int | None = None
+    lr: float | None = None
+    precision: str = "auto"
+    max_seconds: float | None = None
+    max_epochs: int | None = None
+    on_bad_row: str = "error"
+    """"error" or "skip"."""
+
+    def __post_init__(self):
+        if self.job not in JOB_METRICS:
+            raise UserError(f"job {self.job!r} is unknown: choose one of {', '.join(JOB_METRICS)}.")
+        self.chosen_preset  # noqa: B018  an unknown preset is refused here
+        if self.target is not None:
+            self.parsed_target()
+
+    @property
+    def chosen_preset(self) -> Preset:
+        return get_preset(self.job, self.preset)
+
+    @property
+    def data_name(self) -> str:
+        """The dataset asked for, or the preset's own.
+
+        Raises:
+            UserError: neither is there.
+        """
+        name = self.data or self.chosen_preset.data
+        if name is None:
+            raise UserError(
+                f"preset {self.preset!r} is made for a dataset that labkit does not ship: name yours with --data, "
+                "or try the preset on --data synthetic."
+            )
+        return name
+
+    def parsed_target(self) -> Target | None:
+        """The target asked for, or the dataset's own, or None."""
+        metrics = JOB_METRICS[self.job]
+        if self.target is not None:
+            return Target.parse(self.target, default_metric=metrics[0], allowed=metrics)
+        if (self.job, self.data_name) in GOALS:
+            metric, value = GOALS[self.job, self.data_name]
+            return Target.parse(f"{metric}={value}", default_metric=metric, allowed=metrics)
+        return None
+
+    def train_config(self, train_samples: int) -> TrainConfig:
+        """Settings for a training split of `train_samples` samples."""
+        settings: dict[str, Any] = dict(self.chosen_preset.train)
+        for name in ("batch_size", "lr", "max_seconds", "max_epochs"):
+            if getattr(self, name) is not None:
+                settings[name] = getattr(self, name)
+        target = self.parsed_target()
+        evaluations = EVALUATIONS_AN_EPOCH[self.job]
+        settings |= {
+            "seed": self.seed,
+            "precision": self.precision,
+            "evaluate_every_samples": max(1, train_samples // evaluations),
+            "target_metric": target.metric.name if target else JOB_METRICS[self.job][0],
+            "target": target.value if target else None,
+            "patience_evaluations": None if target else PATIENCE_EPOCHS * evaluations,
+        }
+        return TrainConfig(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> TrainRequest:
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,65 @@
+"""The speech job: utterances, CTC loss, character and word error rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.data.speech.buckets import length_bucketed_batches
+from labkit.data.speech.prepared import Batch, SpeechSet
+from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.training.metrics import SPEECH_METRICS, speech_metrics
+
+EVALUATION_UTTERANCES = 64
+
+
+class SpeechJob:
+    """Trains a CTC recogniser on a prepared speech set."""
+
+    name = "speech"
+    sparse_parameters = ()
+    metrics = SPEECH_METRICS
+
+    def __init__(self, speech: SpeechSet, model: SpeechConfig, *, batch_size: int, seed: int, device: torch.device):
+        self.speech, self.batch_size, self.seed, self.device = speech, batch_size, seed, device
+        self.model: nn.Module = SpeechModel(model).to(device)
+        self._train = speech.split("train")
+        self.train_samples = len(self._train)
+        self._order: tuple[int, list[np.ndarray]] = (-1, [])
+
+    def num_batches(self, epoch: int) -> int:
+        return len(self._batches_of(epoch))
+
+    def batches(self, epoch: int, start: int) -> Iterator[tuple[Batch, int]]:
+        for utterances in self._batches_of(epoch)[start:]:
+            yield self._train.batch(utterances), len(utterances)
+
+    def loss(self, batch: Batch) -> Tensor:
+        log_probabilities, lengths = self.model(
+            batch.features.to(self.device, non_blocking=True), batch.feature_lengths.to(self.device)
+        )  # (B, T', V)
+        # a transcript longer than its frames was refused when the data was prepared, so no loss is infinite
+        return F.ctc_loss(
+            log_probabilities.transpose(0, 1), batch.tokens, lengths, batch.token_lengths, zero_infinity=True
+        )
+
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        utterances = self.speech.split(split)
+        by_length = np.argsort(np.asarray(utterances.lengths), kind="stable")
+        references, hypotheses = [], []
+        for start in range(0, len(by_length), EVALUATION_UTTERANCES):
+            batch = utterances.batch(by_length[start : start + EVALUATION_UTTERANCES])
+            log_probabilities, lengths = model(batch.features.to(self.device), batch.feature_lengths.to(self.device))
+            references += batch.texts
+            hypotheses += self.speech.alphabet.decode(log_probabilities.argmax(2).cpu(), lengths.cpu())
+        return speech_metrics(references, hypotheses)
+
+    def _batches_of(self, epoch: int) -> list[np.ndarray]:
+        if self._order[0] != epoch:
+            order = length_bucketed_batches(self._train.lengths, self.batch_size, self.seed, epoch)
+            self._order = (epoch, order)
+        return self._order[1]
