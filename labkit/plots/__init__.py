@@ -1,0 +1,7 @@
+"""Frames to figures: pure functions, one module a topic, in one theme."""
+
+from labkit.plots.describe import describe
+from labkit.plots.time_against_target import figure_time_against_target
+from labkit.plots.time_to_accuracy import figure_time_to_accuracy
+
+__all__ = ["describe", "figure_time_against_target", "figure_time_to_accuracy"]

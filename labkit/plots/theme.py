@@ -1,0 +1,91 @@
+"""One look for every figure: Okabe–Ito colours that reach 3:1, and a second encoding beside colour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+# Okabe and Ito (2008), "Color Universal Design"; of their eight, those that reach 3:1 on the background.
+PALETTES = {
+    "labkit_light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"),
+    "labkit_dark": ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442"),
+}
+BACKGROUNDS = {"labkit_light": "#ffffff", "labkit_dark": "#16191f"}
+INK = {"labkit_light": "#1b1f24", "labkit_dark": "#e7eaee"}
+_GRID = {"labkit_light": "#e8eaed", "labkit_dark": "#2b3038"}
+_AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How one series is drawn: never by colour alone."""
+
+    color: str
+    dash: str
+    marker: str
+
+
+def encoding(index: int, template: str = "labkit_light") -> Encoding:
+    """The look of series `index`: thirty that differ in colour, or in dash and marker."""
+    colors = PALETTES[template]
+    step = (index % len(colors) + index // len(colors)) % len(_DASHES)
+    return Encoding(colors[index % len(colors)], _DASHES[step], _MARKERS[step])
+
+
+def faint(color: str, alpha: float = 0.16) -> str:
+    """`color` (#rrggbb) as a transparent fill."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two #rrggbb colours, 1 to 21, by WCAG 2.2's definition."""
+
+    def luminance(color: str) -> float:
+        channels = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _template(name: str) -> go.layout.Template:
+    axis = {
+        "gridcolor": _GRID[name],
+        "linecolor": _AXIS[name],
+        "tickcolor": _AXIS[name],
+        "showline": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "zeroline": False,
+        "title": {"standoff": 10},
+        "automargin": True,
+    }
+    return go.layout.Template(
+        layout={
+            "colorway": list(PALETTES[name]),
+            "paper_bgcolor": BACKGROUNDS[name],
+            "plot_bgcolor": BACKGROUNDS[name],
+            "font": {"family": FONT, "size": 13, "color": INK[name]},
+            "xaxis": axis,
+            "yaxis": axis,
+            "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+            "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
+            "hoverlabel": {
+                "bgcolor": BACKGROUNDS[name],
+                "bordercolor": _AXIS[name],
+                "font": {"family": FONT, "color": INK[name]},
+            },
+            "hovermode": "closest",
+        }
+    )
+
+
+for _name in PALETTES:
+    pio.templates[_name] = _template(_name)

@@ -1,0 +1,98 @@
+"""Numbers as a reader wants them: few digits and the unit, as the report page's script writes them too."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
+METRIC_LABELS = {
+    "auc": "AUC",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "normalised_entropy": "normalised entropy",
+    "cer": "CER",
+    "wer": "WER",
+    "loss": "training loss",
+    "loss_validation": "validation loss",
+}
+AXIS_TITLES = {
+    "wall_s": "Wall time, evaluation included (s)",
+    "train_s": "Training time, without evaluation (s)",
+    "samples": "Training samples seen",
+    "cost_usd": "Cost so far at the tier's rental price (US$)",
+}
+
+
+def metric_label(metric: str) -> str:
+    """ "AUC" for "auc"; names it does not know are kept."""
+    return METRIC_LABELS.get(metric, metric.replace("_", " "))
+
+
+def fixed(value: float, digits: int) -> str:
+    """`value` with `digits` decimals, exact ties away from zero, as JavaScript's toFixed rounds.
+
+    >>> fixed(2.5, 0), fixed(6.249, 1)
+    ('3', '6.2')
+    """
+    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration with three figures or so.
+
+    >>> [seconds_text(value) for value in (0.0421, 0.819, 6.249, 63.44, 1234.0, 9000.0)]
+    ['0.042 s', '0.82 s', '6.2 s', '63.4 s', '20.6 min', '2.50 h']
+    """
+    if not math.isfinite(seconds):
+        return "not reached"
+    if seconds < 1:
+        return f"{fixed(seconds, 2 if seconds >= 0.1 else 3)} s"
+    if seconds < 300:
+        return f"{fixed(seconds, 1)} s"
+    if seconds < 7200:
+        return f"{fixed(seconds / 60, 1)} min"
+    return f"{fixed(seconds / 3600, 2)} h"
+
+
+def count_text(count: float) -> str:
+    """A count, shortened from a thousand on.
+
+    >>> [count_text(value) for value in (7, 51200, 1310720)]
+    ['7', '51.2 k', '1.31 M']
+    """
+    if not math.isfinite(count):
+        return "–"
+    if count < 1000:
+        return fixed(count, 0)
+    if count < 999_950:
+        return f"{fixed(count / 1000, 1)} k"
+    return f"{fixed(count / 1e6, 2)} M"
+
+
+def usd_text(usd: float) -> str:
+    """Money; tenths of a cent and less in cents.
+
+    >>> [usd_text(value) for value in (0.000123, 0.0421, 3.5)]
+    ['0.012 ¢', '4.21 ¢', '$3.50']
+    """
+    if usd < 0.01:
+        return f"{fixed(usd * 100, 3)} ¢"
+    return f"{fixed(usd * 100, 2)} ¢" if usd < 1 else f"${fixed(usd, 2)}"
+
+
+def axis_text(value: float, x: str) -> str:
+    """A place on the x axis `x`, in words."""
+    words = {"samples": count_text, "cost_usd": usd_text}
+    return words.get(x, seconds_text)(value) if math.isfinite(value) else "not reached"
+
+
+def budget_words(budget: str) -> str:
+    """A budget as part of a sentence: "all cores" for "all-cores".
+
+    >>> [budget_words(name) for name in ("all-cores", "gpu:1", "cores=2,memory=2GiB")]
+    ['all cores', 'GPU 1', 'cores=2,memory=2GiB']
+    """
+    named = {"one-core": "one core", "all-cores": "all cores", "gpu": "the GPU"}
+    if budget.startswith("gpu:") and budget[4:].isdigit():
+        return f"GPU {budget[4:]}"
+    return named.get(budget, budget)

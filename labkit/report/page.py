@@ -1,0 +1,120 @@
+"""One self-contained page from any set of runs: it opens from a file, without a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import pandas as pd
+import plotly.io as pio
+from plotly.offline import get_plotlyjs
+
+from labkit import __version__
+from labkit.plots.theme import INK, PALETTES
+from labkit.report.facts import page_facts
+from labkit.report.section import build_section
+from labkit.tta import curves as read_curves
+from labkit.tta import run_table
+from labkit.tta.survival import MIN_RUNS_FOR_INTERVAL
+
+
+def write_report(folders: Iterable[Path | str], out: Path | str) -> Path:
+    """Write the page about these runs; finished, failed and interrupted ones alike.
+
+    Args:
+        folders: run folders.
+        out: the file to write; its folder is made, an older file is replaced once the new one is whole.
+
+    Returns:
+        The file's absolute path.
+    """
+    folders, out = [Path(folder) for folder in folders], Path(out).absolute()
+    runs = run_table(folders)
+    html = build_page(read_curves(folders, runs=runs), runs, page_facts(folders))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    part.write_text(html, encoding="utf-8")
+    part.replace(out)
+    return out
+
+
+def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) -> str:
+    """The page as text.
+
+    Args:
+        curves: one row an evaluation (`labkit.tta.curves`).
+        runs: one row a run (`labkit.tta.run_table`).
+        facts: term and words for the head of the page.
+    """
+    sections = []
+    for number, ((_, _), own) in enumerate(runs.groupby(["job", "metric"], sort=False, dropna=False)):
+        sections.append(build_section(f"job{number}", curves[curves["run"].isin(own["run"])], own))
+    answers = "".join(f"<li>{_unbroken(escape(section.headline))}</li>" for section in sections)
+    terms = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in facts.items())
+    data = {
+        "jobs": [section.payload for section in sections],
+        "themes": {"light": _theme("labkit_light"), "dark": _theme("labkit_dark")},
+        "min_runs_for_interval": MIN_RUNS_FOR_INTERVAL,
+    }
+    folder = files("labkit.report")
+    template = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title="labkit report: what did the accuracy cost?",
+        version=escape(__version__),
+        css=folder.joinpath("page.css").read_text(encoding="utf-8") + _swatch_css(),
+        answers=f'<ul class="answers">{answers}</ul>' if sections else "",
+        facts=f'<dl class="facts">{terms}</dl>' if facts else "",
+        sections="\n".join(section.html for section in sections) or _EMPTY,
+        data=json_for_html(data),
+        plotly=get_plotlyjs(),
+        script=folder.joinpath("page.js").read_text(encoding="utf-8"),
+    )
+
+
+_EMPTY = """<div class="empty"><h2>No runs yet</h2>
+<p>There was no run to report on. Train something first, for example with <code>labkit train dlrm</code>, then
+write this page again with <code>labkit report</code>.</p></div>"""
+
+
+def json_for_html(data: object) -> str:
+    r"""JSON that cannot end the script element it stands in, whatever its strings hold.
+
+    >>> json_for_html({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _unbroken(text: str) -> str:
+    """Keeps a number and its unit on one line."""
+    return re.sub(r"(\d) (?=(?:s|min|h)\b)", "\\1&nbsp;", text)
+
+
+def _theme(name: str) -> dict:
+    return {
+        "template": json.loads(pio.templates[name].to_json()),
+        "colors": PALETTES[name],
+        "ink": INK[name],
+    }
+
+
+def _swatch_css() -> str:
+    def rules(name: str) -> str:
+        return "".join(f"--series-{number}:{color};" for number, color in enumerate(PALETTES[name]))
+
+    use = "".join(
+        f".series-{number}{{color:var(--series-{number})}}" for number in range(len(PALETTES["labkit_light"]))
+    )
+    dark = rules("labkit_dark")
+    return (
+        f":root{{{rules('labkit_light')}}}{use}"
+        f'@media screen and (prefers-color-scheme:dark){{:root:not([data-theme="light"]){{{dark}}}}}'
+        f'@media screen{{:root[data-theme="dark"]{{{dark}}}}}'
+    )

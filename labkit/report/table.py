@@ -1,0 +1,120 @@
+"""The summary as words: the cells of the page's tables and of the terminal's."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from labkit.plots.words import count_text, fixed, metric_label, seconds_text, usd_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADINGS = (
+    "Budget",
+    "Provenance",
+    "Seeds reached",
+    "Time to target, median (range)",
+    "Kaplan–Meier median",
+    "Samples",
+    "Samples/s",
+    "Peak memory",
+    "Energy",
+    "Cost",
+)
+JOB_NAMES = {"dlrm": "DLRM", "speech": "Speech recogniser"}
+
+
+def job_name(job: str) -> str:
+    """The job as a title; what follows its first word (" on adult") is kept.
+
+    >>> job_name("dlrm on adult"), job_name("resnet")
+    ('DLRM on adult', 'resnet')
+    """
+    first, space, rest = job.partition(" ")
+    return JOB_NAMES.get(first, first) + space + rest
+
+
+def summary_cells(row: pd.Series) -> list[str]:
+    """One row of `labkit.tta.summary` as words, under `HEADINGS`."""
+    return [
+        row["budget"],
+        row["provenance"],
+        reached_text(int(row["reached"]), int(row["runs"])),
+        time_text(row["time_median_s"], row["time_min_s"], row["time_max_s"]),
+        km_text(row["km_median_s"], row["km_low_s"], row["km_high_s"]),
+        count_text(row["samples_median"]),
+        count_text(row["samples_per_s"]),
+        memory_text(row["peak_memory_bytes"]),
+        energy_text(row["energy_j"]),
+        cost_text(row["cost_usd"]),
+    ]
+
+
+def reached_text(reached: int, runs: int) -> str:
+    return f"{reached} of {runs}"
+
+
+def time_text(median: float, low: float, high: float) -> str:
+    """
+    >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2)
+    ('6.2 s (5.9 s – 6.5 s)', '6.2 s')
+    """
+    if not math.isfinite(median):
+        return "not reached"
+    if low == high:
+        return seconds_text(median)
+    return f"{seconds_text(median)} ({seconds_text(low)} – {seconds_text(high)})"
+
+
+def km_text(median: float, low: float, high: float) -> str:
+    """The median and, where there are runs enough for one, its 95 % interval."""
+    if not math.isfinite(median) or math.isnan(low):
+        return seconds_text(median)
+    upper = seconds_text(high) if math.isfinite(high) else "no bound"
+    return f"{seconds_text(median)} (95 % CI {seconds_text(low)} – {upper})"
+
+
+def memory_text(peak_bytes: float) -> str:
+    return f"{fixed(peak_bytes / 2**30, 2)} GiB" if math.isfinite(peak_bytes) else "not measured"
+
+
+def energy_text(energy_j: float) -> str:
+    if not math.isfinite(energy_j):
+        return "not measured"
+    return f"{fixed(energy_j, 0)} J" if energy_j < 10_000 else f"{fixed(energy_j / 1000, 1)} kJ"
+
+
+def cost_text(cost_usd: float) -> str:
+    return usd_text(cost_usd) if math.isfinite(cost_usd) else "–"
+
+
+def notes(summary: pd.DataFrame) -> list[str]:
+    """Why cells are empty and what costs rest on: each reason once, with the budgets it is for."""
+    lines = []
+    for subject, value, note in (("Energy", "energy_j", "energy_note"), ("Cost", "cost_usd", "cost_note")):
+        told = summary if subject == "Cost" else summary[summary[value].isna()]
+        for reason, rows in told.dropna(subset=[note]).groupby(note, sort=False):
+            everywhere = len(rows) == len(summary)
+            where = "" if everywhere else f" ({', '.join(dict.fromkeys(rows['budget']))})"
+            lines.append(f"{subject}{where}: {reason}.")
+    return lines
+
+
+def terminal_table(summary: pd.DataFrame, *, title: str = "") -> Table:
+    """The summary as a rich table: the job and target first, then `HEADINGS`."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("Job")
+    shown = [index for index, name in enumerate(HEADINGS) if name not in ("Kaplan–Meier median", "Samples")]
+    for index in shown:
+        table.add_column(HEADINGS[index], justify="left" if index < 2 else "right")
+    for _, row in summary.iterrows():
+        cells = summary_cells(row)
+        goal = f"{job_name(row['job'])}, {metric_label(row['metric'])} {row['target']:.6g}"
+        table.add_row(escape(goal), *(escape(cells[index]) for index in shown))
+    return table

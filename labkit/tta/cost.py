@@ -1,0 +1,55 @@
+"""What reaching the target costs: wall time on a tier, at the tier's rental price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.hardware.tiers import get_tier
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A price, or why there is none."""
+
+    value_usd: float | None
+    note: str
+    """The price an hour and its source, or the reason for its absence."""
+
+
+def price_usd_per_h(tier: str | None) -> Cost:
+    """The rental price of a tier, by the catalogue."""
+    if not isinstance(tier, str):  # None, or NaN after a frame has been joined
+        return Cost(None, "this hardware is in no tier of the catalogue, so it has no price")
+    try:
+        price = get_tier(tier).rental_price_usd_per_h
+    except UserError:
+        return Cost(None, f"tier {tier} is not in this catalogue")
+    if price is None:
+        return Cost(None, f"no rental price with a source is known for tier {tier}")
+    return Cost(price, f"${price:.3g} an hour for tier {tier}, by the catalogue")
+
+
+def cost_usd(time_s: float, tier: str | None) -> Cost:
+    """Cost of holding one machine of `tier` for `time_s` wall seconds, evaluation included.
+
+    Returns:
+        No value, and the reason, where the target was not reached (`time_s` is inf or NaN) or the tier has no
+        price.
+    """
+    price = price_usd_per_h(tier)
+    if price.value_usd is None:
+        return price
+    if not np.isfinite(time_s):
+        return Cost(None, "the target was not reached")
+    return Cost(price.value_usd * time_s / 3600, price.note)
+
+
+def with_cost(curves: pd.DataFrame) -> pd.DataFrame:
+    """The curves with a column cost_usd: what each run had cost at each evaluation (NaN without a price)."""
+    prices = {tier: price_usd_per_h(tier).value_usd for tier in curves["tier"].unique()}
+    hourly = curves["tier"].map(prices).astype(float)
+    return curves.assign(cost_usd=curves["wall_s"] * hourly / 3600)

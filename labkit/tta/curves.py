@@ -1,0 +1,186 @@
+"""From run folders to frames: one row an evaluation, and one row a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.runs import read_events, read_metrics, read_run
+from labkit.runs.record import RunRecord
+from labkit.telemetry import peak_memory, run_energy
+from labkit.tta.thresholds import SERIES, higher_is_better
+
+CURVE_COLUMNS = [
+    "run",
+    "job",
+    "budget",
+    "seed",
+    "provenance",
+    "tier",
+    "metric",
+    "samples",
+    "wall_s",
+    "train_s",
+    "value",
+]
+RUN_COLUMNS = [
+    "run",
+    "folder",
+    "job",
+    "budget",
+    "seed",
+    "provenance",
+    "tier",
+    "metric",
+    "target",
+    "status",
+    "host",
+    "wall_s",
+    "train_s",
+    "samples",
+    "samples_per_s",
+    "peak_memory_bytes",
+    "energy_j",
+    "energy_note",
+]
+ENDINGS = {
+    "seed",
+    "target",
+    "target_metric",
+    "max_seconds",
+    "max_epochs",
+    "patience_evaluations",
+    "confirm_evaluations",
+}
+"""Training settings in which runs of one series may differ: they say when to stop, not how to train."""
+
+
+def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
+    """What each run was, one row a run, in the order given.
+
+    `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
+    their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does.
+
+    Returns:
+        RUN_COLUMNS. wall_s, train_s and samples are those of the last event. A number that a run does not have is
+        NaN; energy_note says why.
+
+    Raises:
+        UserError: a folder is no readable run, or two folders have the same name.
+    """
+    folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
+    names = Counter(folder.name for folder in folders)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise UserError(
+            f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
+            "two out, or rename it."
+        )
+    rows = [_run_row(folder, read_run(folder)) for folder in folders]
+    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data", "_preset", "_settings"])
+    for _, job in table.groupby("job", sort=False):
+        if job["_data"].nunique() > 1:
+            table.loc[job.index, "job"] = job["job"] + " on " + job["_data"].map(_data_label(job["_data"]))
+    for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
+        _tell_apart(table, series, {"host": series["host"], "preset": series["_preset"]})
+        for _, same in series.groupby(["host", "_preset"], sort=False, dropna=False):
+            settings = pd.DataFrame(list(same["_settings"]), index=same.index)
+            _tell_apart(table, same, {name: settings[name] for name in settings})
+    return table[RUN_COLUMNS]
+
+
+def _tell_apart(table: pd.DataFrame, runs: pd.DataFrame, columns: dict[str, pd.Series]) -> None:
+    """Add to the budget of these runs what varies among them."""
+    for name, values in columns.items():
+        values = values.map(str)
+        if values.nunique() > 1:
+            table.loc[runs.index, "budget"] += " · " + ("" if name in ("host", "preset") else f"{name} ") + values
+
+
+def _data_label(data: pd.Series) -> dict[tuple[str, str], str]:
+    """A name for each (name, fingerprint): the name alone unless two contents share it."""
+    versions = Counter(name for name, _ in set(data))
+    return {(name, mark): name if versions[name] == 1 else f"{name} {mark[:6]}" for name, mark in set(data)}
+
+
+def _run_row(folder: Path, record: RunRecord) -> dict:
+    config, result = record.config, record.result or {}
+    train, data = config.get("train", {}), config.get("data", {})
+    end = next((event for event in reversed(read_events(folder)) if "wall_s" in event), {})
+    wall_s, train_s, samples = (_number(end.get(name)) for name in ("wall_s", "train_s", "samples"))
+    # a run that was killed has no result: what its sampler saw still counts
+    energy = None if "energy_note" in result else run_energy(folder)
+    memory = result.get("peak_memory_bytes") or peak_memory(folder)
+    model = {name: value for name, value in config.get("model", {}).items() if not isinstance(value, dict)}
+    return {
+        "run": folder.name,
+        "folder": str(folder),
+        "job": config.get("job", record.name),
+        "budget": record.budget.get("name", "whole machine"),
+        "seed": record.seed,
+        "provenance": record.provenance.kind,
+        "tier": record.tier,
+        "metric": train.get("target_metric"),
+        "target": _number(train.get("target")),
+        "status": record.status,
+        "host": record.host,
+        "wall_s": wall_s,
+        "train_s": train_s,
+        "samples": samples,
+        "samples_per_s": _number(result.get("samples_per_s", samples / train_s if train_s > 0 else None)),
+        "peak_memory_bytes": _number(memory),
+        "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
+        "energy_note": energy.note if energy else result["energy_note"],
+        "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
+        "_preset": config.get("request", {}).get("preset"),
+        "_settings": model | {name: value for name, value in train.items() if name not in ENDINGS},
+    }
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else float(value)
+
+
+def curves(
+    folders: Iterable[Path | str], *, metric: str | None = None, runs: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Every evaluation of the runs: CURVE_COLUMNS, one row an evaluation, in order of wall time within a run.
+
+    Args:
+        folders: run folders, finished or not.
+        metric: the metric to read; each run's own target metric if None.
+        runs: `run_table(folders)`, where the caller has it already.
+
+    Returns:
+        Runs that were never evaluated have no rows; `run_table` still lists them.
+    """
+    folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
+    runs = run_table(folders) if runs is None else runs
+    metrics = read_metrics(folders)
+    wanted = runs.assign(metric=metric) if metric else runs
+    wanted = wanted[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
+    merged = metrics.rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
+    order = {run: position for position, run in enumerate(runs["run"])}
+    merged = merged.assign(_order=merged["run"].map(order)).sort_values(["_order", "wall_s"], kind="stable")
+    numbers = dict.fromkeys(("samples", "wall_s", "train_s", "value"), float)
+    return merged[CURVE_COLUMNS].astype(numbers).reset_index(drop=True)
+
+
+def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:
+    """The target to start from: the one most runs were given, else the best value that every run reached.
+
+    Args:
+        curves: the evaluations of one job and metric.
+        runs: the same job's rows of `run_table`.
+    """
+    given = runs["target"].dropna()
+    if not given.empty:
+        return float(given.mode().iloc[0])
+    if higher_is_better(str(curves["metric"].iloc[0])):
+        return float(curves.groupby("run")["value"].max().min())
+    return float(curves.groupby("run")["value"].min().max())

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from labkit.plots import describe, figure_time_against_target, figure_time_to_accuracy
+from labkit.plots.time_to_accuracy import value_axis
+from labkit.tta import band, crossings, survival, time_against_target
+
+
+def synthetic(metric="auc"):
+    """Two seeds under each of two budgets, one twice as fast; values rise to 0.8, or fall to 0.02."""
+    frames = []
+    for budget, speed in (("one-core", 1.0), ("all-cores", 2.0)):
+        for seed in (0, 1):
+            wall_s = np.arange(1.0, 21) * (1 + 0.05 * seed) / speed
+            share = np.arange(1, 21) / 20
+            value = 0.5 + 0.3 * share if metric == "auc" else 1.0 * 0.02**share
+            frame = pd.DataFrame({"wall_s": wall_s, "train_s": wall_s * 0.9, "value": value})
+            frames.append(
+                frame.assign(
+                    run=f"{budget}-{seed}",
+                    job="dlrm",
+                    budget=budget,
+                    seed=seed,
+                    provenance="emulated" if budget == "one-core" else "measured",
+                    tier=None,
+                    metric=metric,
+                    samples=np.arange(1, 21) * 1000,
+                )
+            )
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.fixture
+def figure():
+    curves = synthetic()
+    hits = crossings(curves, 0.75, higher_is_better=True)
+    bands = band(curves, higher_is_better=True)
+    return figure_time_to_accuracy(curves, 0.75, crossings=hits, survival=survival(hits), bands=bands)
+
+
+def traces(figure, kind):
+    return [trace for trace in figure.data if trace.meta["kind"] == kind]
+
+
+def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget(figure):
+    assert [trace.meta["run"] for trace in traces(figure, "run")] == [
+        "one-core-0",
+        "one-core-1",
+        "all-cores-0",
+        "all-cores-1",
+    ]
+    assert len(traces(figure, "band")) == 2
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == [
+        "one-core · emulated",
+        "all-cores · measured",
+    ]
+
+
+def test_budgets_differ_in_colour_dash_and_marker(figure):
+    one, _, all_cores, _ = traces(figure, "run")
+    assert one.line.color != all_cores.line.color
+    assert one.line.dash != all_cores.line.dash and one.marker.symbol != all_cores.marker.symbol
+
+
+def test_first_crossings_and_medians_are_marked_where_the_analysis_finds_them(figure):
+    reached = traces(figure, "reached")
+    assert list(reached[0].x) == pytest.approx([17.0, 17.85]) and min(reached[0].y) >= 0.75
+    assert traces(figure, "median")[0].x[0] == pytest.approx((17 + 17.85) / 2)
+    assert figure.layout.shapes[0].y0 == 0.75
+
+
+def test_axes_have_titles_with_units_and_hover_names_seconds_samples_and_seed(figure):
+    assert figure.layout.xaxis.title.text.endswith("(s)")
+    assert figure.layout.yaxis.title.text == "AUC on the validation split"
+    hover = traces(figure, "run")[1].hovertemplate
+    assert all(word in hover for word in ("s wall time", "samples", "seed 1", "AUC"))
+
+
+def test_the_x_axis_can_be_samples():
+    figure = figure_time_to_accuracy(synthetic(), 0.75, x="samples")
+    assert "samples" in figure.layout.xaxis.title.text and max(traces(figure, "run")[0].x) == 20_000
+
+
+def test_the_start_at_chance_level_does_not_squash_the_rest():
+    values = pd.Series([0.5, 0.51, 0.52, *np.linspace(0.75, 0.79, 12)])
+    axis = value_axis(values, 0.78, "auc")
+    assert axis.low > 0.7 and axis.high > 0.79 and not axis.log
+    assert value_axis(pd.Series(np.linspace(0.7, 0.8, 20)), 0.75, "auc").low < 0.7
+
+
+def test_error_rates_have_a_logarithmic_axis_unless_one_is_zero():
+    assert value_axis(pd.Series([1.0, 0.1, 0.02]), 0.05, "cer").log
+    assert not value_axis(pd.Series([1.0, 0.1, 0.0]), 0.05, "cer").log
+
+
+def test_names_from_a_run_cannot_become_markup():
+    curves = synthetic().assign(budget="<img src=x onerror=alert(1)>")
+    assert all("<img" not in (trace.name or "") for trace in figure_time_to_accuracy(curves, 0.75).data)
+
+
+def test_describe_tells_type_axes_series_and_finding(figure):
+    text = describe(figure)
+    assert text.startswith("Line chart. Horizontal axis: Wall time, evaluation included (s), from 0 to ")
+    assert "one-core · emulated (2 curves), all-cores · measured (2 curves)" in text
+    assert "range of 2 seeds" in text
+    assert "all cores 8.7 s (2 of 2 runs); one core 17.4 s (2 of 2 runs)" in text
+
+
+def test_describe_gives_the_values_of_a_logarithmic_axis():
+    curves = synthetic("cer")
+    text = describe(figure_time_to_accuracy(curves, 0.05))
+    assert "from 0.01 to 1" in text or "from 0.01 to 0.9" in text
+    assert "logarithmic" in text
+
+
+def test_harder_targets_lie_to_the_right_for_rising_and_falling_metrics():
+    for metric, up, targets in (("auc", True, [0.6, 0.7, 0.9]), ("cer", False, [0.5, 0.1, 0.001])):
+        times = time_against_target(synthetic(metric), np.array(targets), higher_is_better=up)
+        figure = figure_time_against_target(times, targets[1], metric=metric, higher_is_better=up)
+        left, right = figure.layout.xaxis.range
+        assert (left < right) == up
+        assert np.isnan(traces(figure, "run")[0].y).sum() == 1  # the hardest is not reached: the line ends
+        assert "the hardest it reaches" in describe(figure)

@@ -1,0 +1,129 @@
+"""From run folders on disk to the page, with synthetic runs written as a training loop writes them."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit.report import write_report
+from labkit.runs import Provenance, RunWriter
+from labkit.tta import curves, run_table, summary
+
+
+def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", data="synthetic", **train):
+    """A synthetic run: one evaluation of the AUC every 1,000 samples and 2 wall seconds."""
+    train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
+    run = RunWriter.create(
+        runs_dir,
+        "synthetic",
+        config={"job": "dlrm", "data": {"name": data, "fingerprint": data}, "model": {}, "train": train},
+        budget={"name": budget, "torch_name": "cpu"},
+        tier="cloud-cpu-2",
+        devices=[{"name": "A test's CPU", "kind": "cpu", "cores": 2, "memory_bytes": 2**33}],
+        seed=seed,
+        provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"),
+        software={"labkit": "0", "torch": "2"},
+    )
+    for number, value in enumerate(values, start=1):
+        point = {"step": number * 10, "wall_s": number * 2.0, "train_s": number * 1.5, "samples": number * 1000}
+        run.metric(name="loss", value=1 - value, **point)
+        run.metric(name="auc", value=value, **point)
+        run.metric(name="log_loss", value=1 - value, **point)
+        run.event("evaluated", metric="auc", value=value, **point)
+        run.flush()
+    if status is None:  # killed: its number now belongs to a process that began later
+        run.record.pid_started -= 1
+        run.record.save(run.folder)
+    else:
+        result = {"samples_per_s": 660.0, "peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "no counter"}
+        run.finish(status, result)
+    return run.folder
+
+
+def test_curves_hold_the_target_metric_of_each_run_in_order(tmp_path):
+    folders = [write_run(tmp_path, [0.6, 0.7]), write_run(tmp_path, [0.65], seed=1)]
+    frame = curves(folders)
+    assert frame["run"].tolist() == [folders[0].name, folders[0].name, folders[1].name]
+    assert frame["value"].tolist() == [0.6, 0.7, 0.65]
+    assert frame["wall_s"].tolist() == [2.0, 4.0, 2.0] and set(frame["metric"]) == {"auc"}
+
+
+def test_another_metric_can_be_asked_for(tmp_path):
+    assert curves([write_run(tmp_path, [0.6])], metric="log_loss")["value"].item() == pytest.approx(0.4)
+
+
+def test_run_table_tells_what_each_run_was_and_took(tmp_path):
+    (row,) = run_table([write_run(tmp_path, [0.6, 0.8], seed=3)]).itertuples()
+    assert (row.job, row.budget, row.seed, row.provenance) == ("dlrm", "all-cores", 3, "measured")
+    assert (row.wall_s, row.samples, row.samples_per_s, row.status) == (4.0, 2000, 660.0, "done")
+    assert np.isnan(row.energy_j) and row.energy_note == "no counter"
+
+
+def test_runs_that_differ_by_more_than_their_seed_are_not_pooled(tmp_path):
+    folders = [write_run(tmp_path, [0.8], lr=lr, seed=seed) for lr in (0.1, 0.2) for seed in (0, 1)]
+    table = summary(curves(folders), run_table(folders))
+    assert table["budget"].tolist() == ["all-cores · lr 0.1", "all-cores · lr 0.2"]
+    assert table["runs"].tolist() == [2, 2]
+
+
+def test_a_setting_that_goes_with_the_budget_leaves_its_name_alone(tmp_path):
+    folders = [write_run(tmp_path, [0.8], budget=name, precision=name[:3]) for name in ("one-core", "all-cores")]
+    assert run_table(folders)["budget"].tolist() == ["one-core", "all-cores"]
+
+
+def test_runs_on_different_data_are_different_jobs(tmp_path):
+    folders = [write_run(tmp_path, [0.8], data=data) for data in ("synthetic", "adult")]
+    assert run_table(folders)["job"].tolist() == ["dlrm on synthetic", "dlrm on adult"]
+
+
+def test_two_folders_of_one_name_are_refused(tmp_path):
+    folder = write_run(tmp_path / "here", [0.8])
+    copy = shutil.copytree(folder, tmp_path / "there" / folder.name)
+    with pytest.raises(UserError, match="two of the folders"):
+        run_table([folder, copy])
+
+
+def test_a_copied_and_renamed_folder_is_still_a_run(tmp_path):
+    copy = shutil.copytree(write_run(tmp_path, [0.6, 0.8]), tmp_path / "kept")
+    assert curves([copy])["run"].unique().tolist() == ["kept"]
+
+
+def test_a_killed_run_is_censored_at_its_last_evaluation(tmp_path):
+    folders = [write_run(tmp_path, [0.6, 0.7], status=None)]
+    (row,) = run_table(folders).itertuples()
+    assert row.status == "interrupted" and row.wall_s == 4.0
+    assert row.samples_per_s == pytest.approx(2000 / 3)
+    (total,) = summary(curves(folders), run_table(folders)).itertuples()
+    assert (total.runs, total.reached) == (1, 0)
+
+
+def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tmp_path, capsys):
+    runs_dir, out = tmp_path / "runs", tmp_path / "report" / "index.html"
+    for seed in (0, 1):
+        write_run(runs_dir, [0.6, 0.7, 0.79], seed=seed)
+    write_run(runs_dir, [0.6, 0.7], seed=2, status=None)
+    write_run(runs_dir, [], seed=3, status="failed")
+    assert main(["report", str(runs_dir), "--out", str(out)]) == 0
+    assert "4 runs in" in capsys.readouterr().out
+    html = out.read_text(encoding="utf-8")
+    assert "DLRM reached AUC 0.78 in 6.0&nbsp;s (median, 2 of 4 runs reached it) on all cores." in html
+    assert '<span class="mark">interrupted</span>' in html
+    assert "failed before the first evaluation" in html and "censored at 4.0 s" in html
+    for fact in ("A test&#x27;s CPU, 2 cores, 8.0 GiB", "labkit 0, torch 2", "measured on this whole machine"):
+        assert fact in html
+    assert [path.name for path in out.parent.iterdir()] == ["index.html"]
+
+
+def test_the_report_command_names_a_folder_without_runs(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere is no folder" in capsys.readouterr().err
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no runs" in capsys.readouterr().err
+
+
+def test_a_report_of_no_runs_is_a_page_too(tmp_path):
+    assert "No runs yet" in write_report([], tmp_path / "index.html").read_text(encoding="utf-8")

@@ -1,0 +1,152 @@
+"""The page from frames: its text and its data; test_report_in_browser.py has what its script does."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from labkit.report.headline import headline
+from labkit.report.page import build_page, json_for_html
+from labkit.report.section import slider_range
+from labkit.report.table import notes, summary_cells, terminal_table
+from labkit.tta import summary
+
+
+def make(runs):
+    """Synthetic runs: dictionaries of columns, with `values`, one evaluation every `every_s` seconds."""
+    rows, frames = [], []
+    for number, given in enumerate(runs):
+        given = {"every_s": 1.0, "values": [0.6, 0.7, 0.78, 0.79], **given}
+        row = {
+            "run": f"run-{number}",
+            "folder": "synthetic",
+            "job": "dlrm",
+            "budget": "all-cores",
+            "seed": number,
+            "provenance": "measured",
+            "tier": None,
+            "metric": "auc",
+            "target": 0.78,
+            "status": "done",
+            "samples_per_s": 1000.0,
+            "peak_memory_bytes": 2.0**30,
+            "energy_j": np.nan,
+            "energy_note": "no counter",
+        } | {name: value for name, value in given.items() if name not in ("every_s", "values")}
+        rows.append(row)
+        wall_s = given["every_s"] * np.arange(1, len(given["values"]) + 1)
+        frame = pd.DataFrame({"wall_s": wall_s, "train_s": wall_s, "samples": wall_s * 100, "value": given["values"]})
+        shared = ("run", "job", "budget", "seed", "provenance", "tier", "metric")
+        frames.append(frame.assign(**{name: row[name] for name in shared}))
+    return pd.concat(frames, ignore_index=True), pd.DataFrame(rows)
+
+
+def two_budgets():
+    return make([{}, {}, {"budget": "one-core", "every_s": 1.6}, {"budget": "one-core", "every_s": 1.6}])
+
+
+def page_data(html):
+    return json.loads(re.search(r'id="report-data">(.*?)</script>', html, re.DOTALL).group(1))
+
+
+def test_the_headline_gives_median_seeds_budgets_and_ratio():
+    assert headline(summary(*two_budgets())) == (
+        "DLRM reached AUC 0.78 in 3.0 s (median of 2 seeds) on all cores and 4.8 s on one core: 1.6× sooner."
+    )
+
+
+def test_the_headline_says_when_a_budget_or_no_budget_reached_the_target():
+    short = {"budget": "one-core", "values": [0.6, 0.7]}
+    assert headline(summary(*make([{}, short]))).endswith("on all cores; not on one core.")
+    assert headline(summary(*make([short, short]))) == "DLRM did not reach AUC 0.78: 0 of 2 runs got there."
+
+
+def test_the_page_needs_no_network():
+    html = build_page(*two_budgets(), {})
+    head, _, rest = html.partition('id="report-data"')
+    shell = head + rest.rpartition("</script>")[2]
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", shell)
+    assert "@import" not in head and "url(" not in head
+    assert html.count("plotly.js v") == 1
+
+
+def test_strings_from_runs_are_escaped_everywhere():
+    evil = "</script><img src=x onerror=alert(1)>"
+    curves, runs = make([{"run": evil, "budget": evil, "job": evil, "energy_note": evil}])
+    html = build_page(curves, runs, {evil: evil})
+    assert "<img" not in html
+    assert page_data(html)["jobs"][0]["groups"][0]["budget"] == evil
+
+
+def test_json_for_a_page_holds_no_markup_and_reads_back():
+    data = {"a": "</script><!-- & ' \u2028"}
+    text = json_for_html(data)
+    assert not set("<>&\u2028") & set(text) and json.loads(text) == data
+
+
+def test_the_table_is_there_before_the_script_runs():
+    html = build_page(*two_budgets(), {})
+    assert re.search(r"<caption>What <span[^>]*>AUC 0.78</span> took", html)
+    assert '<th scope="row">' in html and "3.0 s" in html and "2 of 2" in html
+
+
+def test_a_run_that_failed_before_its_first_evaluation_is_listed_as_such():
+    html = build_page(*make([{}, {"status": "failed", "values": []}]), {})
+    assert "failed before the first evaluation" in html and "1 of 2" in html
+
+
+def test_a_page_of_runs_that_were_never_evaluated_has_their_table():
+    html = build_page(*make([{"status": "interrupted", "values": []}]), {})
+    assert "was interrupted before the first evaluation" in html and "0 of 1" in html
+    assert page_data(html)["jobs"][0]["axes"] == []
+
+
+def test_an_interrupted_run_is_marked_and_censored_at_its_last_evaluation():
+    html = build_page(*make([{}, {"status": "interrupted", "values": [0.6, 0.7]}]), {})
+    assert '<span class="mark">interrupted</span>' in html and "censored at 2.0 s" in html
+    assert "<strong>Censored</strong> means" in html
+
+
+def test_a_page_of_no_runs_says_what_to_do():
+    curves, runs = two_budgets()
+    assert "labkit train dlrm" in build_page(curves.iloc[:0], runs.iloc[:0], {})
+
+
+def test_values_that_are_not_finite_do_not_reach_the_page_as_numbers():
+    data = page_data(build_page(*make([{"values": [np.nan, 0.7, np.inf, 0.8]}]), {}))
+    assert data["jobs"][0]["groups"][0]["runs"][0]["value"] == [None, 0.7, None, 0.8]
+
+
+def test_notes_give_each_reason_once():
+    lines = notes(summary(*two_budgets()))
+    assert lines[0] == "Energy: no counter." and sum("no tier" in line for line in lines) == 1
+
+
+def test_the_terminal_table_holds_the_same_words_as_the_page():
+    from rich.console import Console
+
+    table = summary(*two_budgets())
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(terminal_table(table))
+    printed = console.export_text()
+    assert "DLRM, AUC 0.78" in printed and summary_cells(table.iloc[0])[3] in printed
+
+
+@pytest.mark.parametrize(
+    ("values", "target", "up"),
+    [
+        ([0.5, 0.7, 0.783], 0.78, True),
+        ([1.0, 0.3, 0.04], 0.05, False),
+        ([0.7], 0.7, True),
+        ([0.5, 0.48], 0.4512, False),
+    ],
+)
+def test_the_slider_stands_on_the_target_and_goes_beyond_the_best_value(values, target, up):
+    slider = slider_range(pd.Series(values), target, up)
+    steps = (target - slider["min"]) / slider["step"]
+    assert steps == pytest.approx(round(steps), abs=1e-6)
+    assert slider["max"] > max(values) if up else 0 < slider["min"] < min(*values, target)
