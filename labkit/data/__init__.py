@@ -1,0 +1,1 @@
+"""Click logs and speech: generate, fetch, prepare, load."""

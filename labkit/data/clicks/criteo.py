@@ -1,0 +1,123 @@
+"""The layout of Criteo's click logs: which files there are, and their lines in blocks of bounded size.
+
+A line has 40 fields separated by tabs and no header: the label (0 or 1), 13 integers (some negative) and 26
+categories of up to 8 hexadecimal digits; any but the label may be empty, for missing. The Kaggle data is
+one file in the order of time, the Terabyte data one file a day, `day_0` to `day_23`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import statistics
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from labkit.errors import DataError
+
+DENSE_NAMES = [f"I{number}" for number in range(1, 14)]
+CATEGORICAL_NAMES = [f"C{number}" for number in range(1, 27)]
+FIELDS = ["label", *DENSE_NAMES, *CATEGORICAL_NAMES]
+
+BLOCK_BYTES = 8 * 2**20
+LONGEST_LINE_BYTES = 2**20
+"""A Criteo line has a few hundred bytes; without a line end in this many the file is something else."""
+
+DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def is_criteo(path: Path) -> bool:
+    """Whether the first lines of a file look like Criteo's: 0 or 1, then about 39 tabs."""
+    with open_bytes(path) as file:
+        try:
+            start = file.read(2**16)
+        except (EOFError, zlib.error):
+            return False
+    lines = [line for line in start.split(b"\n")[:20] if line.strip()]
+    if not lines or not re.match(rb"[^\t]{0,4}\t", lines[0]):
+        return False
+    # A bad line or two are for the parser to name, so the typical line decides.
+    return abs(statistics.median(line.count(b"\t") for line in lines) - (len(FIELDS) - 1)) <= 1
+
+
+def criteo_files(path: Path) -> list[Path]:
+    """The file, or the day files of a folder in the order of the days.
+
+    Raises:
+        DataError: there is no such file, or no day file in the folder, or an empty one.
+    """
+    if path.is_dir():
+        days: dict[int, Path] = {}
+        for file in sorted(path.iterdir()):
+            if match := DAY_FILE.match(file.name):
+                days.setdefault(int(match[1]), file)
+        files = [days[day] for day in sorted(days)]
+        if not files:
+            raise DataError(
+                "The folder has no file named day_0, day_1, … (or day_0.gz, …).",
+                fix="Give the folder with Criteo's day files, or one file.",
+                file=path,
+            )
+    else:
+        files = [path]
+    for file in files:
+        if file.stat().st_size == 0:
+            raise DataError("The file is empty.", fix="Download or make it again.", file=file)
+    return files
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a file for reading, unpacking gzip, which is known by its first bytes and not by its name."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP_MAGIC
+    except FileNotFoundError:
+        raise DataError("There is no such file.", fix="Check the path.", file=path) from None
+    return gzip.open(path, "rb") if packed else path.open("rb")
+
+
+def line_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines) of about `block_bytes` each; empty lines at the end are
+    left out.
+
+    Raises:
+        DataError: a gzip file that is cut short or damaged, or a line that never ends.
+    """
+    line, rest = 1, b""
+    with open_bytes(path) as file:
+        while True:
+            try:
+                chunk = file.read(block_bytes)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise truncated(path, line + rest.count(b"\n"), error) from error
+            text = rest + chunk
+            # Line ends at the end of a block wait for the next: there they may turn out to be the file's end.
+            content = len(text.rstrip(b"\r\n"))
+            cut = text.rfind(b"\n", 0, content) + 1 if chunk else content
+            if cut:
+                yield line, text[:cut]
+                line += text.count(b"\n", 0, cut)
+            rest = text[cut:]
+            if not chunk:
+                return
+            if len(rest) - rest.count(b"\n") > LONGEST_LINE_BYTES + block_bytes:
+                raise DataError(
+                    f"The line does not end within {LONGEST_LINE_BYTES + block_bytes:,} bytes, "
+                    "so this is not a click log.",
+                    fix="Check that the path names a text file with one row a line.",
+                    file=path,
+                    line=line,
+                )
+
+
+def truncated(path: Path, line: int, error: Exception) -> DataError:
+    """The error for a gzip file that cannot be unpacked past `line`."""
+    return DataError(
+        f"The gzip file is cut short or damaged ({error}).",
+        fix=f"Download it again; `gzip -t {path.name}` tells whether it is whole.",
+        file=path,
+        line=line,
+    )

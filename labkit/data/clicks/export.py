@@ -1,0 +1,100 @@
+"""Write generated rows as a file: the real Criteo layout, or a table with a header."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from labkit.data.clicks.criteo import FIELDS
+from labkit.data.clicks.generate import ClickBlock, ClickGenerator, GeneratorConfig
+from labkit.data.clicks.vocabulary import scramble
+from labkit.data.store import Progress
+from labkit.errors import UserError
+
+FORMATS = ("criteo", "csv", "parquet")
+
+
+def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
+    """Generate `rows` rows into a file, which appears only when it is whole; a name ending in .gz is packed.
+
+    Raises:
+        UserError: an unknown format, or options that the format cannot hold.
+    """
+    if file_format not in FORMATS:
+        raise UserError(f"The format {file_format!r} is unknown: choose one of {', '.join(FORMATS)}.")
+    if config.pooling_factor != 1:
+        raise UserError(f"pooling_factor is {config.pooling_factor}, and a file holds one category a field: use 1.")
+    if file_format == "criteo" and (config.dense_dim, len(config.num_rows)) != (13, 26):
+        raise UserError(
+            f"Criteo's layout has 13 dense and 26 categorical features, not {config.dense_dim} and "
+            f"{len(config.num_rows)}: leave those options out, or choose the format csv or parquet."
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.partial")
+    try:
+        _write(temporary, out.suffix == ".gz", rows, config, file_format, progress)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, packed: bool, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
+    # mtime=0: the same rows make the same bytes.
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) if packed else file as sink,
+    ):
+        writer, done = None, 0
+        for batch in table_batches(config, rows):
+            if writer is None:
+                writer = _open_writer(sink, batch.schema, file_format)
+            writer.write(batch)
+            done += batch.num_rows
+            progress(done / rows, f"{done:,} of {rows:,} rows written")
+        writer.close()
+
+
+def _open_writer(sink, schema: pa.Schema, file_format: str) -> pa_csv.CSVWriter | pq.ParquetWriter:
+    if file_format == "parquet":
+        return pq.ParquetWriter(sink, schema)
+    options = pa_csv.WriteOptions(
+        include_header=file_format == "csv",
+        delimiter="\t" if file_format == "criteo" else ",",
+        quoting_style="none",
+        quoting_header="none",
+    )
+    return pa_csv.CSVWriter(sink, schema, write_options=options)
+
+
+def table_batches(config: GeneratorConfig, rows: int) -> Iterator[pa.Table]:
+    """The generated rows as tables with the columns label, I1, I2, … and C1, C2, …; null where missing."""
+    names = [
+        FIELDS[0],
+        *(f"I{number}" for number in range(1, config.dense_dim + 1)),
+        *(f"C{number}" for number in range(1, len(config.num_rows) + 1)),
+    ]
+    tokens = [category_tokens(table, size) for table, size in enumerate(config.num_rows)]
+    for block in ClickGenerator(config).blocks("train", rows):
+        yield pa.table(_columns(block, tokens), names=names)
+
+
+def _columns(block: ClickBlock, tokens: list[pa.Array]) -> list[pa.Array]:
+    counts = block.counts.astype(np.int64)
+    return [
+        pa.array(block.label.astype(np.int64)),
+        *(pa.array(counts[:, index], mask=block.missing[:, index]) for index in range(counts.shape[1])),
+        *(names.take(pa.array(block.categorical[:, index, 0])) for index, names in enumerate(tokens)),
+    ]
+
+
+def category_tokens(table: int, num_rows: int) -> pa.Array:
+    """The names (num_rows,) of a table's categories: 8 hexadecimal digits, all different; null for row 0."""
+    # Scrambling is a bijection, so categories never share a name; the offset keeps tables apart.
+    values = scramble(np.arange(num_rows, dtype=np.uint32) + np.uint32(table << 24))
+    return pa.array([None, *(f"{value:08x}" for value in values[1:].tolist())])

@@ -1,0 +1,175 @@
+"""A prepared click log: three memory-mapped arrays and a `meta.json`, the same for every source.
+
+    dense.npy        float32 (N, D)     standardised dense features
+    categorical.npy  int32 (N, F, L)    row numbers in the embedding tables; row 0 is "unknown or rare"
+    label.npy        uint8 (N,)         1 for a click
+
+The rows of a split lie together, so a split is a range of rows. N rows, D dense features, F categorical
+features, L lookups a bag.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from labkit.data.store import read_json, write_json
+
+FORMAT_VERSION = 1
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class ClickSplit:
+    """The rows of one split, as views into the memory-mapped arrays."""
+
+    dense: np.ndarray
+    """float32 (N, D)"""
+    categorical: np.ndarray
+    """int32 (N, F, L)"""
+    label: np.ndarray
+    """uint8 (N,), 1 for a click"""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+class ClickLog:
+    """A prepared click log, opened without reading it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        meta = read_json(folder / "meta.json")
+        self.name: str = meta["name"]
+        self.dense_names: list[str] = meta["dense_names"]
+        self.categorical_names: list[str] = meta["categorical_names"]
+        self.table_rows: tuple[int, ...] = tuple(meta["table_rows"])
+        """Rows of each embedding table, row 0 (unknown or rare) included."""
+        self.pooling_factor: int = meta["pooling_factor"]
+        self.fingerprint: str = meta["fingerprint"]
+        self.info: dict = meta["info"]
+        self._ranges: dict[str, list[int]] = meta["splits"]
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.load(self.folder / f"{part}.npy", mmap_mode="r") for part in PARTS)
+
+    def split(self, name: str) -> ClickSplit:
+        """The split "train", "validation" or "test"."""
+        start, stop = self._ranges[name]
+        return ClickSplit(*(array[start:stop] for array in self._arrays))
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name} {stop - start:,}" for name in SPLITS for start, stop in [self._ranges[name]])
+        return (
+            f"ClickLog({self.name!r}: {len(self.dense_names)} dense, {len(self.table_rows)} categorical "
+            f"features, {sum(self.table_rows):,} table rows; {rows})"
+        )
+
+
+PARTS = ("dense", "categorical", "label")
+
+
+class ClickWriter:
+    """Appends rows to a click log that is being prepared; the number of rows need not be known beforehand."""
+
+    def __init__(self, folder: Path, *, dense_dim: int, num_tables: int, pooling_factor: int = 1):
+        self.folder = folder
+        self.rows = 0
+        self._files = {
+            "dense": NpyFile(folder / "dense.npy", np.float32, (dense_dim,)),
+            "categorical": NpyFile(folder / "categorical.npy", np.int32, (num_tables, pooling_factor)),
+            "label": NpyFile(folder / "label.npy", np.uint8, ()),
+        }
+
+    def append(self, dense: np.ndarray, categorical: np.ndarray, label: np.ndarray) -> None:
+        """Add rows: dense (n, D), categorical (n, F, L), label (n,)."""
+        for part, array in zip(PARTS, (dense, categorical, label), strict=True):
+            self._files[part].append(array)
+        self.rows += len(label)
+
+    def __enter__(self) -> ClickWriter:
+        return self
+
+    def __exit__(self, *_) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+class NpyFile:
+    """A .npy file that grows: NumPy leaves room in the header for the number of rows, written when it is
+    known."""
+
+    def __init__(self, path: Path, dtype: type, row_shape: tuple[int, ...]):
+        self._dtype, self._row_shape = np.dtype(dtype), row_shape
+        self._rows = 0
+        self._file = path.open("wb")
+        self._write_header()
+        self._header_bytes = self._file.tell()
+
+    def append(self, array: np.ndarray) -> None:
+        assert array.shape[1:] == self._row_shape, (array.shape, self._row_shape)
+        self._file.write(np.ascontiguousarray(array, dtype=self._dtype).data)
+        self._rows += len(array)
+
+    def close(self) -> None:
+        try:
+            self._file.seek(0)
+            self._write_header()
+            assert self._file.tell() == self._header_bytes
+        finally:
+            self._file.close()
+
+    def _write_header(self) -> None:
+        shape = (self._rows, *self._row_shape)
+        description = np.lib.format.dtype_to_descr(self._dtype)
+        np.lib.format.write_array_header_1_0(self._file, {"descr": description, "fortran_order": False, "shape": shape})
+
+
+def blocks(folder: Path, part: str, block_rows: int, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+    """Writable views of consecutive rows of one array; each is unmapped before the next, so memory stays
+    small."""
+    rows = len(np.load(folder / f"{part}.npy", mmap_mode="r"))
+    stop = rows if stop is None else stop
+    for first in range(start, stop, block_rows):
+        array = np.load(folder / f"{part}.npy", mmap_mode="r+")
+        yield array[first : min(first + block_rows, stop)]
+        del array
+
+
+def write_meta(
+    folder: Path,
+    *,
+    name: str,
+    dense_names: list[str],
+    categorical_names: list[str],
+    table_rows: list[int],
+    pooling_factor: int,
+    fingerprint: str,
+    splits: dict[str, int],
+    info: dict,
+) -> None:
+    """Write `meta.json`; `splits` gives the number of rows of each split, in the order they lie in the
+    arrays."""
+    ranges, start = {}, 0
+    for split in SPLITS:
+        ranges[split] = [start, start + splits[split]]
+        start += splits[split]
+    write_json(
+        folder / "meta.json",
+        {
+            "format_version": FORMAT_VERSION,
+            "name": name,
+            "dense_names": dense_names,
+            "categorical_names": categorical_names,
+            "table_rows": table_rows,
+            "pooling_factor": pooling_factor,
+            "fingerprint": fingerprint,
+            "splits": ranges,
+            "info": info,
+        },
+    )

@@ -1,0 +1,217 @@
+"""The small TOML file that says what the columns of a table mean, or how to prepare Criteo's layout."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit.errors import UserError
+
+EXAMPLE = """\
+label = { column = "clicked", positive = ["1"] }
+dense = ["price", "age"]
+categorical = ["city", "device"]"""
+
+
+@dataclass(frozen=True)
+class CriteoSchema:
+    """How to prepare files in Criteo's layout."""
+
+    vocabulary: str = "frequency"
+    """"frequency": frequent values get a row of their own; "hash": every value gets one by its hash."""
+    min_count: int = 4
+    """With "frequency": a value seen less often in the training rows shares row 0."""
+    max_rows_per_table: int = 200_000
+    """The most rows of an embedding table, row 0 included."""
+    validation: float | None = None
+    """Share of the rows, taken before the test rows; None: half of the last day."""
+    test: float | None = None
+    """Share of the rows, the last ones; None: half of the last day."""
+
+    def __post_init__(self):
+        if self.vocabulary not in ("frequency", "hash"):
+            raise UserError(f'vocabulary is {self.vocabulary!r}: choose "frequency" or "hash".')
+        _check_vocabulary(self.min_count, self.max_rows_per_table)
+        _check_fractions(self.validation or 0.0, self.test or 0.0)
+
+
+@dataclass(frozen=True)
+class Label:
+    """The column that is learnt."""
+
+    column: str
+    positive: tuple[str, ...]
+    """Values that count as 1."""
+    negative: tuple[str, ...] = ()
+    """Values that count as 0; empty: every other value but a missing one."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows are for validation and test; the first of these that is given decides the test rows."""
+
+    column: str | None = None
+    """A column that says it, with the values below."""
+    validation_values: tuple[str, ...] = ()
+    test_values: tuple[str, ...] = ()
+    last_rows: int | None = None
+    """The last so many rows are the test rows."""
+    test: float = 0.1
+    """Share of the rows drawn at random for test, by the seed."""
+    validation: float = 0.1
+    """Share of what is left drawn at random for validation, by the seed, unless the column says it."""
+
+    def __post_init__(self):
+        _check_fractions(self.validation, self.test)
+        if self.column is not None and not self.test_values:
+            raise UserError(f"split.column is {self.column!r}: say in split.test_values which values mean test.")
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """What the columns of a CSV, TSV or Parquet file mean."""
+
+    label: Label
+    dense: tuple[str, ...] = ()
+    """Numeric columns."""
+    categorical: tuple[str, ...] = ()
+    """Columns whose values are names, whatever they look like."""
+    log: tuple[str, ...] = ()
+    """Dense columns with long tails: their signed logarithm is taken."""
+    bucketise: dict[str, int] = field(default_factory=dict)
+    """Dense columns that also become a categorical feature of so many buckets with equal numbers of rows."""
+    missing: tuple[str, ...] = ()
+    """Values that mean missing, besides the empty one."""
+    separator: str | None = None
+    """Between the fields of a text file; spaces around it are ignored. None: a tab in .tsv, else a comma."""
+    names: tuple[str, ...] = ()
+    """The columns' names where the text file has no header line."""
+    split: Split = field(default_factory=Split)
+    min_count: int = 2
+    """A category seen less often in the training rows shares row 0."""
+    max_rows_per_table: int = 200_000
+    """The most rows of an embedding table, row 0 included."""
+
+    def __post_init__(self):
+        _check_vocabulary(self.min_count, self.max_rows_per_table)
+        if not self.dense or not self.categorical:
+            raise UserError(
+                f"The schema names {len(self.dense)} dense and {len(self.categorical)} categorical columns, "
+                "and a DLRM needs at least one of each: list them under `dense` and `categorical`."
+            )
+        columns = [self.label.column, *self.dense, *self.categorical]
+        if repeated := sorted({column for column in columns if columns.count(column) > 1}):
+            raise UserError(f"The schema uses {_listed(repeated)} more than once: give each column one role.")
+        for role in ("log", "bucketise"):
+            if strangers := [column for column in getattr(self, role) if column not in self.dense]:
+                raise UserError(f"`{role}` names {_listed(strangers)}, not listed under `dense`: add it there.")
+        if few := [column for column, buckets in self.bucketise.items() if buckets < 2]:
+            raise UserError(f"`bucketise` gives {_listed(few)} fewer than 2 buckets: give 2 or more.")
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column the schema needs, the label first."""
+        split = [self.split.column] if self.split.column is not None else []
+        return [self.label.column, *self.dense, *self.categorical, *split]
+
+
+def read_schema(path: Path) -> TableSchema | CriteoSchema:
+    """Read a schema; `layout = "criteo"` makes it a Criteo one.
+
+    Raises:
+        UserError: no such file, bad TOML, an unknown or missing key, or a value of the wrong kind.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"There is no schema file {path}: check the path given to --schema.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a TOML file: {error}. Mend it; a schema looks like\n{EXAMPLE}") from error
+    layout = content.pop("layout", "table")
+    if layout not in ("table", "criteo"):
+        raise UserError(f'{path}: layout is {layout!r}; choose "table" or "criteo".')
+    try:
+        if layout == "criteo":
+            return build(CriteoSchema, content)
+        for name, kind in (("label", Label), ("split", Split)):
+            if name in content:
+                content[name] = build(kind, _of_type(content[name], dict, name), f"{name}.")
+        return build(TableSchema, content)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def build(kind: type, content: dict, prefix: str = ""):
+    """Make one of the dataclasses above from TOML values or options, checking names and kinds."""
+    fields = {item.name: item for item in dataclasses.fields(kind)}
+    for name in content:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it can be one of {', '.join(fields)}."
+            raise UserError(f"The key {prefix + name!r} is unknown: {hint}")
+    for name, item in fields.items():
+        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+        if required and name not in content:
+            raise UserError(f"The key {prefix + name!r} is missing. A schema looks like\n{EXAMPLE}")
+    return kind(**{name: _convert(value, fields[name].type, prefix + name) for name, value in content.items()})
+
+
+def override(config, options: dict):
+    """One of the dataclasses above, or a generator's config, with some fields changed by options.
+
+    Raises:
+        UserError: an unknown option, or a value of the wrong kind.
+    """
+    fields = {item.name: item.type for item in dataclasses.fields(config)}
+    for name in options:
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it can be one of {', '.join(fields)}."
+            raise UserError(f"The option {name!r} is unknown: {hint}")
+    return dataclasses.replace(config, **options)
+
+
+def _convert(value, annotation: str, name: str):
+    if annotation == "tuple[str, ...]":
+        # A label written as a number or a truth value in TOML is compared as it stands in a text file.
+        return tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in _of_type(value, list, name))
+    if annotation.startswith("int"):
+        return _of_type(value, int, name)
+    if annotation.startswith("float"):
+        return float(_of_type(value, (int, float), name))
+    if annotation.startswith("str"):
+        return _of_type(value, str, name)
+    if annotation.startswith("dict"):
+        return {
+            column: _of_type(count, int, f"{name}.{column}") for column, count in _of_type(value, dict, name).items()
+        }
+    return value
+
+
+def _of_type(value, kind, name: str):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        words = {int: "a whole number", str: "a text", list: "a list", dict: "a table"}.get(kind, "a number")
+        raise UserError(f"{name!r} is {value!r}, and must be {words}.")
+    return value
+
+
+def _check_vocabulary(min_count: int, max_rows_per_table: int) -> None:
+    if min_count < 1:
+        raise UserError(f"min_count is {min_count}, and must be 1 or more.")
+    if max_rows_per_table < 2:
+        raise UserError(f"max_rows_per_table is {max_rows_per_table}, and must be 2 or more.")
+
+
+def _check_fractions(validation: float, test: float) -> None:
+    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
+        raise UserError(
+            f"validation is {validation} and test is {test}: give shares between 0 and 1 that together leave "
+            "rows to train on."
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names)

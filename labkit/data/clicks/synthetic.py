@@ -1,0 +1,101 @@
+"""Generated click logs with names, prepared like any other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata
+
+from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
+from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
+from labkit.data.store import Progress
+
+SYNTHETIC = {
+    "synthetic": GeneratorConfig(),
+    "synthetic-small": GeneratorConfig(
+        train_rows=50_000,
+        validation_rows=6_000,
+        test_rows=6_000,
+        num_rows=tuple(int(50 * 40 ** (index / 7)) for index in range(8)),
+    ),
+    # The shapes of the reference DLRM's benchmark preset (facebookresearch/dlrm, bench/).
+    "synthetic-benchmark": GeneratorConfig(
+        train_rows=40_960,
+        validation_rows=8_192,
+        test_rows=8_192,
+        dense_dim=512,
+        num_rows=(1_000_000,) * 8,
+        pooling_factor=100,
+    ),
+}
+"""The generated datasets by name."""
+
+
+def config_bytes(config: GeneratorConfig) -> int:
+    """Bytes of the prepared rows."""
+    rows = config.train_rows + config.validation_rows + config.test_rows
+    return rows * (4 * config.dense_dim + 4 * len(config.num_rows) * config.pooling_factor + 1)
+
+
+def prepare_synthetic(
+    folder: Path, config: GeneratorConfig, *, name: str, fingerprint: str, progress: Progress
+) -> None:
+    """Generate a click log into `folder`; `info` holds what the true probabilities reach on validation and
+    test."""
+    generator = ClickGenerator(config)
+    splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
+    total, clicks, truth = sum(splits.values()), 0, {}
+    with ClickWriter(
+        folder,
+        dense_dim=config.dense_dim,
+        num_tables=len(config.num_rows),
+        pooling_factor=config.pooling_factor,
+    ) as writer:
+        for split, rows in splits.items():
+            labels, probabilities = [], []
+            for block in generator.blocks(split, rows):
+                writer.append(block.dense, block.categorical, block.label)
+                labels.append(block.label)
+                probabilities.append(block.probability)
+                progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows made")
+            label, probability = np.concatenate(labels), np.concatenate(probabilities)
+            truth[split] = (auc(label, probability), log_loss(label, probability))
+            clicks += int(label.sum()) if split == "train" else 0
+    write_meta(
+        folder,
+        name=name,
+        dense_names=[f"I{number}" for number in range(1, config.dense_dim + 1)],
+        categorical_names=[f"C{number}" for number in range(1, len(config.num_rows) + 1)],
+        table_rows=list(config.num_rows),
+        pooling_factor=config.pooling_factor,
+        fingerprint=fingerprint,
+        splits=splits,
+        info={
+            "generator": asdict(config),
+            "rows": total,
+            "base_rate": clicks / config.train_rows,
+            "bayes_auc": truth["test"][0],
+            "bayes_log_loss": truth["test"][1],
+            "bayes_auc_validation": truth["validation"][0],
+            "bayes_log_loss_validation": truth["validation"][1],
+            "skipped": {"rows": 0, "first": []},
+        },
+    )
+
+
+def auc(label: np.ndarray, score: np.ndarray) -> float:
+    """Area under the ROC curve as the Mann-Whitney statistic, ties by half; NaN where only one class is
+    present."""
+    positives = int(label.sum())
+    negatives = len(label) - positives
+    if positives == 0 or negatives == 0:
+        return float("nan")
+    ranks = rankdata(score)
+    return float((ranks[label == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def log_loss(label: np.ndarray, probability: np.ndarray) -> float:
+    """Mean cross-entropy in nats."""
+    return float(-np.log(np.where(label == 1, probability, 1 - probability)).mean())

@@ -1,0 +1,163 @@
+"""Where prepared data lives, and how it gets there once, whole, and only when its source changed.
+
+A prepared dataset is a folder whose name ends in the fingerprint of everything that made it: the format's
+version, the content of its source files, and the options. Opening it again is therefore a look at the
+folder's name; a changed source has another fingerprint and is prepared anew beside the old one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from labkit.errors import UserError
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction done (0 to 1) and a few words on what is being done."""
+
+WHOLE_HASH_BYTES = 2**30
+"""Files up to this size are hashed whole (about a second a GiB); of larger ones the head, the tail and the
+size."""
+
+END_BYTES = 64 * 2**20
+"""How much of the head and of the tail of a larger file is hashed."""
+
+RACY_S = 2.0
+"""A file this young may change again without its time stamp moving, so its hash is not remembered."""
+
+
+def prepared_root() -> Path:
+    """The folder of everything prepared or downloaded: `$LABKIT_CACHE`, else the user's cache folder."""
+    chosen = os.environ.get("LABKIT_CACHE")
+    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("labkit", appauthor=False)
+
+
+def shipped_datasets() -> Path:
+    """The folder of what ships: `datasets/` of the checkout, else the copy inside the installed package."""
+    package = Path(__file__).resolve().parents[1]
+    checkout = package.parent / "datasets"
+    return checkout if (checkout / "schemas").is_dir() else package / "_datasets"
+
+
+def fingerprint(**parts) -> str:
+    """A short name for a combination of JSON-able values: 16 hexadecimal digits, the same on every machine.
+
+    >>> fingerprint(rows=10, seed=0) == fingerprint(seed=0, rows=10)
+    True
+    """
+    canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def file_fingerprint(path: Path, root: Path | None = None) -> dict:
+    """What a source file contains: `{"size_bytes", "sha256", "hashed": "whole" | "ends"}`.
+
+    The hash is remembered under `root` (default: `prepared_root()`) with the file's size and time stamp, so
+    that an untouched file is not read again; a file that was only touched is read, and found to be the
+    same.
+    """
+    path = path.resolve()
+    status = path.stat()
+    memory = (root or prepared_root()) / "sources" / f"{fingerprint(path=str(path))}.json"
+    seen = {"path": str(path), "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
+    known = read_json(memory)
+    if known is not None and all(known.get(key) == value for key, value in seen.items()):
+        return {key: known[key] for key in ("size_bytes", "sha256", "hashed")}
+    found = {"size_bytes": status.st_size, **hash_file(path, status.st_size)}
+    if time.time() - status.st_mtime > RACY_S:
+        write_json(memory, {**seen, **found})
+    return found
+
+
+def hash_file(path: Path, size_bytes: int) -> dict:
+    """`{"sha256", "hashed"}` of a file, of its whole content or of head, tail and size."""
+    with path.open("rb") as file:
+        if size_bytes <= WHOLE_HASH_BYTES:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "hashed": "whole"}
+        digest = hashlib.sha256(str(size_bytes).encode())
+        digest.update(file.read(END_BYTES))
+        file.seek(-END_BYTES, os.SEEK_END)
+        digest.update(file.read(END_BYTES))
+    return {"sha256": digest.hexdigest(), "hashed": "ends"}
+
+
+def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
+    """A fingerprint of many files by name, size and time stamp, where reading them takes too long."""
+    listing = []
+    for path in sorted(paths):
+        status = path.stat()
+        listing.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns))
+    return fingerprint(listing=listing)
+
+
+def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return `folder`, made by `build(temporary)` unless it is there already.
+
+    The folder appears under its name only when it is complete. Of several processes that want the same folder
+    one builds it and the others wait; what a killed process left behind is removed by the next one.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.partial")
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        if folder.is_dir():
+            return folder
+        # We hold the lock: a partial folder can only be a dead process's.
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            build(temporary)
+            temporary.replace(folder)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise disk_full(folder) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def disk_full(folder: Path, needed_bytes: int | None = None) -> UserError:
+    """The error for a preparation that does not fit on the disk of `folder`."""
+    free_bytes = free_disk_bytes(folder)
+    need = f"needs about {needed_bytes / 2**30:.2f} GiB" if needed_bytes else "ran out of disk"
+    return UserError(
+        f"Preparing {folder.name} {need}, and {folder.parent} has {free_bytes / 2**30:.2f} GiB free. "
+        "Free some space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
+    )
+
+
+def free_disk_bytes(folder: Path) -> int:
+    """Free bytes on the disk that holds `folder`, or will once it is made."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def read_json(path: Path) -> dict | None:
+    """The JSON object in a file, or None where there is no such file or it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_json(path: Path, value: dict) -> None:
+    """Write a JSON object so that readers see the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,130 @@
+"""`labkit data`: list, make and prepare, as typed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from types import MappingProxyType
+
+import pytest
+
+from labkit.cli import data as command
+from labkit.data.catalog import DOWNLOADS, kind_of, list_datasets
+from labkit.data.clicks import load_clicks
+from labkit.errors import UserError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["data", *words])
+    return args.run(args)
+
+
+def test_the_list_says_what_there_is_and_whether_it_is_here(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    assert run("list", "--json") == 0
+    before = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert before["synthetic-small"]["state"] == "on first use"
+    assert before["adult"]["licence"] == "CC BY 4.0" and before["adult"]["state"] == "give its path"
+    assert before["librispeech-clean-100"]["state"] == "to download"
+    assert {row["kind"] for row in before.values()} == {"clicks", "speech"}
+    load_clicks("synthetic-small")
+    run("list", "--json")
+    after = {row["name"]: row["state"] for row in json.loads(capsys.readouterr().out)}
+    assert after["synthetic-small"] == "prepared" and after["synthetic"] == "on first use"
+
+
+def test_the_list_for_people_names_every_dataset_and_the_cache(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    assert run("list") == 0
+    shown = capsys.readouterr().out
+    assert all(item.name in shown for item in list_datasets()) and str(tmp_path) in shown
+
+
+def test_made_rows_can_be_prepared(capsys, tmp_path):
+    out = tmp_path / "made.tsv.gz"
+    assert run("make", "clicks", "--rows", "400", "--seed", "3", "--out", str(out)) == 0
+    assert "400 rows" in capsys.readouterr().out
+    assert run("prepare", str(out)) == 0
+    captured = capsys.readouterr()
+    assert "train 343, validation 28, test 29" in captured.out and "Prepared in" in captured.out
+    assert "of disk" in captured.err  # the preflight stays on the screen
+
+
+def test_skipped_rows_are_shown(capsys, tmp_path):
+    out = tmp_path / "made.tsv"
+    run("make", "clicks", "--rows", "100", "--out", str(out))
+    out.write_text(out.read_text() + "bad\n")
+    assert run("prepare", str(out), "--on-bad-row", "skip") == 0
+    shown = capsys.readouterr().out
+    assert "1 bad rows were skipped" in shown and "made.tsv, line 101: The line has 1 tab-separated fields" in shown
+
+
+def test_a_generators_options_reach_it(tmp_path):
+    out = tmp_path / "made.csv"
+    options = [
+        "--dense-dim",
+        "2",
+        "--num-rows",
+        "5",
+        "9",
+        "--base-rate",
+        "0.5",
+        "--bayes-auc",
+        "0.7",
+        "--zipf-exponent",
+        "0",
+    ]
+    assert run("make", "clicks", "--rows", "2000", "--out", str(out), "--format", "csv", *options) == 0
+    lines = out.read_text().splitlines()
+    assert lines[0] == "label,I1,I2,C1,C2"
+    clicks = sum(line.startswith("1") for line in lines[1:])
+    assert clicks == pytest.approx(1000, abs=120)  # five standard deviations
+
+
+def test_a_generated_log_tells_its_limit(capsys):
+    assert run("prepare", "synthetic-small") == 0
+    assert "The true probabilities reach AUC 0.8" in capsys.readouterr().out
+
+
+def test_a_missing_dataset_is_a_users_error():
+    with pytest.raises(UserError, match="neither a file or folder"):
+        run("prepare", "nothing-of-the-kind")
+
+
+def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path, capsys):
+    (tmp_path / "speech").mkdir()
+    asked = []
+    monkeypatch.setattr(
+        "labkit.data.fetch.fetch", lambda name, archives, progress: asked.append(name) or tmp_path / "speech"
+    )
+
+    class Prepared:
+        info = MappingProxyType({})
+        folder = tmp_path
+
+    monkeypatch.setattr("labkit.data.speech.load_speech", lambda data, **options: asked.append(data) or Prepared())
+    assert run("prepare", "fsdd-1.0.9") == 0
+    assert asked == ["fsdd-1.0.9", str(tmp_path / "speech")]
+
+
+def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
+    (tmp_path / "days").mkdir()
+    (tmp_path / "days" / "day_0.gz").touch()
+    (tmp_path / "wav").mkdir()
+    assert kind_of(str(tmp_path / "days")) == "clicks"
+    assert kind_of(str(tmp_path / "wav")) == "speech"
+    assert kind_of("manifest.jsonl") == "speech"
+    assert kind_of("train.csv") == "clicks"
+    assert kind_of("synthetic") == "clicks" and kind_of("librispeech-clean-100") == "speech"
+
+
+def test_every_download_has_a_checksum_an_address_and_a_licence():
+    for dataset in DOWNLOADS.values():
+        assert dataset.licence and dataset.source
+        assert dataset.size_bytes == sum(archive.size_bytes for archive in dataset.archives)
+        for archive in dataset.archives:
+            assert archive.url.startswith("https://")
+            assert len(archive.sha256) == 64 and int(archive.sha256, 16)

@@ -1,0 +1,160 @@
+"""The generator: its law of frequencies, its teacher, its limit, and that a seed means the same rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss as sklearn_log_loss
+from sklearn.metrics import roc_auc_score
+
+from labkit.data.clicks.generate import BLOCK_ROWS, ClickGenerator, GeneratorConfig, expected_auc
+from labkit.data.clicks.synthetic import auc, log_loss
+from labkit.data.clicks.zipf import ZipfSampler, alias_table
+from labkit.errors import UserError
+
+SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))
+PARTS = ("counts", "missing", "dense", "categorical", "label", "probability")
+
+
+def rows_of(config: GeneratorConfig, split: str, rows: int) -> dict[str, np.ndarray]:
+    blocks = list(ClickGenerator(config).blocks(split, rows))
+    return {part: np.concatenate([getattr(block, part) for block in blocks]) for part in PARTS}
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_the_alias_table_keeps_every_probability(size):
+    rng = np.random.default_rng(size)
+    for probability in (rng.random(size) ** 6 + 1e-12, np.ones(size)):
+        keep, alias = alias_table(probability)
+        implied = keep.copy()
+        np.add.at(implied, alias, 1 - keep)
+        np.testing.assert_allclose(implied / size, probability / probability.sum(), atol=1e-12)
+
+
+def test_categories_follow_zipfs_law_and_miss_at_their_rate():
+    sampler = ZipfSampler(100, 1.0, 0.1, np.random.default_rng(0))
+    draws = 200_000
+    counts = np.bincount(sampler.draw(np.random.default_rng(1), draws), minlength=100)
+    shares = np.arange(1, 100.0) ** -1.0
+    expected = np.concatenate([[0.1 * draws], np.sort(shares / shares.sum() * 0.9 * draws)])
+    found = np.concatenate([counts[:1], np.sort(counts[1:])])
+    # Five standard deviations of a count, and 5 more where sorting favours neighbours.
+    assert (np.abs(found - expected) < 5 * np.sqrt(expected) + 5).all()
+
+
+def test_a_seed_means_the_same_rows_and_another_seed_other_ones():
+    first, again = rows_of(SMALL, "train", 3000), rows_of(SMALL, "train", 3000)
+    for part in PARTS:
+        np.testing.assert_array_equal(first[part], again[part])
+    other = rows_of(dataclasses.replace(SMALL, seed=1), "train", 3000)
+    assert (other["categorical"] != first["categorical"]).any() and (other["label"] != first["label"]).any()
+
+
+def test_the_rows_do_not_depend_on_the_number_of_threads():
+    program = """
+import hashlib
+from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
+block = next(ClickGenerator(GeneratorConfig(num_rows=(50, 100))).blocks("train", 8192))
+print(hashlib.sha256(block.label.tobytes() + block.dense.tobytes() + block.probability.tobytes()).hexdigest())
+"""
+    marks = set()
+    for threads in ("1", "4"):
+        environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+        run = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        marks.add(run.stdout)
+    assert len(marks) == 1
+
+
+def test_a_shorter_log_is_the_beginning_of_a_longer_one():
+    short, long = rows_of(SMALL, "train", 100), rows_of(SMALL, "train", BLOCK_ROWS + 50)
+    for part in PARTS:
+        np.testing.assert_array_equal(short[part], long[part][:100])
+
+
+def test_splits_have_rows_of_their_own():
+    train, test = rows_of(SMALL, "train", 2000), rows_of(SMALL, "test", 2000)
+    assert not set(map(bytes, train["dense"])) & set(map(bytes, test["dense"]))
+
+
+@pytest.mark.parametrize("target", [0.65, 0.80, 0.90])
+def test_the_true_probabilities_reach_the_auc_that_was_asked_for(target):
+    rows = rows_of(dataclasses.replace(SMALL, bayes_auc=target), "test", 60_000)
+    # 0.01 is about four standard deviations of an AUC over 60,000 rows, a quarter of them clicks, and of
+    # the calibration.
+    assert roc_auc_score(rows["label"], rows["probability"]) == pytest.approx(target, abs=0.01)
+    assert rows["label"].mean() == pytest.approx(0.25, abs=0.01)
+
+
+def test_the_base_rate_can_be_chosen():
+    rows = rows_of(dataclasses.replace(SMALL, base_rate=0.05), "train", 40_000)
+    assert rows["label"].mean() == pytest.approx(0.05, abs=0.006)
+
+
+def test_the_teacher_can_be_learnt_and_its_pairs_are_worth_having():
+    train, test = rows_of(SMALL, "train", 30_000), rows_of(SMALL, "test", 30_000)
+    frequent = [np.argsort(-np.bincount(train["categorical"][:, table, 0]))[:20] for table in range(4)]
+
+    def features(rows: dict[str, np.ndarray]) -> np.ndarray:
+        one_hot = [rows["categorical"][:, table, 0, None] == frequent[table] for table in range(4)]
+        return np.concatenate([rows["dense"], np.abs(rows["dense"]), *one_hot], axis=1)
+
+    model = LogisticRegression(max_iter=200).fit(features(train), train["label"])
+    linear = roc_auc_score(test["label"], model.predict_proba(features(test))[:, 1])
+    # A linear model sees the first-order effects only: far above chance, short of what pairs would add.
+    assert 0.70 < linear < roc_auc_score(test["label"], test["probability"]) - 0.01
+
+
+def test_dense_features_are_standardised_logarithms_of_the_counts():
+    rows = rows_of(SMALL, "train", 40_000)
+    assert (rows["dense"][rows["missing"]] == 0).all() and rows["missing"].any()
+    known = np.ma.masked_array(rows["dense"], rows["missing"])
+    np.testing.assert_allclose(known.mean(0), 0, atol=0.05)
+    np.testing.assert_allclose(known.std(0), 1, atol=0.05)
+    assert (rows["counts"] == np.floor(rows["counts"])).all() and (rows["counts"] < 0).any()
+
+
+def test_any_number_of_features_tables_and_lookups():
+    config = GeneratorConfig(dense_dim=3, num_rows=(2, 10), pooling_factor=5)
+    block = next(ClickGenerator(config).blocks("train", 100))
+    assert block.dense.shape == (100, 3) and block.categorical.shape == (100, 2, 5)
+    assert block.categorical.min() >= 0 and (block.categorical.max((0, 2)) < (2, 10)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_rows": ()}, "num_rows"),
+        ({"num_rows": (10, 1)}, "num_rows"),
+        ({"bayes_auc": 1.2}, "bayes_auc"),
+        ({"base_rate": 0.0}, "base_rate"),
+        ({"dense_dim": 0}, "dense_dim"),
+        ({"seed": -1}, "seed"),
+        ({"zipf_exponent": -1.0}, "zipf_exponent"),
+    ],
+)
+def test_an_impossible_config_names_the_field(change, named):
+    with pytest.raises(UserError, match=named):
+        GeneratorConfig(**change)
+
+
+def test_our_metrics_are_scikit_learns():
+    rng = np.random.default_rng(0)
+    label, score = rng.integers(0, 2, 500), rng.random(500).round(1).clip(0.05, 0.95)  # with ties
+    assert auc(label, score) == pytest.approx(roc_auc_score(label, score), abs=1e-12)
+    assert log_loss(label, score) == pytest.approx(sklearn_log_loss(label, score), abs=1e-12)
+    assert np.isnan(auc(np.ones(5), score[:5]))
+
+
+def test_the_expected_auc_is_the_mean_over_drawn_labels():
+    rng = np.random.default_rng(0)
+    probability = np.sort(rng.random(200))
+    drawn = [roc_auc_score(rng.random(200) < probability, probability) for _ in range(400)]
+    # Standard error of the mean of 400 draws is below 0.002.
+    assert expected_auc(probability) == pytest.approx(np.mean(drawn), abs=0.008)

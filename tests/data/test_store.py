@@ -1,0 +1,151 @@
+"""Preparing once, whole, and again when the source changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from labkit.data import store
+from labkit.errors import UserError
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    assert store.prepared_root() == tmp_path
+    monkeypatch.delenv("LABKIT_CACHE")
+    assert store.prepared_root().name == "labkit"
+
+
+def test_the_shipped_schemas_are_found():
+    assert (store.shipped_datasets() / "schemas" / "adult.toml").is_file()
+
+
+def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):
+    folder = tmp_path / "data"
+
+    def fails(temporary: Path) -> None:
+        (temporary / "half").write_text("x")
+        assert not folder.exists()
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError):
+        store.prepare_once(folder, fails)
+    assert [path.name for path in tmp_path.iterdir()] in ([], [".data.lock"])
+
+    store.prepare_once(folder, lambda temporary: (temporary / "whole").write_text("x"))
+    assert (folder / "whole").is_file()
+    store.prepare_once(folder, fails)  # there already: not built again
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    left = tmp_path / ".data.partial"
+    left.mkdir()
+    (left / "old").write_text("x")
+    store.prepare_once(tmp_path / "data", lambda temporary: (temporary / "new").write_text("x"))
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["new"]
+    assert not left.exists()
+
+
+def test_of_two_processes_one_prepares_and_both_get_it(tmp_path):
+    # The builder waits until the other process wants the folder too, so they do meet.
+    program = """
+import sys, time
+from pathlib import Path
+from labkit.data.store import prepare_once
+root, me, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+def build(folder):
+    with (root / "builds").open("a") as file:
+        file.write("build\\n")
+    deadline = time.monotonic() + 60
+    while not (root / other).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (folder / "file").write_text("x")
+(root / me).touch()
+assert (prepare_once(root / "data", build) / "file").read_text() == "x"
+"""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path), *names])
+        for names in (("first", "second"), ("second", "first"))
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert (tmp_path / "builds").read_text() == "build\n"
+
+
+def test_a_full_disk_is_named_with_the_free_space(tmp_path):
+    def full(temporary: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match=r"ran out of disk.*GiB free.*LABKIT_CACHE"):
+        store.prepare_once(tmp_path / "data", full)
+    assert not (tmp_path / "data").exists()
+
+
+def make_old(path: Path) -> None:
+    """Older than the time in which a file may change without its time stamp showing it."""
+    then = time.time() - 60
+    os.utime(path, (then, then))
+
+
+def test_an_untouched_file_is_not_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "source"
+    path.write_bytes(b"content")
+    make_old(path)
+    first = store.file_fingerprint(path, tmp_path / "cache")
+    monkeypatch.setattr(store, "hash_file", lambda *_: pytest.fail("read again"))
+    assert store.file_fingerprint(path, tmp_path / "cache") == first
+
+
+@pytest.mark.parametrize("content", [b"content!", b"CONTENT"], ids=["other size", "same size"])
+def test_a_changed_file_has_another_fingerprint(tmp_path, content):
+    path = tmp_path / "source"
+    path.write_bytes(b"content")
+    make_old(path)
+    first = store.file_fingerprint(path, tmp_path / "cache")
+    path.write_bytes(content)
+    assert store.file_fingerprint(path, tmp_path / "cache") != first
+
+
+def test_a_file_that_was_only_touched_has_the_same_fingerprint(tmp_path):
+    path = tmp_path / "source"
+    path.write_bytes(b"content")
+    make_old(path)
+    first = store.file_fingerprint(path, tmp_path / "cache")
+    os.utime(path)
+    assert store.file_fingerprint(path, tmp_path / "cache") == first
+
+
+def test_a_large_file_is_hashed_by_its_ends_and_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "WHOLE_HASH_BYTES", 100)
+    monkeypatch.setattr(store, "END_BYTES", 10)
+    path = tmp_path / "source"
+    marks = set()
+    for content in (b"a" * 200, b"a" * 201, b"b" + b"a" * 199, b"a" * 199 + b"b"):
+        path.write_bytes(content)
+        found = store.hash_file(path, len(content))
+        assert found["hashed"] == "ends"
+        marks.add(found["sha256"])
+    assert len(marks) == 4
+
+
+def test_a_tree_is_known_by_names_sizes_and_times(tmp_path):
+    (tmp_path / "a").write_text("x")
+    first = store.tree_fingerprint(tmp_path, tmp_path.iterdir())
+    assert store.tree_fingerprint(tmp_path, tmp_path.iterdir()) == first
+    (tmp_path / "b").write_text("x")
+    assert store.tree_fingerprint(tmp_path, tmp_path.iterdir()) != first
+
+
+def test_a_damaged_memory_of_hashes_is_made_again(tmp_path):
+    path = tmp_path / "source"
+    path.write_bytes(b"content")
+    make_old(path)
+    first = store.file_fingerprint(path, tmp_path / "cache")
+    for memory in (tmp_path / "cache" / "sources").iterdir():
+        memory.write_text("{")
+    assert store.file_fingerprint(path, tmp_path / "cache") == first
