@@ -163,6 +163,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _late_libraries(environment: dict[str, str]) -> list[str]:
+    if int(environment.get("OMP_NUM_THREADS", 0)) >= (os.cpu_count() or 1):
+        return []
     started_so = all(os.environ.get(name) == value for name, value in environment.items())
     if started_so or "numpy" not in sys.modules:
         return []

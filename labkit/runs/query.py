@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -161,4 +162,9 @@ def _read_parts(folders: list[Path], kind: str, columns: str, extra: str = "") -
     """
     with duckdb.connect() as connection:
         # preserve_insertion_order is DuckDB's default: rows come part by part as they were written
-        return connection.execute(query, {"paths": [path.resolve().as_posix() for path in paths]}).df()
+        return connection.execute(query, {"paths": [_literal(path) for path in paths]}).df()
+
+
+def _literal(path: Path) -> str:
+    """A path as DuckDB's pattern for just that path: in a set of its own, a wildcard stands for itself."""
+    return re.sub(r"([*?\[])", r"[\1]", path.resolve().as_posix())

@@ -82,7 +82,8 @@ class RunRecord:
     @property
     def writer_is_alive(self) -> bool:
         """Whether the process that writes this run still runs (on this machine)."""
-        return process_started(self.pid) == self.pid_started
+        started = process_started(self.pid)
+        return started is not None and started == self.pid_started
 
 
 def read_run(folder: Path | str) -> RunRecord:

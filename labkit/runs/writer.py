@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import platform
 import secrets
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
@@ -23,7 +24,7 @@ class RunWriter:
     def __init__(self, folder: Path, record: RunRecord):
         self.folder, self.record = folder, record
         self._metrics = PartWriter(folder / "metrics", METRICS)
-        self._events = (folder / "events.jsonl").open("a", encoding="utf-8")
+        self._events = _open_lines(folder / "events.jsonl")
 
     @property
     def run_id(self) -> str:
@@ -61,7 +62,7 @@ class RunWriter:
             software=software,
             git_commit=_git_commit(),
             seed=seed,
-            argv=sys.argv,
+            argv=[argument.replace(str(Path.home()), "~") for argument in sys.argv],
             provenance=provenance,
             status="running",
             pid=pid,
@@ -94,7 +95,7 @@ class RunWriter:
 
     def event(self, event: str, /, **values: Any) -> None:
         """Append one fact to `events.jsonl`, on the disk when this returns to the caller's next crash."""
-        line = json.dumps({"event": event, "time": timestamp(), **values})
+        line = json.dumps(_without_nan({"event": event, "time": timestamp(), **values}), allow_nan=False)
         with disk_full_as_user_error(self.folder):
             self._events.write(line + "\n")
             self._events.flush()
@@ -117,6 +118,24 @@ class RunWriter:
             self._events.close()
             self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
             self.record.save(self.folder)
+
+
+def _open_lines(path: Path) -> TextIO:
+    """Open a file of lines for appending; a line that a crash cut short is ended, so that it spoils no other."""
+    torn = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    file = path.open("a", encoding="utf-8")
+    if torn:
+        file.write("\n")
+    return file
+
+
+def _without_nan(value: Any) -> Any:
+    """The value with null in place of NaN and infinity, which are no JSON."""
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def _new_folder(runs_dir: Path, name: str) -> Path:

@@ -34,9 +34,11 @@ class Sampler:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "labkit.telemetry.sampler", str(self.folder), str(os.getpid()), str(self.hz)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        # its imports take half a second of a core, which must not be taken from the run's clock
+        self._process.stdout.readline()
         return self
 
     def __exit__(self, *exception) -> None:
@@ -47,6 +49,7 @@ class Sampler:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
 
 def sample(folder: Path, pid: int, hz: float) -> None:
@@ -63,7 +66,7 @@ def sample(folder: Path, pid: int, hz: float) -> None:
         counters = [host, process] + ([GpuCounters(nvml, gpus, pid)] if gpus else [])
         closed = _when_input_closes()
         noted: set[Reading] = set()
-        due = time.monotonic()
+        due, first_done = time.monotonic(), False
         try:
             while True:
                 time_ns = time.time_ns()
@@ -75,6 +78,9 @@ def sample(folder: Path, pid: int, hz: float) -> None:
                         if reading.value is None:
                             noted.add(reading)
                         writer.append({"time_ns": time_ns, "pid": pid, **reading._asdict()})
+                if not first_done:
+                    print("ready", flush=True)
+                    first_done = True
                 if closed.is_set():  # one last sample has been taken after the job's end
                     break
                 # against a schedule, not "sleep 1/hz", so that the time of the sampling does not add up

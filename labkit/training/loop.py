@@ -231,7 +231,6 @@ class Loop:
             save_checkpoint(self.best, {"model": cpu_weights(self.job.model), "position": asdict(position)})
         else:
             position.best_age += 1
-        self.run.flush()
         self._report(evaluated=True)
         self._tick(training=False)
 

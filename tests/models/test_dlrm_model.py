@@ -1,0 +1,60 @@
+import pytest
+import torch
+from torch import nn
+
+from labkit.errors import UserError
+from labkit.models.dlrm import INTERACTIONS, Dlrm, DlrmConfig
+
+SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
+
+
+def inputs(batch: int = 6, pooling_factor: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randint(rows, (batch, 1, pooling_factor), generator=generator) for rows in SHAPE["num_rows"]]
+    return torch.randn(batch, 3, generator=generator), torch.cat(columns, 1).int()
+
+
+def test_dot_interaction_is_every_pair_of_features_once():
+    torch.manual_seed(0)
+    model = Dlrm(DlrmConfig(**SHAPE))
+    dense, categorical = inputs(pooling_factor=2)
+    bottom = model.bottom(dense)
+    tables = model.tables.weight.split(SHAPE["num_rows"])
+    features = [bottom, *(table[categorical[:, f].long()].sum(1) for f, table in enumerate(tables))]
+    pairs = [(features[i] * features[j]).sum(1) for i in range(3) for j in range(i)]
+    expected = model.top(torch.cat([bottom, torch.stack(pairs, 1)], 1)).squeeze(1)
+    torch.testing.assert_close(model(dense, categorical), expected)
+
+
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+def test_every_parameter_learns(interaction):
+    model = Dlrm(DlrmConfig(**SHAPE, interaction=interaction), sparse=False)
+    dense, categorical = inputs(64)
+    nn.functional.softplus(model(dense, categorical)).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_one_table_of_all_categories_equals_a_table_each():
+    torch.manual_seed(0)
+    model = Dlrm(DlrmConfig(**SHAPE))
+    dense, categorical = inputs()
+    before = model(dense, categorical).detach()
+    with torch.no_grad():  # rows 0-4 belong to the first table, 5-11 to the second
+        model.tables.weight[5 + int(categorical[0, 1, 0])] += 1.0
+    changed = (model(dense, categorical) != before).tolist()
+    assert changed == (categorical[:, 1, 0] == categorical[0, 1, 0]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"interaction": "sum"}, "interaction"),
+        ({"bottom_mlp": (8, 5)}, "bottom_mlp"),
+        ({"top_mlp": (6, 2)}, "top_mlp"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(wrong, words):
+    with pytest.raises(UserError, match=words):
+        DlrmConfig(**SHAPE | wrong)

@@ -1,0 +1,195 @@
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from labkit.errors import UserError
+from labkit.runs import Provenance, RunWriter, find_run, list_runs, read_events, read_metrics, read_run
+from labkit.runs.parts import METRICS, PartWriter
+
+
+def new_run(runs_dir, **changes) -> RunWriter:
+    return RunWriter.create(
+        runs_dir,
+        "dlrm-tour",
+        config={"job": "dlrm", "train": {"target": 0.78, "target_metric": "auc"}},
+        budget={"name": "one-core"},
+        tier=None,
+        devices=[],
+        seed=3,
+        provenance=Provenance.now("measured"),
+        software={},
+        **changes,
+    )
+
+
+def losses(writer: RunWriter, steps: range, value: float = 1.0) -> None:
+    for step in steps:
+        writer.metric(step=step, wall_s=step / 10, train_s=step / 20, samples=step * 8, name="loss", value=value)
+
+
+def test_what_is_written_is_read(tmp_path):
+    writer = new_run(tmp_path)
+    losses(writer, range(1, 4))
+    writer.event("evaluated", metric="auc", value=0.7, step=3, wall_s=0.3)
+    writer.finish("done", {"target_reached": False})
+    record = read_run(writer.folder)
+    assert (record.status, record.seed, record.result) == ("done", 3, {"target_reached": False})
+    metrics = read_metrics([writer.folder])
+    assert metrics["step"].tolist() == [1, 2, 3]
+    assert set(metrics["run"]) == {writer.run_id}
+    assert [event["event"] for event in read_events(writer.folder)] == ["started", "evaluated"]
+
+
+def test_ids_sort_by_time_and_never_collide(tmp_path):
+    ids = [new_run(tmp_path).run_id for _ in range(50)]
+    assert len(set(ids)) == 50
+    assert [identity[:15] for identity in ids] == sorted(identity[:15] for identity in ids)
+
+
+def test_a_run_whose_writer_died_is_interrupted(tmp_path):
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from test_run_folder import *; from pathlib import Path\n"
+        "w = new_run(Path(sys.argv[2])); losses(w, range(5)); w.flush(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)], check=False)
+    (run,) = list_runs(tmp_path)["folder"]
+    assert read_run(run).status == "interrupted"
+    assert read_metrics([run])["step"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_pid_used_again_is_not_the_writer(tmp_path):
+    writer = new_run(tmp_path)
+    assert read_run(writer.folder).status == "running"
+    writer.record.pid_started -= 60
+    writer.record.save(writer.folder)
+    assert read_run(writer.folder).status == "interrupted"
+
+
+def test_after_a_resume_what_came_after_the_checkpoint_no_longer_counts(tmp_path):
+    writer = new_run(tmp_path)
+    losses(writer, range(1, 8), value=1.0)
+    writer.event("evaluated", step=4, wall_s=0.4)
+    writer.event("evaluated", step=7, wall_s=0.7)
+    writer.finish("stopped", {})
+    again = RunWriter.reopen(writer.folder, from_step=4, config={})
+    losses(again, range(5, 7), value=2.0)
+    again.finish("done", {})
+    metrics = read_metrics([writer.folder])
+    assert list(zip(metrics["step"], metrics["value"], strict=True)) == [
+        (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 2.0), (6, 2.0),
+    ]  # fmt: skip
+    assert [event.get("step") for event in read_events(writer.folder)] == [None, 4, 4]
+
+
+def test_a_line_cut_by_a_crash_spoils_no_other(tmp_path):
+    writer = new_run(tmp_path)
+    writer.finish("stopped", {})
+    with (writer.folder / "events.jsonl").open("a") as file:
+        file.write('{"event": "evalu')
+    RunWriter.reopen(writer.folder, from_step=0, config={}).finish("done", {})
+    assert [event["event"] for event in read_events(writer.folder)] == ["started", "resumed"]
+
+
+def test_a_run_that_is_being_written_cannot_be_resumed(tmp_path):
+    writer = new_run(tmp_path)
+    with pytest.raises(UserError, match="still writing"):
+        RunWriter.reopen(writer.folder, from_step=0, config={})
+
+
+def test_a_loss_that_is_no_number_is_null_in_the_events(tmp_path):
+    writer = new_run(tmp_path)
+    writer.event("fault", loss=float("nan"), metrics={"auc": float("inf")})
+    text = (writer.folder / "events.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    assert read_events(writer.folder)[-1]["loss"] is None
+
+
+def test_a_newer_format_says_upgrade(tmp_path):
+    writer = new_run(tmp_path)
+    path = writer.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 2}))
+    with pytest.raises(UserError, match="upgrade labkit"):
+        read_run(writer.folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 1}', "\xff"])
+def test_a_damaged_record_is_reported_and_hides_no_other_run(tmp_path, content):
+    good, bad = new_run(tmp_path), new_run(tmp_path)
+    (bad.folder / "run.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(UserError, match=r"run\.json"):
+        read_run(bad.folder)
+    with pytest.warns(UserWarning, match=bad.run_id):
+        assert list_runs(tmp_path)["run"].tolist() == [good.run_id]
+
+
+def test_keys_of_another_tool_are_kept(tmp_path):
+    writer = new_run(tmp_path)
+    path = writer.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mlflow_run_id": "abc"}))
+    record = read_run(writer.folder)
+    record.save(writer.folder)
+    assert json.loads(path.read_text())["mlflow_run_id"] == "abc"
+
+
+def test_a_part_that_is_not_whole_is_left_out_by_name(tmp_path):
+    writer = new_run(tmp_path)
+    for start in (0, 5):
+        losses(writer, range(start, start + 5))
+        writer.flush()
+    second = writer.folder / "metrics" / "part-00001.parquet"
+    second.write_bytes(second.read_bytes()[:-20])
+    with pytest.warns(UserWarning, match="part-00001"):
+        assert read_metrics([writer.folder])["step"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
+    writer = new_run(tmp_path)
+    losses(writer, range(3))
+    writer.flush()
+
+    def no_space(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", no_space)
+    losses(writer, range(3, 6))
+    with pytest.raises(UserError, match=r"disk is full.*--resume"):
+        writer.flush()
+    assert read_metrics([writer.folder])["step"].tolist() == [0, 1, 2]
+    assert sorted(path.name for path in (writer.folder / "metrics").iterdir()) == ["part-00000.parquet"]
+
+
+def test_folder_names_with_wildcards_are_read_literally(tmp_path):
+    odd, other = tmp_path / "runs[1]*", tmp_path / "runs1x"
+    writers = [new_run(odd), new_run(other)]
+    for number, writer in enumerate(writers):
+        losses(writer, range(number, number + 1))
+        writer.finish("done", {})
+    assert read_metrics([writers[0].folder])["step"].tolist() == [0]
+
+
+def test_a_run_goes_by_folder_id_or_beginning(tmp_path):
+    writer = new_run(tmp_path)
+    assert find_run(str(writer.folder), "elsewhere") == writer.folder
+    assert find_run(writer.run_id, tmp_path) == writer.folder
+    assert find_run(writer.run_id[:12], tmp_path) == writer.folder
+    with pytest.raises(UserError, match="Near it"):
+        find_run(writer.run_id.replace("dlrm", "drlm"), tmp_path)
+
+
+def test_a_file_in_place_of_the_runs_folder_is_refused(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(UserError, match="--runs-dir"):
+        new_run(tmp_path / "runs")
+
+
+def test_a_new_writer_continues_the_numbering(tmp_path):
+    for _ in range(2):
+        writer = PartWriter(tmp_path, METRICS)
+        writer.append({"step": 1, "wall_s": 0.0, "train_s": 0.0, "samples": 0, "name": "loss", "value": 1.0})
+        writer.flush()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part-00000.parquet", "part-00001.parquet"]

@@ -1,0 +1,50 @@
+import pytest
+import torch
+from torch import nn
+
+from labkit.training.config import OPTIMISERS, TrainConfig
+from labkit.training.optimisers import Optimisers, clip_gradients
+
+
+class Bag(nn.Module):
+    def __init__(self, sparse: bool):
+        super().__init__()
+        self.table = nn.EmbeddingBag(6, 3, mode="sum", sparse=sparse)
+        self.linear = nn.Linear(3, 1)
+
+    def loss(self) -> torch.Tensor:
+        # row 2 twice in a bag: duplicate lookups must add up
+        return (10 * self.linear(self.table(torch.tensor([[2, 2, 4]])))).square().sum()
+
+
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_sparse_and_dense_tables_take_the_same_first_step(optimiser, clip):
+    config = TrainConfig(optimiser=optimiser, lr=0.1, grad_clip_norm=clip)
+    after = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = Bag(sparse)
+        optimisers = Optimisers(model, ["table.weight"] if sparse else [], config)
+        model.loss().backward()
+        optimisers.step(0)
+        after.append([parameter.detach() for parameter in model.parameters()])
+    for dense, sparse in zip(*after, strict=True):
+        torch.testing.assert_close(dense, sparse)
+
+
+def test_clipping_counts_sparse_and_dense_gradients_together():
+    model = Bag(sparse=True)
+    model.loss().backward()
+    before = clip_gradients(model.parameters(), 0.5)
+    grads = [p.grad.to_dense() if p.grad.is_sparse else p.grad for p in model.parameters()]
+    assert before > 0.5
+    assert torch.cat([g.flatten() for g in grads]).norm() == pytest.approx(0.5, rel=1e-4)
+
+
+def test_the_learning_rate_warms_up_and_halves():
+    config = TrainConfig(lr=1.0, batch_size=10, warmup_steps=4, half_life_samples=100)
+    optimisers = Optimisers(nn.Linear(1, 1), [], config)
+    assert optimisers.lr_at(0) == pytest.approx(0.25)
+    assert optimisers.lr_at(10) == pytest.approx(0.5)
+    assert optimisers.lr_at(20) == pytest.approx(0.25)
