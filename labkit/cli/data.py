@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from labkit.data.store import Progress
 
+TABLE_WIDTH = 132
+"""Characters the list needs for one line a dataset"""
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("data", help="list, make and prepare datasets")
@@ -72,16 +75,18 @@ def run_list(args: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2))
         return 0
 
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="Datasets", title_justify="left")
-    for heading in ("name", "kind", "extent", "MB", "licence", "source", "here?"):
-        table.add_column(heading, justify="right" if heading == "MB" else "left", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("name", "kind", "extent", "MB", "here?", "licence", "source"):
+        table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=heading != "source")
     for item in datasets:
         size = "-" if item.size_bytes is None else f"{item.size_bytes / 1e6:,.0f}"
-        table.add_row(item.name, item.kind, item.extent, size, item.licence, item.source, item.state())
+        table.add_row(item.name, item.kind, item.extent, size, item.state(), item.licence, item.source)
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
     console.print(table)
     console.print(f"Prepared data is kept in {prepared_root()} (LABKIT_CACHE chooses another folder).", soft_wrap=True)
     return 0

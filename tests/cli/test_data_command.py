@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from types import MappingProxyType
+import sys
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -105,7 +106,8 @@ def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path, ca
         info = MappingProxyType({})
         folder = tmp_path
 
-    monkeypatch.setattr("labkit.data.speech.load_speech", lambda data, **options: asked.append(data) or Prepared())
+    speech = SimpleNamespace(load_speech=lambda data, **options: asked.append(data) or Prepared())
+    monkeypatch.setitem(sys.modules, "labkit.data.speech", speech)
     assert run("prepare", "fsdd-1.0.9") == 0
     assert asked == ["fsdd-1.0.9", str(tmp_path / "speech")]
 
@@ -119,6 +121,12 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
     assert kind_of("manifest.jsonl") == "speech"
     assert kind_of("train.csv") == "clicks"
     assert kind_of("synthetic") == "clicks" and kind_of("librispeech-clean-100") == "speech"
+
+
+def test_the_shipped_corpus_is_listed_by_the_name_that_loads_it():
+    from labkit.data.speech.shipped import NAME
+
+    assert [item.name for item in list_datasets() if item.origin == "shipped"] == [NAME]
 
 
 def test_every_download_has_a_checksum_an_address_and_a_licence():

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from labkit.data import store
 from labkit.errors import UserError
@@ -75,6 +77,19 @@ assert (prepare_once(root / "data", build) / "file").read_text() == "x"
     ]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
     assert (tmp_path / "builds").read_text() == "build\n"
+
+
+def test_the_lock_is_held_while_a_folder_is_built(tmp_path):
+    def build(temporary: Path) -> None:
+        # From another thread: a thread that waits for its own lock is told so in another way.
+        with ThreadPoolExecutor(1) as pool:
+            lock = FileLock(tmp_path / ".data.lock", thread_local=False)
+            with pytest.raises(Timeout):
+                pool.submit(lock.acquire, timeout=0).result()
+        (temporary / "built").touch()
+
+    store.prepare_once(tmp_path / "data", build)
+    assert (tmp_path / "data" / "built").is_file()
 
 
 def test_a_full_disk_is_named_with_the_free_space(tmp_path):

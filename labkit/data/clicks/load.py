@@ -47,7 +47,8 @@ def load_clicks(
             without one. on_bad_row: "error" stops at the first bad row, "skip" counts and lists them in
             `info["skipped"]`. cache_dir: where prepared data is kept; default `prepared_root()`. seed: of the
             generator, or of a random split. progress: called with the fraction done and a few words. options:
-            fields of `GeneratorConfig` for a name, of the schema for a path, in place of what they are there.
+            fields of `GeneratorConfig` for a name, of the schema for a path, in place of what they are there;
+            `max_rows_per_table` bounds the tables of both.
 
     Raises:
         DataError: the data cannot be used; it says where and why.
@@ -92,7 +93,11 @@ def find_schema(path: Path) -> TableSchema | CriteoSchema:
 
 
 def _load_synthetic(name: str, root: Path, seed: int, progress: Progress, options: dict) -> ClickLog:
+    # A bound on the tables, as a model's preset may give, holds for generated ones too.
+    most = options.pop("max_rows_per_table", None)
     config = override(SYNTHETIC[name], {**options, "seed": seed})
+    if most is not None:
+        config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
     mark = fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
     folder = root / "clicks" / f"{name}-{mark}"
 

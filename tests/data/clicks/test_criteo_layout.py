@@ -195,6 +195,9 @@ def test_other_files_are_not_taken_for_criteo(shared_data, tmp_path):
     wide = tmp_path / "wide.tsv"
     wide.write_text("\t".join(f"column_{index}" for index in range(40)) + "\n" + "\t".join(["1"] * 40) + "\n")
     assert not is_criteo(wide)
+    narrow = tmp_path / "narrow.tsv"
+    narrow.write_text("1\t2\t3\n" * 30)
+    assert not is_criteo(narrow)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory from /proc")

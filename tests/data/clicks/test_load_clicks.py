@@ -49,6 +49,13 @@ def test_an_option_that_is_none_of_the_generators_is_named(tmp_path):
         load_clicks("synthetic-small", cache_dir=tmp_path, dens_dim=3)
 
 
+def test_generated_tables_can_be_bounded_like_any(tmp_path):
+    sizes = {"train_rows": 500, "validation_rows": 100, "test_rows": 100}
+    log = load_clicks("synthetic-small", cache_dir=tmp_path, max_rows_per_table=100, **sizes)
+    assert log.table_rows == (50, 84, 100, 100, 100, 100, 100, 100)
+    assert log.split("train").categorical.max() < 100
+
+
 def test_progress_goes_from_0_to_1(tmp_path):
     seen = []
     load_clicks("synthetic-small", cache_dir=tmp_path, progress=lambda fraction, text: seen.append(fraction))
