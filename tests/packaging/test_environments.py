@@ -1,0 +1,75 @@
+"""environment.yml and binder/ say the same as pyproject.toml, the one list of requirements."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[2]
+ENVIRONMENTS = ("environment.yml", "binder/environment.yml")
+# conda-forge's name of a package where it differs from the index's.
+PIP_NAMES = {"pytorch-cpu": "torch"}
+
+
+def project_table() -> dict:
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def environment(name: str) -> dict:
+    return yaml.safe_load((REPOSITORY / name).read_text(encoding="utf-8"))
+
+
+def conda_requirements(name: str) -> dict[str, SpecifierSet]:
+    """Conda's part of an environment, by its names; `=3.12` means any 3.12 there."""
+    found = {}
+    for line in environment(name)["dependencies"]:
+        if isinstance(line, str):
+            requirement = Requirement(re.sub(r"^(\w+)=([\d.]+)$", r"\1==\2.*", line))
+            found[requirement.name] = requirement.specifier
+    return found
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_conda_takes_torch_and_torchaudio_and_pip_the_rest(name):
+    conda = conda_requirements(name)
+    assert {"pytorch-cpu", "torchaudio", "pip", "python"} <= set(conda)
+    assert environment(name)["channels"] == ["conda-forge", "nodefaults"]
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_conda_ranges_are_those_of_pyproject(name):
+    required = {
+        canonicalize_name(requirement.name): requirement.specifier
+        for requirement in map(Requirement, project_table()["dependencies"])
+    }
+    for package, specifier in conda_requirements(name).items():
+        if package not in ("python", "pip"):
+            assert specifier == required[canonicalize_name(PIP_NAMES.get(package, package))], package
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_conda_python_is_one_that_labkit_supports(name):
+    (python,) = conda_requirements(name)["python"]
+    assert SpecifierSet(project_table()["requires-python"]).contains(python.version.removesuffix(".*"))
+
+
+def test_pip_installs_this_checkout_with_an_extra_that_exists():
+    assert environment("environment.yml")["dependencies"][-1] == {"pip": ["-e .[lab]"]}
+    assert "lab" in project_table()["optional-dependencies"]
+
+
+def test_binder_solves_what_conda_users_get_and_installs_the_same_extra():
+    assert conda_requirements("binder/environment.yml") == conda_requirements("environment.yml")
+    post_build = REPOSITORY / "binder" / "postBuild"
+    assert '--editable ".[lab]"' in post_build.read_text(encoding="utf-8")
+    assert os.access(post_build, os.X_OK)
+    subprocess.run(["bash", "-n", post_build], check=True)

@@ -1,0 +1,46 @@
+"""`import labkit` and the commands that do not compute start without the heavy libraries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "torchaudio", "pandas", "duckdb", "plotly", "scipy", "lifelines", "pyarrow")
+# Runs a command of labkit as the console script does, then says which heavy libraries that imported.
+PROGRAM = """
+import json, sys
+if sys.argv[1:]:
+    from labkit.cli import main
+    try:
+        main(sys.argv[1:])
+    except SystemExit as end:
+        assert not end.code, end.code
+else:
+    import labkit, labkit.cli
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+COMMANDS = (
+    "",
+    "--version",
+    "--help",
+    "train --help",
+    "train dlrm --help",
+    "tiers",
+    "runs --help",
+    "data --help",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_starts_without_heavy_libraries(command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *command.split()], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    imported = set(json.loads(done.stdout.splitlines()[-1]))
+    assert imported & set(HEAVY) == set()

@@ -1,0 +1,188 @@
+"""The Makefile's set-up, with stand-in Pythons: they answer its questions and write down what it asks for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+SYSTEM_COMMANDS = ("cat", "echo", "rm", "printf", "find", "sh", "mkdir", "cp", "chmod")
+# `python -m venv --clear FOLDER` makes a folder whose python is a copy of the stand-in; pip calls are written
+# to the log; the rest is for the real Python, unless this one plays an old Python or one without ensurepip.
+STAND_IN = """#!/bin/sh
+case "$*" in
+    *version_info*) [ "$OLD" ] && exit 1; exec {python} "$@" ;;
+    *ensurepip*) [ "$NO_ENSUREPIP" ] && exit 1; exit 0 ;;
+    "-m venv --clear "*)
+        echo "{name} venv" >> {log}; rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+    "-m pip "*) echo "pip $*" >> {log}; case "$*" in *"$FAIL_ON"*) exit 1 ;; esac ;;
+    *) exec {python} "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout with the real Makefile; `run(*arguments)` calls make where only the given stand-ins are."""
+    return Checkout(tmp_path)
+
+
+class Checkout:
+    def __init__(self, root: Path):
+        # A space: such paths are common on desktops.
+        self.folder, self.bin, self.log = root / "my labkit", root / "bin", root / "log"
+        (self.folder / "labkit").mkdir(parents=True)
+        (self.folder / "labkit" / "__init__.py").touch()
+        self.bin.mkdir()
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(REPOSITORY / name, self.folder)
+        for name in SYSTEM_COMMANDS:
+            (self.bin / name).symlink_to(shutil.which(name))
+        self.stamp = self.folder / ".venv" / "labkit-is-set-up"
+
+    def add_python(self, name: str = "python3") -> None:
+        script = self.bin / name
+        script.write_text(STAND_IN.format(python=sys.executable, name=name, log=self.log))
+        script.chmod(0o755)
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        """Call make; `self.asked` is then what it asked of Python and pip."""
+        self.log.write_text("")
+        done = subprocess.run(
+            [shutil.which("make"), *arguments],
+            cwd=self.folder,
+            env={
+                "PATH": str(self.bin),
+                "PYTHONPATH": str(self.folder),
+                "FAIL_ON": "nothing fails",
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+        )
+        self.asked = self.log.read_text().splitlines()
+        return done
+
+
+def test_make_alone_lists_the_targets(checkout):
+    done = checkout.run()
+    assert done.returncode == 0
+    for target in ("setup", "tour", "test", "lab", "clean"):
+        assert f"make {target} " in done.stdout
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_setup_installs_the_pinned_torch_before_labkit(checkout):
+    checkout.add_python()
+    done = checkout.run("setup")
+    assert done.returncode == 0, done.stderr
+    assert checkout.asked[0] == "python3 venv"
+    assert checkout.asked[1].endswith(" install torch==2.13.0")
+    assert checkout.asked[2].endswith(" install -e .[test]")
+
+
+def test_second_setup_finds_it_done(checkout):
+    checkout.add_python()
+    checkout.run("setup")
+    assert checkout.run("setup").returncode == 0
+    assert checkout.asked == []
+
+
+def test_changed_requirements_are_installed_into_the_same_environment(checkout):
+    checkout.add_python()
+    checkout.run("setup")
+    later = checkout.stamp.stat().st_mtime + 10
+    os.utime(checkout.folder / "pyproject.toml", (later, later))
+    checkout.run("setup")
+    assert [line.split()[0] for line in checkout.asked] == ["pip", "pip"]
+
+
+@pytest.mark.parametrize("broken_at", ["torch==", "[test]"])
+def test_interrupted_setup_starts_again_from_nothing(checkout, broken_at):
+    checkout.add_python()
+    assert checkout.run("setup", FAIL_ON=broken_at).returncode != 0
+    assert checkout.run("setup").returncode == 0
+    assert checkout.asked[0] == "python3 venv"
+    assert checkout.stamp.exists()
+
+
+def test_environment_whose_python_is_gone_is_made_anew(checkout):
+    checkout.add_python()
+    checkout.run("setup")
+    python = checkout.folder / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3")
+    assert checkout.run("setup").returncode == 0
+    assert checkout.asked[0] == "python3 venv"
+
+
+def test_environment_copied_from_another_checkout_is_made_anew(checkout, tmp_path):
+    checkout.add_python()
+    checkout.run("setup")
+    other = tmp_path / "other"
+    shutil.copytree(checkout.folder, other)
+    assert checkout.run("--directory", str(other), "setup").returncode == 0
+    assert checkout.asked[0] == "python3 venv"
+
+
+def test_choice_of_torch_is_remembered_and_a_new_choice_makes_the_environment_anew(checkout):
+    checkout.add_python()
+    index = "https://download.pytorch.org/whl/cpu"
+    checkout.run("setup", "TORCH=torch==2.11.0", f"TORCH_INDEX={index}")
+    assert checkout.asked[1].endswith(f" install --index-url {index} torch==2.11.0")
+    checkout.run("setup")
+    assert checkout.asked == []
+    checkout.run("setup", "TORCH=torch==2.12.0", "TORCH_INDEX=")
+    assert checkout.asked[0] == "python3 venv"
+    assert checkout.asked[1].endswith(" install torch==2.12.0")
+
+
+def test_old_python_is_passed_over_for_a_newer_one(checkout):
+    checkout.add_python("python3")
+    script = checkout.bin / "python3"
+    script.write_text(script.read_text().replace("#!/bin/sh", "#!/bin/sh\nOLD=1"))
+    checkout.add_python("python3.12")
+    assert checkout.run("setup").returncode == 0
+    assert checkout.asked[0] == "python3.12 venv"
+
+
+@pytest.mark.parametrize("installed", [[], ["python3"]])
+def test_no_python_or_only_an_old_one_says_what_to_install(checkout, installed):
+    for name in installed:
+        checkout.add_python(name)
+    done = checkout.run("setup", OLD="1")
+    assert done.returncode != 0
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "apt install python3 python3-venv" in done.stderr
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_missing_ensurepip_names_the_debian_package(checkout):
+    checkout.add_python()
+    done = checkout.run("setup", NO_ENSUREPIP="1")
+    assert done.returncode != 0
+    assert "sudo apt install python3-venv" in done.stderr
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_torch_without_a_build_for_this_python_says_how_to_choose_another(checkout):
+    checkout.add_python()
+    done = checkout.run("setup", FAIL_ON="torch==")
+    assert done.returncode != 0
+    assert "make setup PYTHON=python3.12" in done.stderr
+
+
+def test_clean_keeps_runs_and_reports(checkout):
+    checkout.add_python()
+    checkout.run("setup")
+    for folder in ("runs", "report", "labkit/__pycache__"):
+        (checkout.folder / folder).mkdir()
+    assert checkout.run("clean").returncode == 0
+    left = {path.name for path in checkout.folder.iterdir()}
+    assert left == {"Makefile", "pyproject.toml", "labkit", "runs", "report"}
+    assert not (checkout.folder / "labkit" / "__pycache__").exists()

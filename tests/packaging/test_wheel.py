@@ -1,0 +1,83 @@
+"""What the wheel holds, and that it works away from the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def shipped_files(folder: str) -> set[str]:
+    """Files of a folder of the checkout, relative to it, without what Python and git keep for themselves."""
+    root = REPOSITORY / folder
+    return {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".gitkeep"
+    }
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_wheel_holds_the_whole_package(names):
+    assert {f"labkit/{name}" for name in shipped_files("labkit")} <= names
+    assert "labkit/hardware/tiers.toml" in names
+
+
+@pytest.mark.parametrize("folder", ["speech", "schemas"])
+def test_wheel_holds_the_shipped_datasets(names, folder):
+    shipped = shipped_files(f"datasets/{folder}")
+    assert shipped
+    assert {f"labkit/_datasets/{folder}/{name}" for name in shipped} <= names
+
+
+def test_wheel_holds_nothing_else(names):
+    tops = {name.split("/")[0] for name in names}
+    assert all(top == "labkit" or top.endswith(".dist-info") for top in tops)
+    assert not [name for name in names if name.endswith((".pyc", ".tmp"))]
+
+
+def test_wheel_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (info,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
+        entry_points = archive.read(f"{info}/entry_points.txt").decode()
+        assert f"{info}/licenses/LICENSE" in archive.namelist()
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert "labkit = labkit.cli:main" in entry_points
+
+
+def test_installed_labkit_finds_its_datasets_and_its_command(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+
+    def run_installed(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        command = [sys.executable, "-P", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    found = run_installed("-c", "from labkit.data.store import shipped_datasets; print(shipped_datasets())")
+    assert Path(found.strip()) == tmp_path / "site" / "labkit" / "_datasets"
+    assert run_installed("-m", "labkit", "tiers")

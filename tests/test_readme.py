@@ -1,0 +1,127 @@
+"""Every command of the README and of docs/ runs, block by block, each in its own folder, in small."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from labkit.project import binder_url
+
+REPOSITORY = Path(__file__).parents[1]
+README = REPOSITORY / "README.md"
+PAGES = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+# Appended to trainings: that they start, train, and end is tested here; where they get to, elsewhere.
+SHORT = "--max-epochs 1 --max-seconds 2"
+# What runs instead of a command, and why that command itself does not.
+INSTEAD = [
+    (r"git clone .*", "true", "the project's address is undecided, and tests use no network"),
+    (r"make tour.*", "{make} tour && labkit tour --help", "takes five minutes; tests/tour runs a small one"),
+    (r"make test.*", "{make} test", "is what runs this test"),
+    (
+        r"\.venv/bin/ruff .*",
+        "python -m ruff check --no-cache .",
+        "tests/test_style.py runs it on the checkout",
+    ),
+]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for found, body in FENCED.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def runnable(command: str) -> str:
+    """The command as the test runs it."""
+    for pattern, instead, _reason in INSTEAD:
+        if re.fullmatch(pattern, command):
+            return instead.format(make=f"make --directory '{REPOSITORY}' --dry-run")
+    assert command.startswith("labkit "), f"no rule says how to test {command!r}"
+    return f"{command} {SHORT}" if command.startswith("labkit train ") else command
+
+
+def write_example_files(folder: Path) -> None:
+    """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest."""
+    dice = random.Random(0)
+    (schema,) = blocks(README, "toml")
+    assert schema.startswith("# clicks.toml\n")
+    (folder / "clicks.toml").write_text(schema, encoding="utf-8")
+    with (folder / "clicks.csv").open("w", encoding="utf-8") as file:
+        file.write("clicked,price,age,city,device\n")
+        for _ in range(3000):
+            age = dice.randrange(18, 80)
+            clicked = int(dice.random() < age / 80)
+            file.write(f"{clicked},{dice.random():.2f},{age},{dice.choice('abcd')},{dice.choice('xy')}\n")
+    with gzip.open(folder / "day_0.gz", "wt", encoding="utf-8") as file:
+        for _ in range(2000):
+            dense = [str(dice.randrange(-1, 50)) for _ in range(13)]
+            categorical = [f"{dice.randrange(40):08x}" for _ in range(26)]
+            file.write("\t".join([str(dice.randrange(2)), *dense, *categorical]) + "\n")
+    noise = np.random.default_rng(0)
+    with (folder / "utterances.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(24):
+            soundfile.write(folder / f"{number}.wav", noise.normal(0, 0.1, 16000), 16000)
+            split = ("train", "train", "validation", "test")[number % 4]
+            line = {"audio_filepath": f"{number}.wav", "text": "one two", "split": split}
+            file.write(json.dumps(line) + "\n")
+
+
+def cases():
+    """Each block of commands, unless earlier ones have all its lines."""
+    seen = set()
+    for page in PAGES:
+        for number, block in enumerate(blocks(page, "bash")):
+            if not seen >= set(block.splitlines()):
+                yield pytest.param(block, id=f"{page.name}-{number}")
+            seen |= set(block.splitlines())
+
+
+@pytest.mark.parametrize("block", cases())
+def test_commands_run(block, tmp_path):
+    write_example_files(tmp_path)
+    lines = [line for line in block.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    script = "\n".join(runnable(line.split(" #")[0].strip()) for line in lines)
+    scripts = Path(sys.executable).parent
+    assert shutil.which("labkit", path=str(scripts)), "labkit is not installed beside this Python"
+    done = subprocess.run(
+        ["bash", "-euxo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_of_the_checkout(page):
+    targets = [target for target in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_readme_starts_with_the_report_and_make_tour():
+    start = README.read_text(encoding="utf-8").partition("\n## ")[0]
+    assert start.index("](docs/images/report.png)") < start.index("\nmake tour\n")
+
+
+def test_pinned_torch_is_the_same_with_and_without_make():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    pinned = re.search(r"^TORCH \?= (\S+)$", makefile, re.MULTILINE)[1]
+    without_make = (REPOSITORY / "docs" / "windows.md").read_text(encoding="utf-8")
+    assert re.findall(r"pip install (torch\S*)$", without_make, re.MULTILINE) == [pinned, pinned]
+
+
+def test_readme_links_to_binder_as_the_project_does():
+    assert binder_url("notebooks/00_start_here.ipynb") in README.read_text(encoding="utf-8")

@@ -1,0 +1,22 @@
+"""The style checks are tests, so that `make test` is the one command that says whether a change may land."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+CHECKS = {
+    "ruff finds nothing": [sys.executable, "-m", "ruff", "check", "--no-cache", "."],
+    "ruff would format nothing": [sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "."],
+    "imports run one way": [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_style(check):
+    done = subprocess.run(CHECKS[check], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(CHECKS[check])}\n{done.stdout}{done.stderr}"
