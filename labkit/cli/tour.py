@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_tour(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from labkit.tour.display import TourDisplay, results_table
+    from labkit.tour.display import TourDisplay
     from labkit.tour.plan import plan_tour
     from labkit.tour.run import run_tour
 
@@ -37,10 +37,15 @@ def run_tour(args: argparse.Namespace) -> int:
     folders = [run.folder for run in tour if run.folder is not None]
     if folders:
         from labkit.report import write_report
+        from labkit.report.headline import headline
+        from labkit.report.table import notes, terminal_table
         from labkit.tta import curves, run_table, summary
 
         runs = run_table(folders)
-        console.print(results_table(summary(curves(folders, runs=runs), runs)))
+        results = summary(curves(folders, runs=runs), runs)
+        console.print(terminal_table(results, title="Time to target"))
+        for line in [*notes(results), *(headline(job) for _, job in results.groupby("job", sort=False))]:
+            console.print(line, highlight=False)
         page = write_report(folders, args.out)
         console.print(f"The plots: {page}", soft_wrap=True)
     if any(run.state == "failed" for run in tour):

@@ -1,14 +1,12 @@
-"""The tour as it happens: one row a run, with metric, throughput and time left; then the table of results."""
+"""The tour as it happens: one row a run, with metric, throughput and time left."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import pandas as pd
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from labkit.tour.run import TourRun
@@ -103,39 +101,3 @@ class _Row:
         if result["target_reached"]:
             return f"reached its target after {result['time_to_target_s']:.1f} s  {test}"
         return f"did not reach its target ({result['reason']})  {test}"
-
-
-def results_table(summary: pd.DataFrame) -> Table:
-    """The tour's results, one row a job and budget (`labkit.tta.summary`)."""
-    table = Table(title="Time to target", title_justify="left", caption_justify="left")
-    table.add_column("job")
-    table.add_column("budget")
-    table.add_column("seeds there", justify="right")
-    table.add_column("time to target\nmedian (range)", justify="right")
-    table.add_column("samples/s", justify="right")
-    table.add_column("peak memory", justify="right")
-    table.add_column("energy", justify="right")
-    notes = []
-    for row in summary.itertuples():
-        energy = f"{row.energy_j:,.0f} J"
-        if math.isnan(row.energy_j):
-            if row.energy_note not in notes:
-                notes.append(row.energy_note)
-            energy = f"[{notes.index(row.energy_note) + 1}]"
-        table.add_row(
-            f"{row.job} {row.metric} {row.target:g}",
-            f"{row.budget} ({row.provenance})",
-            f"{row.reached} of {row.runs}",
-            _time(row),
-            f"{row.samples_per_s:,.0f}",
-            "–" if math.isnan(row.peak_memory_bytes) else f"{row.peak_memory_bytes / 2**30:.2f} GiB",
-            energy,
-        )
-    table.caption = "\n".join(f"[{number}] {note}" for number, note in enumerate(notes, start=1))
-    return table
-
-
-def _time(row: Any) -> str:
-    if row.reached == 0:
-        return "not reached"
-    return f"{row.time_median_s:.1f} s ({row.time_min_s:.1f}–{row.time_max_s:.1f})"

@@ -1,0 +1,194 @@
+"""The loop, driven by small real jobs without processes around them."""
+
+import math
+
+import pytest
+import torch
+
+from labkit.data.clicks import load_clicks
+from labkit.data.speech import load_speech
+from labkit.models.dlrm import DlrmConfig
+from labkit.models.speech import SpeechConfig
+from labkit.runs import Provenance, RunWriter, read_events, read_metrics
+from labkit.training.clicks_job import ClicksJob
+from labkit.training.config import TrainConfig
+from labkit.training.loop import Loop
+from labkit.training.precision import Precision
+from labkit.training.speech_job import SpeechJob
+from labkit.training.stop import StopRequest
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A new run folder for each call."""
+    return lambda: RunWriter.create(
+        tmp_path, "t", config={}, budget={}, tier=None, devices=[], seed=0,
+        provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+
+
+def clicks_loop(run, config: TrainConfig, on_progress=lambda progress: None, stop=None) -> Loop:
+    log = load_clicks("synthetic-small")
+    torch.manual_seed(config.seed)
+    model = DlrmConfig(
+        dense_dim=13, num_rows=log.table_rows, embedding_dim=8, bottom_mlp=(8,), top_mlp=(32, 1), dropout=0.2
+    )
+    job = ClicksJob(log, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
+    stop = StopRequest() if stop is None else stop
+    return Loop(job, config, run, device=CPU, precision=Precision("fp32", "test"), stop=stop, on_progress=on_progress)
+
+
+def speech_loop(run, config: TrainConfig, manifest, on_progress=lambda progress: None, stop=None) -> Loop:
+    speech = load_speech(str(manifest))
+    torch.manual_seed(config.seed)
+    model = SpeechConfig(vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1, dropout=0.2)
+    job = SpeechJob(speech, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
+    stop = StopRequest() if stop is None else stop
+    return Loop(job, config, run, device=CPU, precision=Precision("fp32", "test"), stop=stop, on_progress=on_progress)
+
+
+def losses(run) -> list[tuple[int, float]]:
+    metrics = read_metrics([run.folder])
+    metrics = metrics[metrics["name"] == "loss"]
+    return list(zip(metrics["step"], metrics["value"], strict=True))
+
+
+def stop_at(stop: StopRequest, step: int):
+    return lambda progress: stop.request("the test") if progress.point.step >= step else None
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd", "adagrad"])
+def test_resume_repeats_the_same_losses_of_a_dlrm(folder, optimiser):
+    config = TrainConfig(
+        optimiser=optimiser, lr=0.01, batch_size=2048, max_epochs=2, evaluate_every_samples=20_000, warmup_steps=5
+    )
+    unbroken = folder()
+    assert clicks_loop(unbroken, config).fit().status == "done"
+
+    broken, stop = folder(), StopRequest()
+    outcome = clicks_loop(broken, config, stop_at(stop, 17), stop).fit()
+    assert outcome.status == "stopped"
+    assert outcome.point.step < len(losses(unbroken))
+    broken.finish("stopped", {})
+    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={})
+    loop = clicks_loop(again, config)
+    loop.resume()
+    after = loop.fit()
+    assert after.point.wall_s > outcome.point.wall_s
+    assert losses(again) == losses(unbroken)
+
+
+def test_resume_repeats_the_same_losses_of_a_recogniser(folder, tiny_speech):
+    config = TrainConfig(
+        batch_size=4, lr=0.003, max_epochs=6, evaluate_every_samples=8, target_metric="cer", grad_clip_norm=1.0
+    )
+    unbroken = folder()
+    speech_loop(unbroken, config, tiny_speech).fit()
+    broken, stop = folder(), StopRequest()
+    outcome = speech_loop(broken, config, tiny_speech, stop_at(stop, 7), stop).fit()
+    broken.finish("stopped", {})
+    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={})
+    loop = speech_loop(again, config, tiny_speech)
+    loop.resume()
+    loop.fit()
+    assert 7 <= outcome.point.step < len(losses(unbroken))
+    assert losses(again) == losses(unbroken)
+
+
+def test_another_seed_gives_other_losses(folder):
+    runs = [folder(), folder(), folder()]
+    for run, seed in zip(runs, (0, 0, 1), strict=True):
+        clicks_loop(run, TrainConfig(seed=seed, max_epochs=1)).fit()
+    assert losses(runs[0]) == losses(runs[1])
+    assert losses(runs[0]) != losses(runs[2])
+
+
+def test_a_run_learns_ends_at_its_target_and_says_when(folder):
+    run = folder()
+    config = TrainConfig(batch_size=512, lr=0.01, target=0.6, evaluate_every_samples=5_000, max_epochs=50)
+    outcome = clicks_loop(run, config).fit()
+    assert (outcome.status, outcome.reason) == ("done", "target reached")
+    evaluations = [event for event in read_events(run.folder) if event["event"] == "evaluated"]
+    reached = [event["value"] >= 0.6 for event in evaluations]
+    assert reached[-2:] == [True, True]
+    assert outcome.first_crossing.samples == evaluations[reached.index(True)]["samples"]
+    assert outcome.sustained_crossing.samples == evaluations[-2]["samples"]
+    assert 0 < outcome.first_crossing.train_s <= outcome.first_crossing.wall_s
+
+
+def test_a_loss_that_is_no_number_fails_with_step_rate_and_checkpoint(folder):
+    run = folder()
+    loop = clicks_loop(run, TrainConfig(batch_size=2048, evaluate_every_samples=8192, max_epochs=5))
+    real, calls = loop.job.loss, 0
+
+    def breaks_at_14(batch):
+        nonlocal calls
+        calls += 1
+        return real(batch) * (math.nan if calls == 14 else 1.0)
+
+    loop.job.loss = breaks_at_14
+    outcome = loop.fit()
+    assert outcome.status == "failed"
+    assert "at step 14 with learning rate 0.001" in outcome.reason
+    assert "latest.pt, of step 12" in outcome.reason
+    assert losses(run)[-1][0] <= 13
+    faults = [event for event in read_events(run.folder) if event["event"] == "fault"]
+    assert [event["step"] for event in faults] == [14]
+
+
+def test_patience_ends_a_run_that_no_longer_improves(folder):
+    run = folder()
+    loop = clicks_loop(
+        run, TrainConfig(batch_size=2048, evaluate_every_samples=2048, patience_evaluations=3, max_epochs=50)
+    )
+    loop.job.evaluate = lambda model, split: {"auc": 0.5}
+    outcome = loop.fit()
+    assert (outcome.status, outcome.point.step) == ("done", 4)
+
+
+def test_max_seconds_ends_a_run_with_an_evaluation(folder):
+    run = folder()
+    outcome = clicks_loop(run, TrainConfig(max_seconds=1e-6, evaluate_every_samples=10**9)).fit()
+    assert outcome.status == "done"
+    assert outcome.point.step == 1
+    assert outcome.best_value is not None
+
+
+def test_evaluation_counts_as_wall_time_and_not_as_training_time(folder):
+    run = folder()
+    loop = clicks_loop(run, TrainConfig(batch_size=2048, max_epochs=1, evaluate_every_samples=10_000))
+    clock = [0.0]
+    import labkit.training.loop as module
+
+    real_evaluate, real_time = loop.job.evaluate, module.time
+
+    def slow_evaluate(model, split):
+        clock[0] += 100.0
+        return real_evaluate(model, split)
+
+    loop.job.evaluate = slow_evaluate
+    fake = type("Clock", (), {"perf_counter": staticmethod(lambda: clock[0]), "time": real_time.time})
+    module.time = fake
+    try:
+        outcome = loop.fit()
+    finally:
+        module.time = real_time
+    evaluations = sum(event["event"] == "evaluated" for event in read_events(run.folder))
+    assert outcome.point.wall_s == 100.0 * evaluations
+    assert outcome.point.train_s == 0.0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_trains_the_same_job(folder):
+    log = load_clicks("synthetic-small")
+    device = torch.device("cuda:0")
+    model = DlrmConfig(dense_dim=13, num_rows=log.table_rows, embedding_dim=8, bottom_mlp=(8,), top_mlp=(32, 1))
+    job = ClicksJob(log, model, batch_size=2048, seed=0, device=device)
+    loop = Loop(
+        job, TrainConfig(max_epochs=3, lr=0.01), folder(), device=device,
+        precision=Precision("bf16", "test"), stop=StopRequest(), on_progress=lambda progress: None,
+    )  # fmt: skip
+    assert loop.fit().best_value > 0.6

@@ -1,0 +1,143 @@
+"""From a request to a result, in this process, with run folder and sampler."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.runs import find_run, read_run
+from labkit.training import session
+from labkit.training.request import TrainRequest
+from labkit.training.resume import resumed_request
+from labkit.training.session import Started, train
+from labkit.training.stop import StopRequest
+
+SMALL = TrainRequest("dlrm", data="synthetic-small", max_epochs=1, batch_size=4096)
+
+
+def run(request: TrainRequest, runs_dir: Path, on_event=lambda event: None, **more) -> dict:
+    return train(request, runs_dir=runs_dir, on_event=on_event, stop=StopRequest(), **more)
+
+
+def test_the_answer_is_what_json_promises_and_what_the_folder_holds(tmp_path):
+    events = []
+    answer = run(replace(SMALL, target="0.55", max_epochs=30), tmp_path, events.append)
+    assert list(answer) == ["run", "folder", "status", "result"]
+    assert set(answer["result"]["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
+    assert answer["result"]["target_reached"] is True
+    assert 0 < answer["result"]["time_to_target_s"] <= answer["result"]["wall_s"]
+    assert answer["result"]["samples_to_target"] % 4096 == 0 or answer["result"]["samples_to_target"] > 0
+    assert answer["result"]["samples_per_s"] > 0
+    assert answer["result"]["peak_memory_bytes"] > 50 * 2**20
+    record = read_run(answer["folder"])
+    assert record.status == answer["status"] == "done"
+    assert record.result == json.loads(json.dumps(answer["result"]))
+    assert any(isinstance(event, Started) for event in events)
+
+
+def test_a_recogniser_trains_from_a_manifest(tmp_path, tiny_speech):
+    answer = run(TrainRequest("speech", data=str(tiny_speech), max_epochs=2, batch_size=4), tmp_path)
+    assert set(answer["result"]["metrics"]) == {"cer", "wer"}
+    assert answer["result"]["target_reached"] is None
+
+
+def test_the_test_split_is_touched_once_at_the_end(tmp_path, monkeypatch):
+    from labkit.training.clicks_job import ClicksJob
+
+    splits = []
+    real = ClicksJob.evaluate
+
+    def evaluate(self, model, split):
+        splits.append(split)
+        return real(self, model, split)
+
+    monkeypatch.setattr(ClicksJob, "evaluate", evaluate)
+    run(SMALL, tmp_path)
+    assert splits.count("test") == 1
+    assert splits[-1] == "test"
+    assert "validation" in splits
+
+
+def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(tmp_path, monkeypatch):
+    whole, part = session.offered_budgets()[-1], session.parse_budget("one-core")
+    monkeypatch.setattr(type(whole), "enforce", lambda self: [])  # the test's own process stays unbound
+    kinds = {}
+    for budget in {whole.name: whole, part.name: part}.values():
+        answer = run(replace(SMALL, budget=budget.name), tmp_path)
+        kinds[budget.emulated] = read_run(answer["folder"]).provenance.kind
+    assert kinds[part.emulated] == ("emulated" if part.emulated else "measured")
+    assert kinds[whole.emulated] == "measured"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": "cores=4096"}, "4096 cores"),
+        ({"budget": "everything"}, "'everything'"),
+        ({"device": "cuda:7"}, "cuda:7"),
+        ({"device": "tpu"}, "tpu"),
+        ({"data": "no-such-data"}, "no-such-data"),
+        ({"preset": "mlperf-v1", "budget": "cores=1,memory=1GiB"}, "GiB"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, changes, words):
+    monkeypatch.setattr(session.Budget, "enforce", lambda self: [])
+    with pytest.raises(UserError, match=words):
+        run(replace(SMALL, **changes), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"job": "vision"}, "dlrm, speech"),
+        ({"preset": "huge"}, "tour, kaggle"),
+        ({"target": "1.2"}, "between 0 and 1"),
+        ({"target": "cer=0.1"}, "cer"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(changes, words):
+    with pytest.raises(UserError, match=words):
+        replace(SMALL, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 0}, {"lr": -1.0}, {"max_seconds": 0.0}, {"seed": -1}])
+def test_settings_out_of_range_are_refused_by_name(changes):
+    with pytest.raises(UserError, match=next(iter(changes))):
+        replace(SMALL, **changes).train_config(1000)
+
+
+def test_a_learning_rate_that_diverges_fails_with_the_fix_and_keeps_the_folder(tmp_path):
+    with pytest.raises(UserError, match=r"learning rate 1e\+30.*--lr"):
+        run(replace(SMALL, lr=1e30, max_epochs=3), tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert read_run(folder).status == "failed"
+    with pytest.raises(UserError, match="failed"):
+        resumed_request(folder, "dlrm", {})
+
+
+def test_a_run_goes_on_for_more_epochs(tmp_path):
+    first = run(replace(SMALL, max_epochs=2), tmp_path)
+    folder = find_run(first["run"], tmp_path)
+    with pytest.raises(UserError, match="larger --max-epochs"):
+        resumed_request(folder, "dlrm", {})
+    with pytest.raises(UserError, match="--batch-size, --seed cannot be given"):
+        resumed_request(folder, "dlrm", {"seed": 1, "batch_size": 8})
+    with pytest.raises(UserError, match="labkit train dlrm --resume"):
+        resumed_request(folder, "speech", {})
+    second = run(resumed_request(folder, "dlrm", {"max_epochs": 3}), tmp_path, resume=folder)
+    assert second["run"] == first["run"]
+    assert second["result"]["samples"] == 1.5 * first["result"]["samples"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_changed_data_is_not_mixed_into_a_resumed_run(tmp_path):
+    first = run(SMALL, tmp_path)
+    folder = Path(first["folder"])
+    record = read_run(folder)
+    record.config["data"]["fingerprint"] = "of other rows"
+    record.save(folder)
+    with pytest.raises(UserError, match="has changed since"):
+        run(replace(SMALL, max_epochs=2), tmp_path, resume=folder)
