@@ -91,11 +91,15 @@ def hash_file(path: Path, size_bytes: int) -> dict:
 
 
 def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
-    """A fingerprint of many files by name, size and time stamp, where reading them takes too long."""
+    """A fingerprint of many files by name, size and time stamp, where reading them takes too long.
+
+    Names are relative to `folder`; of files elsewhere the whole path counts.
+    """
     listing = []
     for path in sorted(paths):
         status = path.stat()
-        listing.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns))
+        name = path.relative_to(folder) if path.is_relative_to(folder) else path
+        listing.append((name.as_posix(), status.st_size, status.st_mtime_ns))
     return fingerprint(listing=listing)
 
 

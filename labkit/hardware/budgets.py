@@ -201,9 +201,7 @@ def _cap_memory(budget: Budget) -> list[str]:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     cap = budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
-    return [
-        "The memory cap counts this process' own memory; files it maps (the prepared data) are not counted."
-    ]
+    return ["The memory cap counts this process' own memory; files it maps (the prepared data) are not counted."]
 
 
 def _data_bytes() -> int:

@@ -103,9 +103,7 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
     )
 
 
-def isa_capped(
-    isa: tuple[str, ...], environment: Mapping[str, str] = os.environ
-) -> tuple[tuple[str, ...], list[str]]:
+def isa_capped(isa: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], list[str]]:
     """Return the instruction sets that torch may use here, and what the environment takes away, in words.
 
     ATen's own kernels obey ATEN_CPU_CAPABILITY, matrix multiplication in oneDNN obeys ONEDNN_MAX_CPU_ISA. A
@@ -153,13 +151,7 @@ def _cpuinfo(root: Path) -> dict[str, str]:
 
 def _model(cpuinfo: Mapping[str, str]) -> str:
     named = cpuinfo.get("model name") or cpuinfo.get("cpu model")
-    return (
-        named
-        or _sysctl("machdep.cpu.brand_string")
-        or platform.processor()
-        or platform.machine()
-        or "unknown CPU"
-    )
+    return named or _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine() or "unknown CPU"
 
 
 def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -111,9 +111,7 @@ def _read_sm_count(fields: _Fields, handle: Any) -> None:
         return
     per_sm = CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0])
     if per_sm is None:
-        fields.missing["sm_count"] = (
-            f"cores per multiprocessor of compute capability {capability} are not known"
-        )
+        fields.missing["sm_count"] = f"cores per multiprocessor of compute capability {capability} are not known"
         return
     fields.values["sm_count"] = cores // per_sm
 

@@ -123,9 +123,7 @@ def _advice(report: dict[str, Any]) -> list[dict[str, str]]:
         packages = [package for package in missing if PACKAGES[package] == need]
         if packages:
             what = "labkit needs it" if need == "core" else "the notebooks need it"
-            advice.append(
-                {"why": f"{', '.join(packages)} not installed ({what})", "do": install_command(packages)}
-            )
+            advice.append({"why": f"{', '.join(packages)} not installed ({what})", "do": install_command(packages)})
     advice += _gpu_advice(report)
     for tool in report["profilers"]:
         if tool["works"] or (tool["name"] in NVIDIA_ONLY and not report["gpus"]):
@@ -134,9 +132,7 @@ def _advice(report: dict[str, Any]) -> list[dict[str, str]]:
         advice.append({"why": f"profiler {tool['name']}: {found}", "do": PROFILER_INSTALLS[tool["name"]]})
     if report["memory"]["available_bytes"] < 2e9:
         free = report["memory"]["available_bytes"] / 1e9
-        advice.append(
-            {"why": f"only {free:.1f} GB of memory are free now", "do": "close other programs before a lab"}
-        )
+        advice.append({"why": f"only {free:.1f} GB of memory are free now", "do": "close other programs before a lab"})
     return advice
 
 
@@ -149,9 +145,7 @@ def _gpu_advice(report: dict[str, Any]) -> list[dict[str, str]]:
         do = "python -m pip install --force-reinstall torch (Windows: see https://pytorch.org/get-started)"
         advice.append({"why": why, "do": do})
     unreachable = [gpu for gpu in gpus if gpu["torch_name"] is None]
-    advice += [
-        {"why": f"{gpu['name']} is out of reach", "do": gpu["missing"]["torch_name"]} for gpu in unreachable
-    ]
+    advice += [{"why": f"{gpu['name']} is out of reach", "do": gpu["missing"]["torch_name"]} for gpu in unreachable]
     mixed = len({gpu["name"] for gpu in gpus if gpu["kind"] == "gpu"}) > 1
     if mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         why = "the GPUs differ, and CUDA numbers the fastest first while the driver numbers them by slot"

@@ -20,9 +20,7 @@ class Lab:
     disk_gb: float = 0.5
     """Prepared data, cached features and run folders of the tour's size"""
 
-    def obstacles(
-        self, versions: Mapping[str, str | None], memory_bytes: int, disk_free_bytes: int
-    ) -> list[str]:
+    def obstacles(self, versions: Mapping[str, str | None], memory_bytes: int, disk_free_bytes: int) -> list[str]:
         """Return, in words, what keeps this lab from running."""
         missing = [package for package in (*self.packages, *NOTEBOOK_PACKAGES) if versions[package] is None]
         obstacles = [f"not installed: {', '.join(missing)}"] if missing else []

@@ -131,9 +131,7 @@ def get_tier(name: str) -> Tier:
     """
     tiers = load_tiers()
     if name not in tiers:
-        near = difflib.get_close_matches(
-            name.lower().replace("_", "-").replace(" ", "-"), tiers, n=3, cutoff=0.4
-        )
+        near = difflib.get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), tiers, n=3, cutoff=0.4)
         hint = f"Near it: {', '.join(near)}. " if near else ""
         raise UserError(f"There is no tier called {name!r}. {hint}`labkit tiers` lists all {len(tiers)}.")
     return tiers[name]

@@ -5,6 +5,7 @@ Shapes: B batch, T frames of 80 log-mel bins, T' outputs, C channels, V alphabet
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.errors import UserError
+from labkit.models.masking import Masking
 
 KINDS = ("conv", "lstm")
 
@@ -34,11 +36,12 @@ class SpeechConfig:
     """Frames a convolution sees."""
     strides: tuple[int, ...] = (2, 2)
     """Stride of each subsampling convolution."""
-    outputs_a_frame: int = 1
-    """Characters written for each subsampled frame: 2 lets a model that runs at 25 frames a second write "ee", which
-    needs three CTC outputs, in a fast "three"."""
     dropout: float = 0.05
     """Dropout after each layer, as a probability."""
+    mask_bins: int = 0
+    """Masked stretches of bins are narrower than this while training; 0 masks none."""
+    mask_frames: int = 0
+    """Masked stretches of frames are shorter than this while training; 0 masks none."""
     mel_bins: int = 80
     """Log-mel bins of a frame."""
 
@@ -46,11 +49,16 @@ class SpeechConfig:
         if self.kind not in KINDS:
             raise UserError(f"kind {self.kind!r} of a speech model is unknown: choose one of {', '.join(KINDS)}.")
 
+    @property
+    def frames_an_output(self) -> int:
+        """Input frames for one CTC output."""
+        return math.prod(self.strides)
+
     def output_lengths(self, lengths: Tensor) -> Tensor:
         """CTC outputs (B,) for frames (B,)."""
         for stride in self.strides:
             lengths = (lengths + stride - 1) // stride
-        return lengths * self.outputs_a_frame
+        return lengths
 
 
 class SpeechModel(nn.Module):
@@ -59,6 +67,7 @@ class SpeechModel(nn.Module):
     def __init__(self, config: SpeechConfig):
         super().__init__()
         self.config = config
+        self.masking = Masking(config.mask_bins, config.mask_frames)
         widths = [config.mel_bins] + [config.channels] * len(config.strides)
         self.subsample = nn.ModuleList(
             ConvBlock(before, after, config.kernel, stride, config.dropout)
@@ -74,12 +83,11 @@ class SpeechModel(nn.Module):
             # dropout of nn.LSTM sits between its layers
             self.lstm = nn.LSTM(config.channels, config.hidden, config.layers, batch_first=True, dropout=config.dropout)
             width = config.hidden
-        self.characters = nn.Linear(width, config.vocabulary * config.outputs_a_frame)
+        self.characters = nn.Linear(width, config.vocabulary)
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        outputs = self.config.output_lengths(lengths)
-        x = features.transpose(1, 2)  # (B, 80, T)
+        x = self.masking(features, lengths).transpose(1, 2)  # (B, 80, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
             x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
@@ -90,8 +98,7 @@ class SpeechModel(nn.Module):
             x = x.transpose(1, 2)  # (B, T', C)
         else:
             x, _ = self.lstm(x.transpose(1, 2))
-        logits = self.characters(x).reshape(len(x), -1, self.config.vocabulary)  # (B, T', V)
-        return F.log_softmax(logits.float(), dim=2), outputs
+        return F.log_softmax(self.characters(x).float(), dim=2), lengths
 
 
 class ConvBlock(nn.Module):

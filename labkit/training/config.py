@@ -8,6 +8,7 @@ from labkit.errors import UserError
 
 PRECISIONS = ("auto", "fp32", "bf16")
 OPTIMISERS = ("sgd", "adagrad", "adam")
+SCHEDULES = ("constant", "cosine")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class TrainConfig:
     """Learning rate after warm-up."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly from zero."""
-    half_life_samples: int | None = None
-    """Samples after which the learning rate has halved, again and again; None keeps it."""
+    schedule: str = "constant"
+    """"constant", or "cosine": the learning rate falls to zero along half a cosine over max_epochs."""
     grad_clip_norm: float | None = None
     """Largest L2 norm of all gradients together; None leaves them."""
     precision: str = "auto"
@@ -57,5 +58,7 @@ class TrainConfig:
             raise UserError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.optimiser not in OPTIMISERS:
             raise UserError(f"optimiser {self.optimiser!r} is unknown: choose one of {', '.join(OPTIMISERS)}.")
+        if self.schedule not in SCHEDULES:
+            raise UserError(f"schedule {self.schedule!r} is unknown: choose one of {', '.join(SCHEDULES)}.")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed is {self.seed}: give a whole number from 0 to 2^63 - 1.")

@@ -25,7 +25,7 @@ class Job(Protocol):
         """Yield (batch on the device, its samples) from batch `start` on, in an order fixed by seed and epoch."""
 
     def num_batches(self, epoch: int) -> int:
-        """Batches of one epoch."""
+        """Batches of one epoch; every epoch has as many."""
 
     def loss(self, batch: Any) -> Tensor:
         """The mean loss (scalar) of a batch that `batches` gave."""

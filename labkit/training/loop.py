@@ -102,7 +102,8 @@ class Loop:
     ):
         self.job, self.config, self.run = job, config, run
         self.device, self.precision, self.stop, self.on_progress = device, precision, stop, on_progress
-        self.optimisers = Optimisers(job.model, job.sparse_parameters, config)
+        total_steps = job.num_batches(0) * config.max_epochs
+        self.optimisers = Optimisers(job.model, job.sparse_parameters, config, total_steps)
         target = None if config.target is None else Target(METRICS[config.target_metric], config.target)
         self.crossings = Crossings(target, config.confirm_evaluations)
         self.metric = METRICS[config.target_metric]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -13,12 +14,12 @@ from labkit.training.config import TrainConfig
 class Optimisers:
     """One optimiser for dense gradients and one for sparse ones, stepped as one."""
 
-    def __init__(self, model: nn.Module, sparse_names: Iterable[str], config: TrainConfig):
-        """`sparse_names` are the parameters whose gradients are sparse."""
+    def __init__(self, model: nn.Module, sparse_names: Iterable[str], config: TrainConfig, total_steps: int):
+        """Set up for `total_steps` steps; `sparse_names` are the parameters whose gradients are sparse."""
         sparse_names = set(sparse_names)
         dense = [p for name, p in model.named_parameters() if name not in sparse_names]
         sparse = [p for name, p in model.named_parameters() if name in sparse_names]
-        self.config = config
+        self.config, self.total_steps = config, total_steps
         # torch's SGD and Adagrad take sparse gradients as they are; its Adam has a sparse twin
         sparse_kind = torch.optim.SparseAdam if config.optimiser == "adam" else _KINDS[config.optimiser]
         self.parts = [_KINDS[config.optimiser](dense, lr=config.lr)]
@@ -26,13 +27,13 @@ class Optimisers:
             self.parts.append(sparse_kind(sparse, lr=config.lr))
 
     def lr_at(self, step: int) -> float:
-        """The learning rate of a step (from 0): linear warm-up, then halving by samples where asked."""
+        """The learning rate of a step (from 0): linear warm-up, then the schedule."""
         config = self.config
         lr = config.lr
         if step < config.warmup_steps:
             lr *= (step + 1) / config.warmup_steps
-        if config.half_life_samples:
-            lr *= 0.5 ** (step * config.batch_size / config.half_life_samples)
+        if config.schedule == "cosine":
+            lr *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / self.total_steps)))
         return lr
 
     def step(self, step: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import UserError
@@ -27,15 +27,6 @@ class Preset:
     """The metric and value published for this preset on its own dataset."""
     data: str | None = None
     """The dataset it is made for, used where none is named."""
-
-
-@dataclass(frozen=True)
-class DataGoal:
-    """The target that a shipped or generated dataset is trained to unless another is asked for."""
-
-    metric: str
-    value: float
-    train: dict[str, Any] = field(default_factory=dict)
 
 
 FACEBOOK = "facebookresearch/dlrm, bench/*.sh"
@@ -89,8 +80,24 @@ SPEECH_PRESETS = {
         Preset(
             "tour",
             "labkit: residual convolutions only, which two CPU cores run at full speed",
-            model={"kind": "conv", "channels": 192, "layers": 4, "kernel": 5, "outputs_a_frame": 2, "dropout": 0.15},
-            train={"batch_size": 32, "optimiser": "adam", "lr": 2e-3, "warmup_steps": 50, "grad_clip_norm": 5.0},
+            model={
+                "kind": "conv",
+                "channels": 128,
+                "layers": 4,
+                "kernel": 7,
+                "dropout": 0.1,
+                "mask_bins": 8,
+                "mask_frames": 6,
+            },
+            train={
+                "batch_size": 32,
+                "optimiser": "adam",
+                "lr": 4e-3,
+                "schedule": "cosine",
+                "warmup_steps": 50,
+                "grad_clip_norm": 5.0,
+                "max_epochs": 7,
+            },
             data="shipped",
         ),
         Preset(

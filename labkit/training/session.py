@@ -198,8 +198,15 @@ class _Session:
                 **options,
             )
         from labkit.data.speech import load_speech
+        from labkit.models.speech import SpeechConfig
 
-        return load_speech(request.data_name, on_bad_row=request.on_bad_row, progress=on_progress)
+        return load_speech(
+            request.data_name,
+            on_bad_row=request.on_bad_row,
+            progress=on_progress,
+            # a transcript that needs more outputs than its utterance has frames for is bad input for this model
+            frames_an_output=SpeechConfig(vocabulary=1, **request.chosen_preset.model).frames_an_output,
+        )
 
     def _build(self, data, config, torch_device):
         shape = self.request.chosen_preset.model

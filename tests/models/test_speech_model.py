@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from labkit.errors import UserError
+from labkit.models.masking import Masking
 from labkit.models.speech import SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
@@ -33,3 +34,16 @@ def test_output_lengths_are_those_of_the_output(config, expected):
 def test_an_unknown_kind_is_refused():
     with pytest.raises(UserError, match="conv, lstm"):
         SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
+
+
+def test_masks_hide_stretches_of_the_utterance_while_training_only():
+    torch.manual_seed(0)
+    masking = Masking(bins=10, frames=8)
+    features, lengths = torch.ones(6, 50, 80), torch.tensor([50, 40, 30, 50, 50, 50])
+    hidden = masking(features, lengths) == 0
+    assert hidden.any(dim=(1, 2)).sum() >= 5  # a stretch may have width 0, but hardly all of one utterance
+    bins, frames = hidden.all(dim=1).sum(1), hidden.all(dim=2).sum(1)
+    assert bins.max() <= 2 * 9
+    assert frames.max() <= 2 * 7
+    assert not hidden.all(dim=2)[2, 30:].any()
+    assert masking.eval()(features, lengths) is features

@@ -25,7 +25,7 @@ def test_sparse_and_dense_tables_take_the_same_first_step(optimiser, clip):
     for sparse in (False, True):
         torch.manual_seed(0)
         model = Bag(sparse)
-        optimisers = Optimisers(model, ["table.weight"] if sparse else [], config)
+        optimisers = Optimisers(model, ["table.weight"] if sparse else [], config, total_steps=10)
         model.loss().backward()
         optimisers.step(0)
         after.append([parameter.detach() for parameter in model.parameters()])
@@ -42,9 +42,8 @@ def test_clipping_counts_sparse_and_dense_gradients_together():
     assert torch.cat([g.flatten() for g in grads]).norm() == pytest.approx(0.5, rel=1e-4)
 
 
-def test_the_learning_rate_warms_up_and_halves():
-    config = TrainConfig(lr=1.0, batch_size=10, warmup_steps=4, half_life_samples=100)
-    optimisers = Optimisers(nn.Linear(1, 1), [], config)
-    assert optimisers.lr_at(0) == pytest.approx(0.25)
-    assert optimisers.lr_at(10) == pytest.approx(0.5)
-    assert optimisers.lr_at(20) == pytest.approx(0.25)
+def test_the_learning_rate_warms_up_and_falls_along_a_cosine():
+    constant = Optimisers(nn.Linear(1, 1), [], TrainConfig(lr=1.0, warmup_steps=4), total_steps=100)
+    assert [constant.lr_at(step) for step in (0, 3, 99)] == [0.25, 1.0, 1.0]
+    cosine = Optimisers(nn.Linear(1, 1), [], TrainConfig(lr=1.0, schedule="cosine"), total_steps=100)
+    assert [cosine.lr_at(step) for step in (0, 50, 100, 150)] == pytest.approx([1.0, 0.5, 0.0, 0.0])

@@ -1,0 +1,77 @@
+"""The characters a recogniser writes: text to ids, and a model's frame-wise ids back to text."""
+
+from __future__ import annotations
+
+import string
+from itertools import groupby
+
+import numpy as np
+
+from labkit.errors import UserError
+
+BLANK = 0
+"""The id of CTC's blank."""
+
+ENGLISH = " '" + string.ascii_lowercase
+
+
+class Alphabet:
+    """A set of characters; id 0 is the blank, character i has id i + 1.
+
+    >>> alphabet = Alphabet()
+    >>> alphabet.encode("a b").tolist()
+    [3, 1, 4]
+    >>> alphabet.decode(np.array([[3, 3, 0, 3, 1, 4]]), np.array([6]))
+    ['aa b']
+    """
+
+    def __init__(self, characters: str = ENGLISH):
+        self.characters = characters
+        self._ids = {character: index for index, character in enumerate(characters, BLANK + 1)}
+        self._table = np.array(["", *characters])  # (V,)
+
+    def __len__(self) -> int:
+        """Size of a model's output: the characters and the blank."""
+        return len(self.characters) + 1
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids of the characters of a text: int64 (S,).
+
+        Raises:
+            UserError: a character is not in the alphabet; the text names it.
+        """
+        try:
+            return np.array([self._ids[character] for character in text], dtype=np.int64)
+        except KeyError as error:
+            raise UserError(
+                f"The character {error.args[0]!r} of {text!r} is not in the alphabet "
+                f"{self.characters!r}: spell it with characters that are."
+            ) from None
+
+    def outside(self, text: str) -> str:
+        """The characters of a text that are not in the alphabet, each once, in order."""
+        return "".join(dict.fromkeys(character for character in text if character not in self._ids))
+
+    def decode(self, ids: np.ndarray, lengths: np.ndarray) -> list[str]:
+        """Texts of the likeliest ids of a batch, by CTC's rule: merge repeats, then drop blanks.
+
+        Args:
+            ids: (B, T) arg-max of a model's output; an array or a CPU tensor. lengths: (B,) how many of the T
+                are real.
+        """
+        ids, lengths = np.asarray(ids), np.asarray(lengths)
+        keep = ids != BLANK  # (B, T)
+        keep[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+        keep &= np.arange(ids.shape[1]) < lengths[:, None]
+        written = "".join(self._table[ids[keep]].tolist())
+        ends = keep.sum(1).cumsum().tolist()
+        return [written[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def outputs_needed(text: str) -> int:
+    """Outputs that CTC needs to write a text: one a character, and a blank between equal neighbours.
+
+    >>> outputs_needed("three")
+    6
+    """
+    return sum(2 * len(list(same)) - 1 for _, same in groupby(text))

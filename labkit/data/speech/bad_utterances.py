@@ -1,0 +1,43 @@
+"""What happens to an utterance that cannot be used: an error that stops, or a line in the list of skipped
+ones."""
+
+from __future__ import annotations
+
+from labkit.errors import DataError, UserError
+
+LISTED = 100
+
+
+class BadUtterances:
+    """Raises the first error, or counts and lists them all."""
+
+    def __init__(self, policy: str):
+        if policy not in ("error", "skip"):
+            raise UserError(f'on_bad_row is {policy!r}: choose "error" (stop at the first) or "skip" (list them).')
+        self.policy = policy
+        self.count = 0
+        self.first: list[dict] = []
+
+    def add(self, error: DataError) -> None:
+        """Report one.
+
+        Raises:
+            DataError: the policy is "error".
+        """
+        if self.policy == "error":
+            raise DataError(
+                error.what,
+                fix=f"{error.fix} Or pass --on-bad-row skip to leave such utterances out; they are then counted "
+                "and listed.",
+                file=error.file,
+                line=error.line,
+                field=error.field,
+            )
+        self.count += 1
+        if len(self.first) < LISTED:
+            reason = {"line": error.line, "field": error.field, "reason": error.what}
+            self.first.append({"file": str(error.file), **reason})
+
+    def info(self) -> dict:
+        """`{"rows": how many, "first": the first 100}`"""
+        return {"rows": self.count, "first": self.first}

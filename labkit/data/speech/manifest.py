@@ -1,0 +1,102 @@
+"""JSONL manifests: one JSON object an utterance, as NeMo and others write them.
+
+    {"audio_filepath": "audio/a.opus", "offset": 0.35, "duration": 1.94, "text": "stop all jobs",
+     "speaker": "anna", "split": "train", "sample_rate": 16000}
+
+Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transcript (`text`, `sentence` or
+`transcript`) are needed, the rest is optional.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from labkit.data.speech.bad_utterances import BadUtterances
+from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.errors import DataError
+
+AUDIO_FIELDS = ("audio_filepath", "audio", "path")
+TEXT_FIELDS = ("text", "sentence", "transcript")
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+}
+
+
+def read_manifest(path: Path, bad: BadUtterances) -> Source:
+    """The utterances of a manifest.
+
+    Raises:
+        DataError: a line cannot be used and `bad` says to stop, or there is none.
+    """
+    utterances, found = [], {}
+    with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                utterances.append(_utterance(path, number, line, found))
+            except DataError as error:
+                bad.add(error)
+    if not utterances:
+        raise DataError(
+            "The manifest has no usable utterance.",
+            fix='Give one JSON object a line, such as {"audio_filepath": "a.wav", "text": "stop all jobs"}.',
+            file=path,
+        )
+    name = path.parent.name if path.stem == "manifest" else path.stem
+    return Source(name, utterances, path.parent, listings=(path,))
+
+
+def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> Utterance:
+    def error(what: str, fix: str, field: str | None = None) -> DataError:
+        return DataError(what, fix=fix, file=path, line=number, field=field)
+
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise error(f"This is not JSON ({problem.msg}).", "Write one JSON object a line.") from None
+    if not isinstance(row, dict):
+        raise error("This is JSON, but not an object.", "Write one JSON object a line.")
+    audio_field = next((key for key in AUDIO_FIELDS if key in row), None)
+    text_field = next((key for key in TEXT_FIELDS if key in row), None)
+    for field, names in ((audio_field, AUDIO_FIELDS), (text_field, TEXT_FIELDS)):
+        if field is None:
+            raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
+        if not isinstance(row[field], str) or not row[field]:
+            raise error(f"{field!r} is {row[field]!r}, not a text.", "Write it as a JSON string.", field)
+    audio = path.parent / row[audio_field]
+    if not found.setdefault(audio, audio.is_file()):
+        raise error(
+            f"There is no file {audio}.", "Correct the path (relative ones start at the manifest).", audio_field
+        )
+    numbers = {}
+    for key in ("offset", "duration", "sample_rate"):
+        value = row.get(key)
+        if value is None:
+            continue
+        lowest = 0 if key == "offset" else 1e-9
+        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < math.inf:
+            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
+        numbers[key] = value
+    split = row.get("split")
+    if split is not None and split not in SPLIT_NAMES:
+        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLIT_NAMES)}.", "split")
+    return Utterance(
+        (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
+        text=row[text_field],
+        speaker=str(row.get("speaker", "")),
+        split=SPLIT_NAMES.get(split),
+        listed_in=path,
+        line=number,
+        audio_field=audio_field,
+        text_field=text_field,
+        sample_rate_hz=numbers.get("sample_rate"),
+    )

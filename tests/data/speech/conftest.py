@@ -1,0 +1,51 @@
+"""Small speech sets, written for a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+RATE_HZ = 16_000
+
+
+def noise(seconds: float, rate_hz: int = RATE_HZ, channels: int = 1, seed: int = 0) -> np.ndarray:
+    """Quiet white noise: float32 (samples, channels)."""
+    rng = np.random.default_rng(seed)
+    return 0.1 * rng.standard_normal((round(seconds * rate_hz), channels)).astype(np.float32)
+
+
+@pytest.fixture
+def write_audio() -> Callable[..., Path]:
+    """`write_audio(path, seconds=1.5, rate_hz=16000, channels=1, seed=0, **soundfile options)`"""
+
+    def write(path: Path, seconds: float = 1.5, rate_hz: int = RATE_HZ, channels: int = 1, seed: int = 0, **options):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(path, noise(seconds, rate_hz, channels, seed), rate_hz, **options)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_manifest(tmp_path, write_audio) -> Callable[..., Path]:
+    """`write_manifest(*lines)`: a manifest of six good utterances by six speakers, and these lines after them.
+
+    Lines are objects, or text to be written as it is; the first of them has number 7.
+    """
+
+    def write(*lines: dict | str) -> Path:
+        good = []
+        for index in range(6):
+            write_audio(tmp_path / f"{index}.wav", seed=index)
+            good.append({"audio_filepath": f"{index}.wav", "text": "stop all jobs", "speaker": f"speaker{index}"})
+        written = [line if isinstance(line, str) else json.dumps(line) for line in (*good, *lines)]
+        path = tmp_path / "utterances.jsonl"
+        path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
+        return path
+
+    return write

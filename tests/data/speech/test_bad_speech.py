@@ -1,0 +1,149 @@
+"""Bad speech data: each kind is refused with file, line, field and fix, and can be skipped."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+
+from labkit.data.speech import load_speech
+from labkit.errors import DataError, UserError
+
+
+def write_nan(path):
+    wave = np.full(16_000, 0.1, np.float32)
+    wave[500] = np.nan
+    soundfile.write(path, wave, 16_000, subtype="FLOAT")
+
+
+def write_cut_flac(path):
+    soundfile.write(path, np.random.default_rng(0).standard_normal(80_000) * 0.1, 16_000, format="FLAC")
+    path.write_bytes(path.read_bytes()[:60_000])
+
+
+# What is on line 7 of the manifest, the field that the error names, and words of the error.
+LINES = {
+    "not JSON": ('{"audio": ', None, "not JSON"),
+    "not an object": ("[1, 2]", None, "not an object"),
+    "no audio key": ({"text": "one"}, "audio_filepath", "is there"),
+    "no text key": ({"audio": "0.wav"}, "text", "is there"),
+    "text is no text": ({"audio": "0.wav", "sentence": 12}, "sentence", "not a text"),
+    "empty text": ({"audio": "0.wav", "text": " "}, "text", "empty"),
+    "outside the alphabet": ({"path": "0.wav", "transcript": "café 2"}, "transcript", "'é', '2'"),
+    "longer than its frames": ({"audio": "0.wav", "text": "batch " * 60}, "text", "CTC outputs"),
+    "missing file": ({"audio": "none.wav", "text": "one"}, "audio", "none.wav"),
+    "wrong sample rate": ({"audio": "0.wav", "text": "one", "sample_rate": 8000}, "sample_rate", "16,000 Hz"),
+    "offset past the end": ({"audio": "0.wav", "text": "one", "offset": 9}, "offset", "1.50 s long"),
+    "duration past the end": ({"audio": "0.wav", "text": "one", "duration": 2}, "duration", "1.50 s long"),
+    "negative offset": ({"audio": "0.wav", "text": "one", "offset": -1}, "offset", "-1"),
+    "duration is text": ({"audio": "0.wav", "text": "one", "duration": "2"}, "duration", "'2'"),
+    "unknown split": ({"audio": "0.wav", "text": "one", "split": "exam"}, "split", "'exam'"),
+}
+AUDIO = {
+    "0 bytes": (lambda path: path.write_bytes(b""), r"empty \(0 bytes\)"),
+    "no samples": (lambda path: soundfile.write(path, np.zeros(0), 16_000), "no samples"),
+    "not audio": (lambda path: path.write_bytes(bytes(range(256)) * 8), "cannot be decoded"),
+    "NaN": (write_nan, "not numbers"),
+    "cut off": (write_cut_flac, "cannot be decoded|ends after"),
+}
+
+
+def refused(manifest, message: str) -> DataError:
+    """The error of a manifest, which points at line 7 and says what to do."""
+    with pytest.raises(DataError, match=message) as caught:
+        load_speech(str(manifest))
+    assert (caught.value.file, caught.value.line) == (manifest, 7)
+    assert "--on-bad-row skip" in caught.value.fix
+    return caught.value
+
+
+def skipped(manifest) -> list[dict]:
+    """What is listed when the manifest is loaded without its bad lines."""
+    speech = load_speech(str(manifest), on_bad_row="skip")
+    assert sum(len(speech.split(name)) for name in ("train", "validation", "test")) == 6
+    assert speech.info["skipped"]["rows"] == 1
+    return speech.info["skipped"]["first"]
+
+
+@pytest.mark.parametrize(("line", "field", "message"), LINES.values(), ids=LINES.keys())
+def test_a_bad_line_is_refused_or_skipped(write_manifest, line, field, message):
+    manifest = write_manifest(line)
+    assert refused(manifest, message).field == field
+    assert [(row["line"], row["field"]) for row in skipped(manifest)] == [(7, field)]
+
+
+@pytest.mark.parametrize(("write", "message"), AUDIO.values(), ids=AUDIO.keys())
+def test_bad_audio_is_refused_or_skipped(tmp_path, write_manifest, write, message):
+    write(tmp_path / "bad.wav")
+    manifest = write_manifest({"audio_filepath": "bad.wav", "text": "one"})
+    assert refused(manifest, message).field == "audio_filepath"
+    assert [row["line"] for row in skipped(manifest)] == [7]
+
+
+def test_the_list_of_skipped_lines_stops_at_a_hundred_and_the_count_does_not(write_manifest):
+    speech = load_speech(str(write_manifest(*['{"text": "one"}'] * 150)), on_bad_row="skip")
+    assert speech.info["skipped"]["rows"] == 150
+    assert len(speech.info["skipped"]["first"]) == 100
+
+
+def test_an_empty_manifest_is_refused(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(DataError, match="no usable utterance"):
+        load_speech(str(tmp_path / "empty.jsonl"))
+
+
+@pytest.mark.parametrize("policy", ["error", "skip"])
+def test_a_split_left_empty_is_refused(tmp_path, write_audio, policy):
+    write_audio(tmp_path / "a.wav")
+    splits = ("train", "train", "train", "validation", "test")
+    rows = [{"audio": "a.wav", "text": "one", "split": split} for split in splits]
+    rows[-1]["text"] = "two " * 200  # found too long only when the splits are settled
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = "CTC outputs" if policy == "error" else "test split has no usable utterance"
+    with pytest.raises(DataError, match=message):
+        load_speech(str(tmp_path / "m.jsonl"), on_bad_row=policy)
+
+
+def test_too_few_utterances_for_three_splits_are_refused(tmp_path, write_audio):
+    write_audio(tmp_path / "a.wav")
+    (tmp_path / "m.jsonl").write_text('{"audio": "a.wav", "text": "one"}\n' * 2)
+    with pytest.raises(DataError, match="too few"):
+        load_speech(str(tmp_path / "m.jsonl"))
+
+
+def test_common_voice_without_a_row_is_refused(tmp_path):
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "train.tsv").write_text("client_id\tpath\tsentence\n")
+    with pytest.raises(DataError, match=r"(?i)no (usable )?utterance"):
+        load_speech(str(tmp_path))
+
+
+def test_librispeech_without_its_audio_is_refused(tmp_path):
+    chapter = tmp_path / "dev-clean" / "1" / "2"
+    chapter.mkdir(parents=True)
+    (chapter / "1-2.trans.txt").write_text("1-2-0000 HELLO\n")
+    with pytest.raises(DataError, match=r"1-2-0000\.flac"):
+        load_speech(str(tmp_path))
+    with pytest.raises(DataError, match=r"(?i)no (usable )?utterance"):
+        load_speech(str(tmp_path), on_bad_row="skip")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"), [("shiped", "'shipped'"), ("fsdd", "labkit data prepare fsdd-1.0.9"), ("none", "data list")]
+)
+def test_an_unknown_name_is_refused_with_the_known_ones(data, words):
+    with pytest.raises(UserError, match=words):
+        load_speech(data)
+
+
+def test_a_folder_in_no_known_layout_is_refused_and_a_manifest_shown(tmp_path):
+    (tmp_path / "song.mp3").write_bytes(b"")
+    with pytest.raises(UserError, match="audio_filepath"):
+        load_speech(str(tmp_path))
+
+
+def test_an_unknown_policy_is_refused():
+    with pytest.raises(UserError, match='"skip"'):
+        load_speech("shipped", on_bad_row="ignore")

@@ -1,0 +1,170 @@
+"""Features, batches, and preparing once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from labkit.data.speech import load_speech
+from labkit.data.speech.audio import decode
+from labkit.data.speech.features import frame_count, log_mel, log_mel_batch
+from labkit.data.speech.utterance import SPLITS, Segment, Utterance
+from labkit.data.torchaudio_cpu import import_torchaudio
+
+
+def utterance(*segments: Segment) -> Utterance:
+    return Utterance(segments, "one", "anna")
+
+
+def tone(hz: float, rate_hz: int, seconds: float = 1.0) -> np.ndarray:
+    return (0.3 * np.sin(2 * np.pi * hz * np.arange(round(seconds * rate_hz)) / rate_hz)).astype(np.float32)
+
+
+def written(path: Path, wave: np.ndarray, rate_hz: int, **options) -> Path:
+    soundfile.write(path, wave, rate_hz, **options)
+    return path
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 22_050, 44_100, 48_000])
+def test_any_rate_is_resampled_to_16_khz(tmp_path, rate_hz):
+    path = written(tmp_path / "tone.wav", tone(1_000, rate_hz), rate_hz)
+    (wave,) = decode([utterance(Segment(path))]).waves
+    inside = slice(1_000, -1_000)  # the filter has nothing to lean on at the ends
+    np.testing.assert_allclose(wave[inside], tone(1_000, 16_000)[inside], atol=0.01)
+
+
+def test_stereo_is_mixed_down(tmp_path):
+    both = np.stack([tone(500, 16_000), np.zeros(16_000, np.float32)], axis=1)
+    decoded = decode([utterance(Segment(written(tmp_path / "stereo.flac", both, 16_000)))])
+    np.testing.assert_allclose(decoded.waves[0], both.mean(1), atol=1e-4)  # 16-bit samples
+    assert decoded.mixed_down == {tmp_path / "stereo.flac"}
+
+
+def test_a_stretch_is_cut_by_offset_and_duration_and_stretches_are_joined(tmp_path):
+    wave = np.random.default_rng(0).standard_normal(32_000).astype(np.float32) * 0.1
+    path = written(tmp_path / "a.wav", wave, 16_000, subtype="FLOAT")
+    parts = Segment(path, 0.5, 0.25, silence_s=0.1), Segment(path, 1.75)
+    (joined,) = decode([utterance(*parts)]).waves
+    np.testing.assert_array_equal(joined, np.concatenate([wave[8_000:12_000], np.zeros(1_600), wave[28_000:]]))
+
+
+def test_batched_features_are_those_of_each_utterance_alone():
+    rng = np.random.default_rng(0)
+    waves = [rng.standard_normal(length).astype(np.float32) * 0.1 for length in (4_000, 25_600, 12_345, 160)]
+    for wave, features in zip(waves, log_mel(waves), strict=True):
+        assert features.shape == (frame_count(len(wave)), 80)
+        np.testing.assert_allclose(features, log_mel_batch([wave])[0], atol=1e-3)
+
+
+def test_a_speakers_frames_have_mean_zero_and_variance_one_in_each_bin(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = [40, 60, 50]
+    raw = [rng.normal(who, 1 + who, (count, 80)) for who, count in zip((0, 3, 0), frames, strict=True)]
+    path = tmp_path / "features.f16"
+    path.write_bytes(np.concatenate(raw).astype(np.float16).tobytes())
+    normalise_speakers(path, [("train", "a"), ("train", "b"), ("train", "a")], frames, 80)
+    features = np.split(np.fromfile(path, np.float16).reshape(-1, 80).astype(np.float32), np.cumsum(frames)[:-1])
+    for speaker in (np.concatenate([features[0], features[2]]), features[1]):
+        np.testing.assert_allclose(speaker.mean(0), 0, atol=2e-3)  # half precision keeps three digits
+        np.testing.assert_allclose(speaker.std(0), 1, atol=2e-3)
+    assert abs(features[0].mean()) > 1e-3  # not each utterance by itself
+
+
+def test_a_tone_that_starts_raises_the_bin_of_its_frequency():
+    wave = np.concatenate([np.zeros(8_000, np.float32), tone(1_000, 16_000, 0.5)])
+    wave += 1e-3 * np.random.default_rng(0).standard_normal(len(wave)).astype(np.float32)
+    (features,) = log_mel([wave])
+    import_torchaudio()
+    from torchaudio.functional import melscale_fbanks
+
+    bands = melscale_fbanks(257, 0, 8_000, 80, 16_000, "slaney", "slaney")  # (frequencies, bins)
+    expected = int(bands[32].argmax())  # frequency 32 of 256 up to 8 kHz is 1 kHz
+    rise = features[60:].mean(0) - features[:40].mean(0)
+    assert abs(int(rise.argmax()) - expected) <= 1
+
+
+@pytest.fixture
+def manifest(tmp_path, write_audio) -> Path:
+    """A set of five utterances, three of them in training."""
+    folder = tmp_path / "made"
+    rows = []
+    for index, split in enumerate(("train", "train", "validation", "test", "train")):
+        write_audio(folder / f"{index}.ogg", 1 + 0.3 * index, seed=index, format="OGG", subtype="OPUS")
+        rows.append({"audio": f"{index}.ogg", "text": "stop all jobs" if index else "one", "split": split})
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "manifest.jsonl"
+
+
+def test_a_batch_pads_features_and_tokens(manifest):
+    train = load_speech(str(manifest)).split("train")
+    assert train.lengths.tolist() == [101, 131, 221]
+    batch = train.batch(np.array([2, 0]))
+    assert batch.features.shape == (2, 221, 80)
+    assert batch.features.dtype == torch.float32
+    assert batch.feature_lengths.tolist() == [221, 101]
+    assert not batch.features[1, 101:].any()
+    np.testing.assert_array_equal(batch.features[1, :101].numpy(), train.features(0))
+    assert batch.texts == ["stop all jobs", "one"]
+    assert batch.token_lengths.tolist() == [13, 3]
+    assert batch.tokens[1].tolist() == train.tokens(0).tolist() + [0] * 10
+
+
+def test_prepared_features_are_those_of_the_audio(manifest):
+    speech = load_speech(str(manifest))
+    waves = decode([utterance(Segment(manifest.parent / "3.ogg"))]).waves
+    # float16 has 11 bits: values are up to about 4
+    np.testing.assert_allclose(speech.split("test").features(0), log_mel(waves)[0], atol=4e-3)
+
+
+def test_the_second_start_reads_no_audio(manifest, monkeypatch):
+    first = load_speech(str(manifest))
+    monkeypatch.setattr("labkit.data.speech.load.prepare_speech", None)
+    again = load_speech(str(manifest))
+    assert (again.fingerprint, again.folder) == (first.fingerprint, first.folder)
+    assert again.split("train").texts == first.split("train").texts
+
+
+@pytest.mark.parametrize("changed", ["audio", "transcript", "audio touched"])
+def test_a_changed_source_is_prepared_anew(manifest, write_audio, changed):
+    first = load_speech(str(manifest))
+    if changed == "audio":
+        write_audio(manifest.parent / "0.ogg", 2.5, seed=9, format="OGG", subtype="OPUS")
+    elif changed == "transcript":
+        manifest.write_text(manifest.read_text().replace('"one"', '"two"'))
+    else:
+        status = (manifest.parent / "0.ogg").stat()
+        os.utime(manifest.parent / "0.ogg", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    again = load_speech(str(manifest))
+    assert again.folder != first.folder
+    if changed == "audio":
+        assert again.split("train").lengths.tolist() == [251, 131, 221]
+    if changed == "transcript":
+        assert again.split("train").texts[0] == "two"
+
+
+def test_what_was_decided_changes_the_fingerprint(manifest):
+    chosen = [load_speech(str(manifest), **options) for options in ({}, {"seed": 1}, {"on_bad_row": "skip"})]
+    assert len({speech.fingerprint for speech in chosen}) == 3
+
+
+def test_a_torn_preparation_leaves_nothing_and_the_next_one_succeeds(manifest, tmp_path, monkeypatch):
+    def stop(fraction, text):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_speech(str(manifest), cache_dir=tmp_path / "cache", progress=stop)
+    assert not [path for path in (tmp_path / "cache" / "speech").iterdir() if path.is_dir()]
+    speech = load_speech(str(manifest), cache_dir=tmp_path / "cache")
+    assert [len(speech.split(name)) for name in SPLITS] == [3, 1, 1]
+
+
+def test_preparing_leaves_torchs_threads_as_they_were(manifest, tmp_path):
+    before = torch.get_num_threads()
+    load_speech(str(manifest), cache_dir=tmp_path / "cache")
+    assert torch.get_num_threads() == before
