@@ -22,7 +22,7 @@ class TrainingDisplay:
         self.request = request
         self.console = Console(stderr=to_stderr)
         self._live = Live(console=self.console, refresh_per_second=4, transient=True)
-        self._config: dict[str, Any] = {}
+        self._run_config: dict[str, Any] = {}
         self._evaluations: list[tuple[float, float]] = []
 
     def __enter__(self) -> TrainingDisplay:
@@ -41,11 +41,11 @@ class TrainingDisplay:
         elif isinstance(event, Preparing):
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
-            self._config = event.config["train"]
+            self._run_config = event.config
             data, budget = event.config["data"], event.config["budget"]["name"]
             self.console.print(
                 f"run [bold]{event.run}[/bold]: {self.request.job} on {data['name']}, budget {budget}, "
-                f"{self._config['precision']}, {self._goal()}",
+                f"{self._run_config['train']['precision']}, {self._goal()}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -53,11 +53,11 @@ class TrainingDisplay:
             self._progress(event)
 
     def _goal(self) -> str:
-        target, metric = self._config["target"], self._config["target_metric"]
+        target, metric = self._run_config["train"]["target"], self._run_config["train"]["target_metric"]
         return f"target {metric} {target:g}" if target is not None else f"watching {metric}, no target"
 
     def _progress(self, progress) -> None:
-        metric = self._config["target_metric"]
+        metric = self._run_config["train"]["target_metric"]
         line = (
             f"{progress.point.wall_s:6.1f} s  {progress.point.samples:>9,} samples  {progress.samples_per_s:>8,.0f}/s"
         )
@@ -67,7 +67,7 @@ class TrainingDisplay:
             line += f"  {metric} {progress.metrics[metric]:.4f}"
             if progress.evaluated:
                 self._evaluations.append((progress.point.wall_s, progress.metrics[metric]))
-        left = time_left_s(self._config, progress.point.wall_s, self._evaluations)
+        left = time_left_s(self._run_config, progress.point.wall_s, progress.point.samples, self._evaluations)
         if left is not None:
             line += f"  about {left:.0f} s left"
         if self.console.is_terminal:

@@ -38,12 +38,12 @@ def run_tour(args: argparse.Namespace) -> int:
     if folders:
         from labkit.report import write_report
         from labkit.report.headline import headline
-        from labkit.report.table import notes, terminal_table
+        from labkit.report.table import notes, terminal_tables
         from labkit.tta import curves, run_table, summary
 
         runs = run_table(folders)
         results = summary(curves(folders, runs=runs), runs)
-        console.print(terminal_table(results, title="Time to target"))
+        console.print(*terminal_tables(results), sep="\n")
         for line in [*notes(results), *(headline(job) for _, job in results.groupby("job", sort=False))]:
             console.print(line, highlight=False)
         page = write_report(folders, args.out)

@@ -103,18 +103,24 @@ def notes(summary: pd.DataFrame) -> list[str]:
     return lines
 
 
-def terminal_table(summary: pd.DataFrame, *, title: str = "") -> Table:
-    """The summary as a rich table: the job and target first, then `HEADINGS`."""
+def terminal_tables(summary: pd.DataFrame) -> list[Table]:
+    """The summary as rich tables that fit a terminal of 80 columns: one a job and target, with a row a budget."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left")
-    table.add_column("Job")
-    shown = [index for index, name in enumerate(HEADINGS) if name not in ("Kaplan–Meier median", "Samples")]
-    for index in shown:
-        table.add_column(HEADINGS[index], justify="left" if index < 2 else "right")
-    for _, row in summary.iterrows():
-        cells = summary_cells(row)
-        goal = f"{job_name(row['job'])}, {metric_label(row['metric'])} {row['target']:.6g}"
-        table.add_row(escape(goal), *(escape(cells[index]) for index in shown))
-    return table
+    tables = []
+    for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
+        title = escape(f"{job_name(job)}, {metric_label(metric)} {target:.6g}")
+        table = Table(title=f"[bold]{title}[/bold]", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+        table.add_column("Budget")
+        table.add_column("Seeds\nreached", justify="right")
+        table.add_column("Time to target\nmedian, range", justify="right", no_wrap=True)
+        for heading in ("Samples\n/s", "Peak\nmemory", "Energy", "Cost"):
+            table.add_column(heading, justify="right", min_width=8 if heading == "Energy" else 7)
+        for _, row in rows.iterrows():
+            budget, provenance, reached, time, _, _, samples_per_s, memory, energy, cost = summary_cells(row)
+            time = time.replace(" (", "\n").rstrip(")")
+            table.add_row(escape(f"{budget}\n{provenance}"), reached, time, samples_per_s, memory, energy, cost)
+        tables.append(table)
+    return tables

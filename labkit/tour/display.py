@@ -46,7 +46,7 @@ class _Row:
     def __init__(self, run: TourRun):
         self.run = run
         self.status = "starting"
-        self._train: dict[str, Any] = {}
+        self._config: dict[str, Any] = {}
         self._evaluations: list[tuple[float, float]] = []
 
     def take(self, event: dict[str, Any]) -> str | None:
@@ -56,7 +56,7 @@ class _Row:
             self.status = f"preparing data {event['fraction']:.0%}  {event['text']}"
             return None
         if kind == "Started":
-            self._train = event["config"]["train"]
+            self._config = event["config"]
             self.status = "training"
             return f"{self._name()}: {event['run']}"
         if kind == "Progress":
@@ -76,16 +76,16 @@ class _Row:
         return f"{request.job} {request.budget} seed {request.seed}"
 
     def _progress(self, event: dict[str, Any]) -> str:
-        metric, point = self._train["target_metric"], event["point"]
+        metric, point = self._config["train"]["target_metric"], event["point"]
         words = [f"{point['wall_s']:6.1f} s", f"{event['samples_per_s']:>9,.0f} samples/s"]
         if event["metrics"]:
             value = event["metrics"][metric]
             if event["evaluated"]:
                 self._evaluations.append((point["wall_s"], value))
-            words.append(f"{metric} {value:.4f} (target {self._train['target']:g})")
+            words.append(f"{metric} {value:.4f} (target {self._config['train']['target']:g})")
         elif not math.isnan(event["loss"]):
             words.append(f"loss {event['loss']:.4f}")
-        left = time_left_s(self._train, point["wall_s"], self._evaluations)
+        left = time_left_s(self._config, point["wall_s"], point["samples"], self._evaluations)
         if left is not None:
             words.append(f"about {left:.0f} s left")
         return "  ".join(words)
@@ -96,7 +96,7 @@ class _Row:
         if self.run.state == "stopped" or self.run.answer is None:
             return "stopped"
         result = self.run.answer["result"]
-        metric = self._train["target_metric"]
+        metric = self._config["train"]["target_metric"]
         test = f"test {metric} {result['metrics'][metric]:.4f}" if result["metrics"] else ""
         if result["target_reached"]:
             return f"reached its target after {result['time_to_target_s']:.1f} s  {test}"
