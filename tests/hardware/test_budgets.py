@@ -77,9 +77,7 @@ def test_a_budget_beyond_the_machine_is_refused_with_the_fix(text, words):
 
 def test_every_library_gets_the_thread_count():
     environment = Budget("cores=2", 2).environment()
-    assert {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"} <= set(
-        environment
-    )
+    assert {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"} <= set(environment)
     assert set(environment.values()) == {"2"}
     assert Budget("gpu", None, torch_name="cuda:0").environment() == {}
 

@@ -10,9 +10,7 @@ import pytest
 from labkit.hardware.cpu import core_order, isa_capped, read_cpu
 from labkit.hardware.limits import cgroup_limits
 
-XEON = (
-    "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
-)
+XEON = "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
 PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"
 
 
@@ -128,7 +126,5 @@ def test_the_environment_caps_what_torch_uses(environment, usable):
 def test_siblings_come_after_one_of_every_core(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     pairs = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
-    files = {
-        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": pair for cpu, pair in pairs.items()
-    }
+    files = {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": pair for cpu, pair in pairs.items()}
     assert core_order(tree(tmp_path, files)) == [0, 2, 1, 3]

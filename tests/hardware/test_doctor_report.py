@@ -84,9 +84,7 @@ def test_without_a_driver_the_reason_is_given(tools, no_driver):
 
 
 def test_gpus_are_reported_with_tier_budget_and_advice(tools, monkeypatch):
-    monkeypatch.setattr(
-        software.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1"
-    )
+    monkeypatch.setattr(software.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1")
     report = examine(Nvml(fake_nvml(["Tesla T4"])))
     assert report["driver"] == {"found": True, "version": "580.1", "reason": None}
     assert report["gpus"][0]["tier"] == "t4"
@@ -145,9 +143,7 @@ def test_the_command_prints_json_that_is_the_examination(capsys):
     assert doctor_command("--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["cpu"]["available_cores"] >= 1
-    assert {"cpu", "memory", "disk", "gpus", "driver", "mig", "mps", "profilers", "packages", "labs"} <= set(
-        report
-    )
+    assert {"cpu", "memory", "disk", "gpus", "driver", "mig", "mps", "profilers", "packages", "labs"} <= set(report)
 
 
 def test_the_command_prints_every_section(capsys, monkeypatch):
@@ -175,7 +171,5 @@ def test_the_doctor_imports_no_heavy_library():
         "import sys; from labkit.hardware.doctor import examine; examine()\n"
         "print([name for name in ('torch', 'numpy', 'pandas', 'duckdb', 'plotly') if name in sys.modules])"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert answer.stdout.strip() == "[]"

@@ -58,9 +58,7 @@ def fake_nvml(names=("Tesla T4", "Tesla T4"), mig=(), fails=(), cores=None):
     library.nvmlDeviceGetHandleByIndex.side_effect = lambda index: index
     library.nvmlDeviceGetName.side_effect = name
     library.nvmlDeviceGetUUID.side_effect = lambda handle: handle if handle in slices else uuids[handle]
-    library.nvmlDeviceGetMemoryInfo.side_effect = lambda handle: SimpleNamespace(
-        total=5 if handle in slices else 16
-    )
+    library.nvmlDeviceGetMemoryInfo.side_effect = lambda handle: SimpleNamespace(total=5 if handle in slices else 16)
     library.nvmlDeviceGetCudaComputeCapability.side_effect = lambda handle: ARCHITECTURES[names[handle]][0]
     library.nvmlDeviceGetNumGpuCores.side_effect = lambda handle: cores or ARCHITECTURES[names[handle]][1]
     library.nvmlDeviceGetPowerManagementLimit.return_value = 70_000

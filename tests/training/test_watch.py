@@ -1,0 +1,115 @@
+"""`watch` prints how a run goes, and an interrupt ends the run before it ends the cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit.training import watch as watch_module
+from labkit.training.request import TrainRequest
+from labkit.training.watch import watch
+
+STARTED = {
+    "kind": "Started",
+    "config": {
+        "job": "dlrm",
+        "data": {"name": "synthetic-small"},
+        "budget": {"name": "one-core", "emulated": True},
+        "train": {"target": 0.72, "target_metric": "auc", "batch_size": 512, "seed": 3},
+    },
+}
+RESULT = {"wall_s": 2.0, "reason": "target reached", "target_reached": True, "time_to_target_s": 1.5}
+ENDED = {"kind": "Ended", "run": "r", "folder": "runs/r", "status": "done", "result": RESULT}
+
+
+def progress(samples, *, evaluated=True):
+    point = {"wall_s": samples / 1e5, "samples": samples}
+    return {
+        "kind": "Progress",
+        "point": point,
+        "samples_per_s": 1e5,
+        "metrics": {"auc": 0.7},
+        "evaluated": evaluated,
+    }
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """A run that plays the events put into `script`; an exception in it is raised."""
+
+    class Played:
+        script: list = []  # noqa: RUF012
+        stopped = closed = False
+
+        def __init__(self, request, runs_dir):
+            self.answer = None
+            self._events = iter(Played.script)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            Played.closed = True
+
+        def stop(self):
+            Played.stopped = True
+
+        def events(self):
+            for event in self._events:
+                if isinstance(event, type):
+                    raise event
+                if event["kind"] == "Ended":
+                    self.answer = {name: value for name, value in event.items() if name != "kind"}
+                yield event
+
+    monkeypatch.setattr(watch_module, "LaunchedRun", Played)
+    return Played
+
+
+def test_returns_the_answer_and_says_how_the_run_began_and_ended(launched, tmp_path, capsys):
+    launched.script = [STARTED, progress(1000), ENDED]
+    assert watch(TrainRequest("dlrm"), tmp_path)["folder"] == "runs/r"
+    out = capsys.readouterr().out
+    assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
+    assert "1,000 samples" in out
+    assert "target first reached at 1.5 s" in out
+
+
+def test_fast_evaluations_are_not_all_printed(launched, tmp_path, capsys, monkeypatch):
+    clock = iter([10.0, 10.4, 11.1])
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: next(clock))
+    launched.script = [STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED]
+    watch(TrainRequest("dlrm"), tmp_path)
+    out = capsys.readouterr().out
+    assert "1,000 samples" in out and "3,000 samples" in out
+    assert "1,500 samples" not in out and "2,000 samples" not in out
+
+
+def test_without_evaluations_only_begin_and_end_are_printed(launched, tmp_path, capsys):
+    launched.script = [STARTED, progress(1000), ENDED]
+    watch(TrainRequest("dlrm"), tmp_path, evaluations=False)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_censored_run_is_said_to_be_short_of_its_target(launched, tmp_path, capsys):
+    result = RESULT | {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
+    launched.script = [STARTED, ENDED | {"result": result}]
+    watch(TrainRequest("dlrm"), tmp_path)
+    assert "target not reached, highest auc 0.7100" in capsys.readouterr().out
+
+
+def test_an_interrupt_stops_the_run_before_it_ends_the_cell(launched, tmp_path, monkeypatch):
+    launched.script = [STARTED, progress(1000), ENDED | {"status": "stopped"}]
+    follow = watch_module._follow
+    calls = []
+
+    def interrupted_once(run, printer):
+        calls.append(launched.stopped)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        follow(run, printer)
+
+    monkeypatch.setattr(watch_module, "_follow", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        watch(TrainRequest("dlrm"), tmp_path)
+    assert calls == [False, True]
+    assert launched.closed
