@@ -107,4 +107,5 @@ def _finding(times: pd.DataFrame, label: str, higher_is_better: bool) -> str:
             f"on {series[1]} the median goes from {easy['median']:.3g} at {label} {easy['target']:.4g} "
             f"to {hard['median']:.3g} at {label} {hard['target']:.4g}, the hardest it reaches"
         )
-    return "; ".join(parts).capitalize() + "."
+    sentence = "; ".join(parts)
+    return sentence[:1].upper() + sentence[1:] + "."
