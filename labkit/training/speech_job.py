@@ -44,7 +44,11 @@ class SpeechJob:
         )  # (B, T', V)
         # a transcript longer than its frames was refused when the data was prepared, so no loss is infinite
         return F.ctc_loss(
-            log_probabilities.transpose(0, 1), batch.tokens, lengths, batch.token_lengths, zero_infinity=True
+            log_probabilities.transpose(0, 1),
+            batch.tokens.to(self.device),
+            lengths,
+            batch.token_lengths.to(self.device),
+            zero_infinity=True,
         )
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:

@@ -192,3 +192,19 @@ def test_a_gpu_trains_the_same_job(folder):
         precision=Precision("bf16", "test"), stop=StopRequest(), on_progress=lambda progress: None,
     )  # fmt: skip
     assert loop.fit().best_value > 0.6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_trains_the_recogniser(folder, tiny_speech):
+    speech = load_speech(str(tiny_speech))
+    device = torch.device("cuda:0")
+    model = SpeechConfig(
+        vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1, mask_bins=4, mask_frames=4
+    )
+    job = SpeechJob(speech, model, batch_size=4, seed=0, device=device)
+    loop = Loop(
+        job, TrainConfig(max_epochs=2, target_metric="cer"), folder(), device=device,
+        precision=Precision("bf16", "test"), stop=StopRequest(), on_progress=lambda progress: None,
+    )  # fmt: skip
+    assert loop.fit().status == "done"
