@@ -79,7 +79,7 @@ def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(tmp_path, m
         ({"device": "cuda:7"}, "cuda:7"),
         ({"device": "tpu"}, "tpu"),
         ({"data": "no-such-data"}, "no-such-data"),
-        ({"preset": "mlperf-v1", "budget": "cores=1,memory=1GiB"}, "GiB"),
+        ({"preset": "mlperf-v1", "budget": "cores=1,memory=1MiB"}, "GiB for its embedding tables"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, changes, words):
