@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 import traceback
+import warnings
 
 from labkit import __version__
 from labkit.errors import UserError
@@ -28,20 +30,49 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
     args = build_parser().parse_args(argv)
+    warnings.showwarning = _show_warning
     try:
         return args.run(args)
+    except BrokenPipeError:
+        return 0
     except UserError as error:
         print(f"labkit: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("labkit: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return 0
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in SYSTEM_REFUSALS:
+            print(f"labkit: {_refused(error)}", file=sys.stderr)
+            return 2
         traceback.print_exc()
         print(
             "labkit: this is a bug in labkit, not in what you did; please report it with the lines above.",
             file=sys.stderr,
         )
         return 1
+
+
+SYSTEM_REFUSALS = {
+    errno.EACCES: "give yourself the permission, or choose another place",
+    errno.EPERM: "give yourself the permission, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: a part of it is a file",
+    errno.EISDIR: "check the path: it is a folder",
+}
+"""What the operating system may refuse for reasons only the user can mend, and how."""
+
+
+def _refused(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{place}the system refused ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. Runs go to --runs-dir, "
+        "pages and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
+    )
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    print(f"labkit: {message}", file=sys.stderr)

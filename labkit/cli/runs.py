@@ -22,7 +22,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from rich import box
     from rich.console import Console
     from rich.table import Table
 
@@ -35,17 +34,25 @@ def run_list(args: argparse.Namespace) -> int:
     if not rows:
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
         return 0
-    table = Table(box=box.SIMPLE)
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True)
-    for title in ("budget", "seed", "status", "target", "reached after"):
+    for title in ("budget", "seed", "status", "target", "reached"):
         table.add_column(title)
     for row in rows:
         target = "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}"
         after = "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s"
         table.add_row(
-            row["run"], f"{row['budget']} ({row['provenance']})", str(row["seed"]), row["status"], target, after
+            row["run"],
+            row["budget"] + ("" if row["provenance"] == "measured" else "*"),
+            str(row["seed"]),
+            row["status"],
+            target,
+            after,
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    marked = sorted({row["provenance"] for row in rows} - {"measured"})
+    console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
     return 0
 
 

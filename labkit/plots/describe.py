@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import unescape
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 _TYPES = {
@@ -47,7 +48,7 @@ def describe(fig: go.Figure) -> str:
 
 
 def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> str:
-    values = [value for column in columns if column is not None for value in column if value is not None]
+    values = [value for column in columns if column is not None for value in column if not pd.isna(value)]
     title = f": {unescape(axis.title.text)}," if axis.title.text else ""
     if axis.range:
         low, high = (10**end for end in axis.range) if axis.type == "log" else axis.range

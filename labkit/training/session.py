@@ -147,6 +147,11 @@ class _Session:
         }
         run = self._open_run(described)
         self.on_event(Started(run.run_id, str(run.folder), described))
+        skipped = data.info.get("skipped", {}).get("rows", 0)
+        if skipped:
+            self.on_event(
+                Notice(f"{skipped:,} bad rows were skipped; `labkit runs show {run.run_id}` lists the first.")
+            )
         status, result = "failed", {}
         try:
             with Sampler(run.folder):
@@ -161,11 +166,18 @@ class _Session:
                 )
                 if self.resume is not None and loop.latest.exists():
                     loop.resume()
+                if self.resume is not None:
+                    at = loop.position
+                    self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
                 outcome = loop.fit()
                 status = outcome.status
                 result = self._result(loop, outcome)
         except KeyboardInterrupt:
             status = "stopped"
+            raise
+        except UserError as error:
+            # a full disk, say: the run itself is sound and can go on once that is mended
+            status, result = "stopped", {"reason": str(error)}
             raise
         except BaseException as error:
             run.event("fault", what=f"{type(error).__name__}: {error}")

@@ -7,6 +7,7 @@ one file in the order of time, the Terabyte data one file a day, `day_0` to `day
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import re
 import statistics
@@ -32,10 +33,11 @@ GZIP_MAGIC = b"\x1f\x8b"
 def is_criteo(path: Path) -> bool:
     """Whether the first lines of a file look like Criteo's: 0 or 1, then about 39 tabs."""
     with open_bytes(path) as file:
-        try:
-            start = file.read(2**16)
-        except (EOFError, zlib.error):
-            return False
+        start = b""
+        # in small readings, so that of a gzip file that is cut short the lines before the cut are seen
+        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            while len(start) < 2**16 and (chunk := file.read(512)):
+                start += chunk
     lines = [line for line in start.split(b"\n")[:20] if line.strip()]
     if not lines or not re.match(rb"[^\t]{0,4}\t", lines[0]):
         return False
