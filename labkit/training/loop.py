@@ -125,7 +125,8 @@ class Loop:
         content = load_checkpoint(self.latest)
         self.job.model.load_state_dict(content["model"])
         self.optimisers.load_state_dict(content["optimisers"])
-        self.crossings.load_state_dict(content["crossings"])
+        if content["target"] == [self.config.target_metric, self.config.target]:
+            self.crossings.load_state_dict(content["crossings"])
         self.position = _Position(**content["position"])
         restore_random_state(content["random"], self.device)
 
@@ -247,6 +248,7 @@ class Loop:
                 "model": cpu_weights(self.job.model),
                 "optimisers": self.optimisers.state_dict(),
                 "crossings": self.crossings.state_dict(),
+                "target": [self.config.target_metric, self.config.target],
                 "position": asdict(self.position),
                 "random": random_state(self.device),
             },
