@@ -44,7 +44,7 @@ class PartWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.schema, self.max_rows, self.max_age_s = folder, schema, max_rows, max_age_s
         numbers = [int(path.stem.removeprefix("part-")) for path in folder.glob("part-*.parquet")]
-        self._next = max(numbers, default=-1) + 1
+        self.next_number = max(numbers, default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
 
@@ -59,7 +59,7 @@ class PartWriter:
         self._flushed_at = time.monotonic()
         if not self._rows:
             return
-        path = self.folder / f"part-{self._next:05d}.parquet"
+        path = self.folder / f"part-{self.next_number:05d}.parquet"
         temporary = self.folder / f".{path.name}.{os.getpid()}"
         try:
             with disk_full_as_user_error(self.folder):
@@ -67,7 +67,7 @@ class PartWriter:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        self._next += 1
+        self.next_number += 1
         self._rows = []
 
 

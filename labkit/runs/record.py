@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
+import platform
+import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
+from labkit.runs.process import is_alive
 
 SCHEMA_VERSION = 1
 KINDS = ("measured", "recorded", "emulated", "predicted")
-STATUSES = ("running", "done", "failed", "stopped", "interrupted")
+SILENT_S = 60.0
+"""A run on another host counts as interrupted when its folder has not changed for this long: while it runs, its
+sampler writes a part every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class RunRecord:
     argv: list[str]
     provenance: Provenance
     status: str
+    """"running", "done", "failed", "stopped" or "interrupted"."""
     pid: int
     """Process that writes the run."""
     pid_started: float
@@ -79,11 +82,11 @@ class RunRecord:
         content |= content.pop("extra")
         replace_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
 
-    @property
-    def writer_is_alive(self) -> bool:
-        """Whether the process that writes this run still runs (on this machine)."""
-        started = process_started(self.pid)
-        return started is not None and started == self.pid_started
+    def is_being_written(self, folder: Path) -> bool:
+        """Whether the process that writes this run still runs; on another host, whether its folder still changes."""
+        if self.host == platform.node():
+            return is_alive(self.pid, self.pid_started)
+        return time.time() - _last_change(folder) < SILENT_S
 
 
 def read_run(folder: Path | str) -> RunRecord:
@@ -117,25 +120,15 @@ def read_run(folder: Path | str) -> RunRecord:
         record = RunRecord(**values, extra={name: value for name, value in content.items() if name not in known})
     except (TypeError, KeyError, AssertionError) as error:
         raise UserError(f"{path}: this record lacks what a run needs ({error}): restore it from a copy.") from error
-    if record.status == "running" and not record.writer_is_alive:
+    if record.status == "running" and not record.is_being_written(path.parent):
         record.status = "interrupted"
     return record
 
 
-def process_started(pid: int) -> float | None:
-    """When a process began, in seconds since 1970; None where none of that number runs."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return round(process.create_time(), 1)
-    except psutil.Error:
-        return None
-
-
-def own_process() -> tuple[int, float]:
-    """This process' pid and when it began."""
-    return os.getpid(), process_started(os.getpid())
+def _last_change(folder: Path) -> float:
+    """Seconds since 1970 at which something in a run folder was last written."""
+    places = [folder / name for name in ("run.json", "events.jsonl", "metrics", "telemetry")]
+    return max(place.stat().st_mtime for place in places if place.exists())
 
 
 def timestamp() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import math
@@ -9,20 +10,25 @@ import platform
 import secrets
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
+import filelock
+
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
-from labkit.runs.parts import METRICS, PartWriter
-from labkit.runs.record import Provenance, RunRecord, own_process, read_run, timestamp
+from labkit.runs.process import own_process
+from labkit.runs.record import Provenance, RunRecord, read_run, timestamp
 
 
 class RunWriter:
-    """The one process that writes a run folder."""
+    """The one process that writes a run folder; it holds the folder's lock from the beginning to `finish`."""
 
-    def __init__(self, folder: Path, record: RunRecord):
-        self.folder, self.record = folder, record
+    def __init__(self, folder: Path, record: RunRecord, lock: filelock.BaseFileLock):
+        from labkit.runs.parts import METRICS, PartWriter  # Arrow, which reading a record does without
+
+        self.folder, self.record, self._lock = folder, record, lock
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
 
@@ -50,6 +56,7 @@ class RunWriter:
             UserError: the folder cannot be made there.
         """
         folder = _new_folder(runs_dir, name)
+        lock = _lock(folder)
         pid, pid_started = own_process()
         record = RunRecord(
             id=folder.name,
@@ -62,7 +69,7 @@ class RunWriter:
             software=software,
             git_commit=_git_commit(),
             seed=seed,
-            argv=[argument.replace(str(Path.home()), "~") for argument in sys.argv],
+            argv=_argv(),
             provenance=provenance,
             status="running",
             pid=pid,
@@ -70,27 +77,37 @@ class RunWriter:
             started_at=timestamp(),
         )
         record.save(folder)
-        writer = cls(folder, record)
+        writer = cls(folder, record, lock)
         writer.event("started")
         return writer
 
     @classmethod
-    def reopen(cls, folder: Path, *, from_step: int, config: dict[str, Any]) -> RunWriter:
+    def reopen(cls, folder: Path, *, from_step: int, config: dict[str, Any], software: dict[str, Any]) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
-        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count.
+        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and on what
+        host, with which software and by what command the run went on. On another host than before, the record names the
+        new one and its provenance says that the times mix two machines.
 
         Raises:
             UserError: another process is writing this run.
         """
+        lock = _lock(folder)
         record = read_run(folder)
         if record.status == "running":
-            raise UserError(f"{folder}: process {record.pid} is still writing this run: wait for it, or stop it first.")
+            raise _being_written(folder)
+        host = platform.node()
+        if host != record.host:
+            note = f"{record.provenance.note}; went on on {host}, so its times mix two machines".removeprefix("; ")
+            record.provenance = replace(record.provenance, note=note)
         record.status, record.result, record.ended_at, record.config = "running", None, None, config
-        record.pid, record.pid_started = own_process()
+        record.host, (record.pid, record.pid_started) = host, own_process()
+        for left_over in [*folder.glob("*/.*.pt.*"), *folder.glob("*/.part-*"), *folder.glob(".run.json.*")]:
+            left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
         record.save(folder)
-        writer = cls(folder, record)
-        writer.event("resumed", step=from_step, parts=writer._metrics._next)
+        writer = cls(folder, record, lock)
+        environment = {"host": host, "software": software, "argv": _argv()}
+        writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **environment)
         return writer
 
     def event(self, event: str, /, **values: Any) -> None:
@@ -117,7 +134,30 @@ class RunWriter:
         finally:
             self._events.close()
             self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
-            self.record.save(self.folder)
+            try:
+                self.record.save(self.folder)
+            finally:
+                self._lock.release()
+
+
+def _lock(folder: Path) -> filelock.BaseFileLock:
+    """Take the folder's lock, which the system gives back when this process ends, however it ends."""
+    lock = filelock.FileLock(folder / ".lock")
+    try:
+        # a file system without locks leaves it at the check whether the process named in the record lives
+        with contextlib.suppress(NotImplementedError):
+            lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise _being_written(folder) from None
+    return lock
+
+
+def _being_written(folder: Path) -> UserError:
+    return UserError(f"{folder}: another process is still writing this run: wait for it, or stop it first.")
+
+
+def _argv() -> list[str]:
+    return [argument.replace(str(Path.home()), "~") for argument in sys.argv]
 
 
 def _open_lines(path: Path) -> TextIO:

@@ -10,6 +10,10 @@ from pathlib import Path
 from labkit.runs.record import read_run
 from labkit.telemetry.samples import Sample, read_samples
 
+LONGEST_INTERVAL_NS = 60 * 10**9
+"""Samples come twice a second. Further apart than this, the machine slept, or a container gave a later process of the
+run the same number."""
+
 
 @dataclass(frozen=True)
 class Energy:
@@ -21,49 +25,58 @@ class Energy:
 
 
 def run_energy(folder: Path | str) -> Energy:
-    """The energy of the device a run computed on, between its first and last sample.
+    """The energy of the device a run computed on, between first and last sample of each process that trained it.
 
     A GPU run counts its GPU, a CPU run the CPU packages; the latter belong to the whole machine, other programs
     included. Counters and integrated power are never added up.
     """
-    budget = read_run(folder).budget
+    record = read_run(folder)
+    budget = record.budget
     if str(budget.get("torch_name", "cpu")).startswith("cuda"):
-        devices = [d for d in read_run(folder).devices if d.get("torch_name") == budget["torch_name"]]
-        uuid = devices[0].get("mig_parent_uuid") or devices[0].get("uuid") if devices else None
-        return gpu_energy(read_samples(folder, scope="device", device=uuid))
+        device = next((d for d in record.devices if d.get("torch_name") == budget["torch_name"]), {})
+        slice_of = device.get("mig_parent_uuid")
+        uuid = slice_of or device.get("uuid")
+        if uuid is None:
+            return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
+        return gpu_energy(read_samples(folder, scope="device", device=uuid), mig=slice_of is not None)
     return cpu_energy(read_samples(folder, scope="host"))
 
 
-def gpu_energy(samples: dict[str, list[Sample]]) -> Energy:
-    """Energy of one GPU from its NVML samples by counter."""
-    counter, power = (_valid(samples.get(name, [])) for name in ("energy", "power"))
-    if len(counter) >= 2:
-        return Energy(counter[-1][1] - counter[0][1], "NVML energy counter", "the GPU alone, without its host")
-    if len(power) >= 2:
-        joules = sum((b[0] - a[0]) / 1e9 * (a[1] + b[1]) / 2 for a, b in pairwise(power))
-        return Energy(joules, "NVML power, integrated", "the GPU alone, without its host")
+def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
+    """Energy of one GPU from its NVML samples by counter; a MIG slice has no counter of its own."""
+    counter, power = (_intervals(samples.get(name, [])) for name in ("energy", "power"))
+    note = "the GPU alone, without its host"
+    if mig:
+        note = "the whole GPU of this MIG slice, its other slices included; without its host"
+    if counter:
+        return Energy(sum(b.value - a.value for a, b in counter), "NVML energy counter", note)
+    if power:
+        joules = sum((b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2 for a, b in power)
+        return Energy(joules, "NVML power, integrated", note)
     return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))
 
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     """Energy of all CPU packages from their RAPL samples by counter."""
-    packages = {name: _valid(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")}
-    if packages and all(len(rows) >= 2 for rows in packages.values()):
-        joules = sum(_unwrapped(rows) for rows in packages.values())
+    packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
+    if packages and all(packages):
+        joules = sum(_unwrapped(intervals) for intervals in packages)
         return Energy(joules, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
     return Energy(None, None, f"not measurable: {why}")
 
 
-def _unwrapped(rows: list[Sample]) -> float:
-    """Joules between first and last sample of a counter that starts again at zero when it is full."""
-    full = float(re.search(r"wraps at ([\d.]+) J", rows[0][2])[1])
-    return sum((b[1] - a[1]) % full for a, b in pairwise(rows))
+def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> float:
+    """Joules of a counter that starts again at zero when it is full."""
+    full = float(re.search(r"wraps at ([\d.]+) J", intervals[0][0].note)[1])
+    return sum((b.value - a.value) % full for a, b in intervals)
 
 
-def _valid(rows: list[Sample]) -> list[Sample]:
-    return [row for row in rows if row[1] is not None]
+def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
+    """Neighbouring samples of one process: between two processes of a resumed run the machine did something else."""
+    known = [sample for sample in samples if sample.value is not None]
+    return [(a, b) for a, b in pairwise(known) if a.pid == b.pid and b.time_ns - a.time_ns < LONGEST_INTERVAL_NS]
 
 
 def _why(samples: dict[str, list[Sample]], counter: str, otherwise: str) -> str:
-    return next((note for _, value, note in samples.get(counter, []) if value is None and note), otherwise)
+    return next((s.note for s in samples.get(counter, []) if s.value is None and s.note), otherwise)

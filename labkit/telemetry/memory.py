@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from labkit.telemetry.samples import read_samples
@@ -14,7 +15,18 @@ def peak_memory(folder: Path | str) -> int | None:
     """
     samples = read_samples(folder, scope="process", device="host")
     values = [
-        value for counter in ("memory_resident", "memory_resident_peak") for _, value, _ in samples.get(counter, [])
+        sample.value
+        for counter in ("memory_resident", "memory_resident_peak")
+        for sample in samples.get(counter, [])
+        if sample.value is not None
     ]
-    values = [value for value in values if value is not None]
     return int(max(values)) if values else None
+
+
+def forget_peak_memory() -> None:
+    """Start the kernel's high-water mark of this process anew, so that a run does not count its data's preparation.
+
+    Where the kernel does not allow it, the mark keeps what came before.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): 5 resets the peak resident set size

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import psutil
 
+from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.host_counters import HostCounters, ProcessCounters
 from labkit.telemetry.reading import Reading
 
 DEFAULT_HZ = 2.0
+READY = b"ready\n"
+"""What the sampler writes when its first sample is taken."""
 
 
 class Sampler:
@@ -29,16 +32,24 @@ class Sampler:
     def __init__(self, folder: Path, hz: float = DEFAULT_HZ):
         """Sample this process into `folder`/telemetry, `hz` times a second."""
         self.folder, self.hz = folder, hz
+        self.failure: str | None = None
+        """Why nothing is sampled; None where all is well."""
 
     def __enter__(self) -> Sampler:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "labkit.telemetry.sampler", str(self.folder), str(os.getpid()), str(self.hz)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            **OUT_OF_CTRL_C,
         )
         # its imports take half a second of a core, which must not be taken from the run's clock
-        self._process.stdout.readline()
+        last_words = b""
+        for line in self._process.stdout:
+            if line == READY:
+                return self
+            last_words = line
+        self.failure = last_words.decode(errors="replace").strip() or "the sampler ended at once"
         return self
 
     def __exit__(self, *exception) -> None:
@@ -49,7 +60,10 @@ class Sampler:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        last_words = self._process.stdout.read().decode(errors="replace").strip().splitlines()
         self._process.stdout.close()
+        if self._process.returncode and self.failure is None:
+            self.failure = last_words[-1] if last_words else f"the sampler ended with {self._process.returncode}"
 
 
 def sample(folder: Path, pid: int, hz: float) -> None:
@@ -79,7 +93,8 @@ def sample(folder: Path, pid: int, hz: float) -> None:
                             noted.add(reading)
                         writer.append({"time_ns": time_ns, "pid": pid, **reading._asdict()})
                 if not first_done:
-                    print("ready", flush=True)
+                    sys.stdout.buffer.write(READY)
+                    sys.stdout.buffer.flush()
                     first_done = True
                 if closed.is_set():  # one last sample has been taken after the job's end
                     break

@@ -276,7 +276,7 @@ class _Session:
             )
         latest = self.resume / "checkpoint" / "latest.pt"
         step = load_checkpoint(latest)["position"]["step"] if latest.exists() else 0
-        return RunWriter.reopen(self.resume, from_step=step, config=described)
+        return RunWriter.reopen(self.resume, from_step=step, config=described, software=package_versions())
 
     def _result(self, loop, outcome) -> dict[str, Any]:
         first = outcome.first_crossing

@@ -1,5 +1,7 @@
 import errno
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,10 @@ def new_run(runs_dir, **changes) -> RunWriter:
         software={},
         **changes,
     )
+
+
+def reopen(folder, *, from_step: int = 0, software=None) -> RunWriter:
+    return RunWriter.reopen(folder, from_step=from_step, config={}, software=software or {})
 
 
 def losses(writer: RunWriter, steps: range, value: float = 1.0) -> None:
@@ -76,7 +82,7 @@ def test_after_a_resume_what_came_after_the_checkpoint_no_longer_counts(tmp_path
     writer.event("evaluated", step=4, wall_s=0.4)
     writer.event("evaluated", step=7, wall_s=0.7)
     writer.finish("stopped", {})
-    again = RunWriter.reopen(writer.folder, from_step=4, config={})
+    again = reopen(writer.folder, from_step=4)
     losses(again, range(5, 7), value=2.0)
     again.finish("done", {})
     metrics = read_metrics([writer.folder])
@@ -91,14 +97,14 @@ def test_a_line_cut_by_a_crash_spoils_no_other(tmp_path):
     writer.finish("stopped", {})
     with (writer.folder / "events.jsonl").open("a") as file:
         file.write('{"event": "evalu')
-    RunWriter.reopen(writer.folder, from_step=0, config={}).finish("done", {})
+    reopen(writer.folder).finish("done", {})
     assert [event["event"] for event in read_events(writer.folder)] == ["started", "resumed"]
 
 
 def test_a_run_that_is_being_written_cannot_be_resumed(tmp_path):
     writer = new_run(tmp_path)
     with pytest.raises(UserError, match="still writing"):
-        RunWriter.reopen(writer.folder, from_step=0, config={})
+        reopen(writer.folder)
 
 
 def test_a_loss_that_is_no_number_is_null_in_the_events(tmp_path):
@@ -193,3 +199,64 @@ def test_a_new_writer_continues_the_numbering(tmp_path):
         writer.append({"step": 1, "wall_s": 0.0, "train_s": 0.0, "samples": 0, "name": "loss", "value": 1.0})
         writer.flush()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["part-00000.parquet", "part-00001.parquet"]
+
+
+def test_two_processes_never_write_one_run(tmp_path):
+    """The lock decides, not the record: a writer that has not yet written its name into run.json is seen too."""
+    writer = new_run(tmp_path)
+    writer.finish("stopped", {})
+    code = (
+        "import sys; from pathlib import Path; from labkit.runs import RunWriter\n"
+        "w = RunWriter.reopen(Path(sys.argv[1]), from_step=0, config={}, software={})\n"
+        "w.record.status = 'stopped'; w.record.save(w.folder); print('open', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(writer.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout.readline() == b"open\n"
+    with pytest.raises(UserError, match="still writing"):
+        reopen(writer.folder)
+    other.kill()
+    other.communicate()
+    reopen(writer.folder).finish("stopped", {})
+
+
+def test_a_run_of_another_host_runs_as_long_as_its_folder_changes(tmp_path):
+    writer = new_run(tmp_path)
+    writer.record.host, writer.record.pid = "another-host", 2**22 - 1
+    writer.record.save(writer.folder)
+    assert read_run(writer.folder).status == "running"
+    for path in writer.folder.iterdir():
+        os.utime(path, (1e9, 1e9))
+    assert read_run(writer.folder).status == "interrupted"
+
+
+def test_a_resume_records_its_machine_and_says_when_it_is_another(tmp_path):
+    writer = new_run(tmp_path)
+    writer.finish("stopped", {})
+    record = read_run(writer.folder)
+    record.host = "another-host"
+    record.save(writer.folder)
+    reopen(writer.folder, software={"torch": "9"}).finish("stopped", {})
+    resumed = read_events(writer.folder)[-1]
+    assert (resumed["host"], resumed["software"]) == (platform.node(), {"torch": "9"})
+    record = read_run(writer.folder)
+    assert record.host == platform.node()
+    assert "times mix two machines" in record.provenance.note
+
+
+def test_a_resume_sweeps_what_a_killed_writer_left_half_written(tmp_path):
+    writer = new_run(tmp_path)
+    losses(writer, range(3))
+    writer.finish("stopped", {})
+    (writer.folder / "checkpoint").mkdir()
+    halves = [
+        writer.folder / "checkpoint" / ".latest.pt.77",
+        writer.folder / "metrics" / ".part-00001.parquet.77",
+        writer.folder / ".run.json.77",
+    ]
+    for half in halves:
+        half.write_bytes(b"half")
+    reopen(writer.folder, from_step=2).finish("stopped", {})
+    assert not any(half.exists() for half in halves)
+    assert read_metrics([writer.folder])["step"].tolist() == [0, 1, 2]

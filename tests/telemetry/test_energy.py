@@ -1,14 +1,18 @@
 import pytest
 
-from labkit.telemetry.energy import cpu_energy, gpu_energy
+from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs.record import Provenance
+from labkit.runs.writer import RunWriter
+from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
+from labkit.telemetry.samples import Sample
 
 S = 10**9
 
 
 def test_the_energy_counter_is_preferred_and_power_never_added():
     samples = {
-        "energy": [(0, 1000.0, None), (10 * S, 1500.0, None)],
-        "power": [(0, 100.0, None), (10 * S, 100.0, None)],
+        "energy": [Sample(0, 1000.0, None), Sample(10 * S, 1500.0, None)],
+        "power": [Sample(0, 100.0, None), Sample(10 * S, 100.0, None)],
     }
     energy = gpu_energy(samples)
     assert (energy.value_j, energy.source) == (500.0, "NVML energy counter")
@@ -16,8 +20,8 @@ def test_the_energy_counter_is_preferred_and_power_never_added():
 
 def test_power_is_integrated_where_there_is_no_counter():
     samples = {
-        "energy": [(0, None, "not supported on this GPU")],
-        "power": [(0, 100.0, None), (2 * S, 200.0, None), (3 * S, 200.0, None)],
+        "energy": [Sample(0, None, "not supported on this GPU")],
+        "power": [Sample(0, 100.0, None), Sample(2 * S, 200.0, None), Sample(3 * S, 200.0, None)],
     }
     energy = gpu_energy(samples)
     assert energy.value_j == pytest.approx(2 * 150 + 200)
@@ -25,20 +29,74 @@ def test_power_is_integrated_where_there_is_no_counter():
 
 
 def test_a_gpu_that_tells_nothing_says_why():
-    energy = gpu_energy({"energy": [(0, None, "not supported on this GPU")], "power": []})
+    energy = gpu_energy({"energy": [Sample(0, None, "not supported on this GPU")], "power": []})
     assert energy.value_j is None
     assert "not supported" in energy.note
 
 
 def test_packages_add_up_and_a_counter_that_wraps_goes_on():
     samples = {
-        "cpu_energy_intel-rapl:0": [(0, 90.0, "wraps at 100.0 J"), (1, 95.0, ""), (2, 5.0, ""), (3, 8.0, "")],
-        "cpu_energy_intel-rapl:1": [(0, 0.0, "wraps at 100.0 J"), (3, 7.0, "")],
+        "cpu_energy_intel-rapl:0": [
+            Sample(0, 90.0, "wraps at 100.0 J"),
+            Sample(1, 95.0, ""),
+            Sample(2, 5.0, ""),
+            Sample(3, 8.0, ""),
+        ],
+        "cpu_energy_intel-rapl:1": [Sample(0, 0.0, "wraps at 100.0 J"), Sample(3, 7.0, "")],
     }
     assert cpu_energy(samples).value_j == pytest.approx(18 + 7)
 
 
 def test_a_cpu_without_a_counter_says_why():
-    energy = cpu_energy({"cpu_energy": [(0, None, "no RAPL energy counter on this machine")]})
+    energy = cpu_energy({"cpu_energy": [Sample(0, None, "no RAPL energy counter on this machine")]})
     assert energy.value_j is None
     assert energy.note == "not measurable: no RAPL energy counter on this machine"
+
+
+def test_what_the_machine_did_between_two_processes_of_a_run_is_not_the_runs():
+    samples = {
+        "energy": [
+            Sample(0, 0.0, pid=1), Sample(1 * S, 100.0, pid=1),
+            Sample(9 * S, 5000.0, pid=2), Sample(10 * S, 5100.0, pid=2),
+        ]
+    }  # fmt: skip
+    assert gpu_energy(samples).value_j == 200.0
+    same_pid = [sample._replace(pid=1, time_ns=sample.time_ns * 10) for sample in samples["energy"]]
+    assert gpu_energy({"energy": same_pid}).value_j == 200.0
+    power = [Sample(sample.time_ns, 50.0, pid=sample.pid) for sample in samples["energy"]]
+    assert gpu_energy({"power": power}).value_j == 100.0
+    packages = [sample._replace(note="wraps at 262143.3 J", value=sample.value % 1000) for sample in samples["energy"]]
+    assert cpu_energy({"cpu_energy_intel-rapl:0": packages}).value_j == 200.0  # the counter began anew at a reboot
+
+
+def gpu_run(tmp_path, **device) -> RunWriter:
+    writer = RunWriter.create(
+        tmp_path, "t", config={}, budget={"torch_name": "cuda:0"}, tier=None, 
+        devices=[{"torch_name": "cuda:0"} | device],
+        seed=0, provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
+    for uuid, joules in (("GPU-1", 10.0), ("GPU-2", 1000.0)):
+        for time in (0, 1):
+            samples.append(
+                {"time_ns": time * S, "device": uuid, "scope": "device", "pid": 1, "counter": "energy"}
+                | {"value": time * joules, "unit": "J", "source": "NVML", "note": None}
+            )
+    samples.flush()
+    return writer
+
+
+def test_a_run_counts_its_own_gpu(tmp_path):
+    assert run_energy(gpu_run(tmp_path, uuid="GPU-2").folder).value_j == 1000.0
+
+
+def test_a_gpu_without_a_uuid_is_not_mixed_with_another(tmp_path):
+    energy = run_energy(gpu_run(tmp_path, uuid=None).folder)
+    assert energy.value_j is None
+    assert "not measurable" in energy.note
+
+
+def test_the_energy_of_a_mig_slice_says_that_it_is_the_whole_gpus(tmp_path):
+    energy = run_energy(gpu_run(tmp_path, uuid="MIG-7", mig_parent_uuid="GPU-1").folder)
+    assert energy.value_j == 10.0
+    assert "other slices included" in energy.note

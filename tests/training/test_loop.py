@@ -72,7 +72,7 @@ def test_resume_repeats_the_same_losses_of_a_dlrm(folder, optimiser):
     assert outcome.status == "stopped"
     assert outcome.point.step < len(losses(unbroken))
     broken.finish("stopped", {})
-    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={})
+    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={}, software={})
     loop = clicks_loop(again, config)
     loop.resume()
     after = loop.fit()
@@ -89,7 +89,7 @@ def test_resume_repeats_the_same_losses_of_a_recogniser(folder, tiny_speech):
     broken, stop = folder(), StopRequest()
     outcome = speech_loop(broken, config, tiny_speech, stop_at(stop, 7), stop).fit()
     broken.finish("stopped", {})
-    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={})
+    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={}, software={})
     loop = speech_loop(again, config, tiny_speech)
     loop.resume()
     loop.fit()
