@@ -34,6 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return args.run(args)
     except BrokenPipeError:
+        from labkit.cli.console import write_nowhere
+
+        write_nowhere(sys.stdout)  # Python flushes it once more at its end
         return 0
     except UserError as error:
         print(f"labkit: {error}", file=sys.stderr)

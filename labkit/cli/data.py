@@ -76,8 +76,9 @@ def run_list(args: argparse.Namespace) -> int:
         return 0
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from labkit.cli.console import Console
 
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("name", "kind", "extent", "MB", "here?", "licence", "source"):
@@ -145,8 +146,9 @@ def run_prepare(args: argparse.Namespace) -> int:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """A live bar on standard error, with the words of each new stage kept above it."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from labkit.cli.console import Console
 
     columns = (
         BarColumn(),

@@ -28,7 +28,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    from rich.console import Console
+    from labkit.cli.console import Console
 
     console = Console(highlight=False)
     _print_machine(console, report)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from labkit.cli.console import Console
+from labkit.training.announcements import Notice, Preparing, Started
 from labkit.training.request import TrainRequest
-from labkit.training.session import Notice, Preparing, Started
 from labkit.training.time_left import time_left_s
 
 
@@ -96,6 +96,8 @@ class TrainingDisplay:
         table.add_row("throughput", f"{result['samples_per_s']:,.0f} samples/s")
         if result["peak_memory_bytes"] is not None:
             table.add_row("peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB")
+        if result["peak_gpu_memory_bytes"] is not None:
+            table.add_row("peak GPU memory", f"{result['peak_gpu_memory_bytes'] / 2**30:.2f} GiB")
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         table.add_row("energy", " ".join(part for part in (energy, result["energy_note"]) if part))
         table.add_row("run folder", answer["folder"])

@@ -22,9 +22,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from rich.console import Console
     from rich.table import Table
 
+    from labkit.cli.console import Console
     from labkit.runs.query import list_rows
 
     rows = list_rows(args.runs_dir)
@@ -59,8 +59,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from rich.console import Console
-
+    from labkit.cli.console import Console
     from labkit.runs import find_run, read_events, read_run
 
     folder = find_run(args.which, args.runs_dir)

@@ -53,8 +53,9 @@ def run_tiers(args: argparse.Namespace) -> int:
 
 
 def _print_catalogue(tiers: list[Tier]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from labkit.cli.console import Console
 
     table = Table(title="Hardware tiers", title_justify="left", header_style="bold", padding=(0, 1), box=None)
     table.add_column("tier\n", style="bold", no_wrap=True)
@@ -77,9 +78,9 @@ def _print_catalogue(tiers: list[Tier]) -> None:
 
 
 def _print_tier(tier: Tier) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from labkit.cli.console import Console
     from labkit.hardware.tiers import FIGURES
 
     console = Console(highlight=False)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from labkit.tour.run import TourRun
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -21,8 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_tour(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    from labkit.cli.console import Console
     from labkit.tour.display import TourDisplay
     from labkit.tour.plan import plan_tour
     from labkit.tour.run import run_tour
@@ -48,6 +53,14 @@ def run_tour(args: argparse.Namespace) -> int:
             console.print(line, highlight=False)
         page = write_report(folders, args.out)
         console.print(f"The plots: {page}", soft_wrap=True)
-    if any(run.state == "failed" for run in tour):
-        return 1
-    return 130 if any(run.state in ("stopped", "waiting") for run in tour) else 0
+    return exit_status(tour)
+
+
+def exit_status(tour: list[TourRun]) -> int:
+    """0 when every run reached its target, 130 when stopped, 2 when all that failed is the user's to mend, else 1."""
+    if any(run.state in ("stopped", "waiting") for run in tour):
+        return 130
+    failures = [run.error for run in tour if run.error is not None]
+    if failures and all(isinstance(error, UserError) for error in failures):
+        return 2
+    return 0 if all(run.reached_target for run in tour) else 1

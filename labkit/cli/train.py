@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
 REQUEST_FLAGS = [
@@ -57,31 +56,33 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    if args.budget is not None:
+    from labkit.runs import find_run, read_run
+
+    folder = None if args.resume is None else find_run(args.resume, args.runs_dir)
+    budget = args.budget if folder is None else read_run(folder).budget.get("name")
+    if budget is not None:
         from labkit.hardware.budgets import parse_budget
 
         # before NumPy and torch are loaded: they read their number of threads only then
-        os.environ.update(parse_budget(args.budget).environment())
+        os.environ.update(parse_budget(budget).environment())
     from labkit.cli.progress import TrainingDisplay
-    from labkit.runs import find_run
     from labkit.training.request import TrainRequest
     from labkit.training.resume import resumed_request
-    from labkit.training.session import train
+    from labkit.training.session import RunFailed, train
     from labkit.training.stop import StopRequest
 
     given = {name: value for name in REQUEST_FLAGS if (value := getattr(args, name, None)) is not None}
-    folder = None
-    if args.resume is not None:
-        folder = find_run(args.resume, args.runs_dir)
-        request = resumed_request(folder, args.job, given)
-    else:
-        request = TrainRequest(job=args.job, **given)
-    # with --json, stdout belongs to programs
-    with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
-        answer = train(request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, resume=folder)
+    request = TrainRequest(job=args.job, **given) if folder is None else resumed_request(folder, args.job, given)
+    try:
+        # with --json, stdout belongs to programs
+        with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
+            answer = train(request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, resume=folder)
+    except RunFailed as failure:
+        if args.json:
+            print(json.dumps(failure.answer), flush=True)
+        raise
     if args.json:
-        print(json.dumps(answer))
+        print(json.dumps(answer), flush=True)
     else:
         display.print_result(answer)
-    sys.stdout.flush()
     return 130 if answer["status"] == "stopped" else 0

@@ -85,14 +85,14 @@ class Budget:
         return notes
 
     @contextlib.contextmanager
-    def memory_guard(self) -> Iterator[None]:
+    def memory_guard(self, device: Device, batch_size: int) -> Iterator[None]:
         """Turn running out of memory inside the block into the named error of `memory_error`."""
         try:
             yield
         except Exception as error:
-            if self.memory_bytes is None or not is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
-            raise memory_error(self) from error
+            raise memory_error(self, device, batch_size) from error
 
 
 def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
@@ -135,14 +135,17 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     raise UserError(f"There is no budget called {text!r}: {_offer(offered)}")
 
 
-def memory_error(budget: Budget) -> UserError:
-    """Return the error a run ends with when it needs more memory than its budget."""
+def memory_error(budget: Budget, device: Device, batch_size: int) -> UserError:
+    """Return the error a run ends with when it needs more memory than its budget, or than its device has."""
+    smaller = f"make it smaller: a --batch-size below {batch_size}, or a smaller preset"
+    if budget.memory_bytes is None:
+        has = f" ({_size(device.memory_bytes)})" if device.memory_bytes else ""
+        return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {smaller}.")
     cap = _size(budget.memory_bytes)
     return UserError(
         f"The run needs more memory than its budget {budget.name!r} allows ({cap}), so it was stopped and "
         "nothing else on this machine was touched. Give it more (for example --budget "
-        f"cores={budget.cores},memory={_size(2 * budget.memory_bytes)}), or make it smaller: a smaller "
-        "--batch-size or preset."
+        f"cores={budget.cores},memory={_size(2 * budget.memory_bytes)}), or {smaller}."
     )
 
 

@@ -47,7 +47,7 @@ def summary_cells(row: pd.Series) -> list[str]:
         km_text(row["km_median_s"], row["km_low_s"], row["km_high_s"]),
         count_text(row["samples_median"]),
         count_text(row["samples_per_s"]),
-        memory_text(row["peak_memory_bytes"]),
+        memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"]),
         energy_text(row["energy_j"]),
         cost_text(row["cost_usd"]),
     ]
@@ -77,8 +77,13 @@ def km_text(median: float, low: float, high: float) -> str:
     return f"{seconds_text(median)} (95 % CI {seconds_text(low)} – {upper})"
 
 
-def memory_text(peak_bytes: float) -> str:
-    return f"{fixed(peak_bytes / 2**30, 2)} GiB" if math.isfinite(peak_bytes) else "not measured"
+def memory_text(host_bytes: float, gpu_bytes: float) -> str:
+    """
+    >>> memory_text(2**30, math.nan), memory_text(2**30, 2**31)
+    ('1.00 GiB', '1.00 GiB, GPU 2.00 GiB')
+    """
+    host = f"{fixed(host_bytes / 2**30, 2)} GiB" if math.isfinite(host_bytes) else "not measured"
+    return f"{host}, GPU {fixed(gpu_bytes / 2**30, 2)} GiB" if math.isfinite(gpu_bytes) else host
 
 
 def energy_text(energy_j: float) -> str:
@@ -120,7 +125,7 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
             table.add_column(heading, justify="right", min_width=8 if heading == "Energy" else 7)
         for _, row in rows.iterrows():
             budget, provenance, reached, time, _, _, samples_per_s, memory, energy, cost = summary_cells(row)
-            time = time.replace(" (", "\n").rstrip(")")
+            time, memory = time.replace(" (", "\n").rstrip(")"), memory.replace(", ", "\n")
             table.add_row(escape(f"{budget}\n{provenance}"), reached, time, samples_per_s, memory, energy, cost)
         tables.append(table)
     return tables

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.training.launch import LaunchedRun, WorkerFailed
 from labkit.training.request import TrainRequest
+
+TOUR_SECONDS = 600.0
+"""The whole tour ends by about then on the slowest machine; two cores take less than half of it."""
+
+RUN_SECONDS = 240.0
+"""A run that has not reached its target by then is censored."""
 
 
 @dataclass
@@ -21,40 +28,65 @@ class TourRun:
     """"waiting", "running", "done", "stopped" or "failed"."""
     folder: Path | None = None
     answer: dict[str, Any] | None = None
-    error: str | None = None
+    error: UserError | WorkerFailed | None = None
+
+    @property
+    def reached_target(self) -> bool:
+        return self.answer is not None and self.answer["result"]["target_reached"] is True
 
 
-def run_tour(
-    requests: list[TrainRequest], runs_dir: Path, on_event: Callable[[TourRun, dict[str, Any]], None]
-) -> list[TourRun]:
+OnTourEvent = Callable[[TourRun, dict[str, Any]], None]
+"""Called with a run and what happened to it: an event of `LaunchedRun.events`, or "State" when its state changed."""
+
+
+def run_tour(requests: list[TrainRequest], runs_dir: Path, on_event: OnTourEvent) -> list[TourRun]:
     """Launch the runs one after another; Ctrl-C stops the one under way politely and skips the rest.
 
     Args:
         requests: the plan.
         runs_dir: the folder that run folders are made in.
-        on_event: called with a run and what happened to it (`LaunchedRun.events`, and "State" when its state changed).
+        on_event: called with what happens.
     """
     tour = [TourRun(request) for request in requests]
-    for run in tour:
-        _change(run, "running", on_event)
+    began = time.monotonic()
+    for number, run in enumerate(tour):
+        left_s = TOUR_SECONDS - (time.monotonic() - began)
+        run.request = replace(run.request, max_seconds=seconds_for_next(left_s, len(tour) - number))
         try:
+            _change(run, "running", on_event)
             with LaunchedRun(run.request, runs_dir) as launched:
-                try:
-                    _follow(run, launched, on_event)
-                except KeyboardInterrupt:
-                    launched.stop()
-                    _follow(run, launched, on_event)
-                    _change(run, "stopped", on_event)
-                    return tour
+                _follow_to_its_end(run, launched, on_event)
         except (UserError, WorkerFailed) as error:
-            run.error = str(error)
+            run.error = error
             _change(run, "failed", on_event)
-            continue
-        _change(run, "done", on_event)
+        except KeyboardInterrupt:
+            _change(run, "stopped", on_event)
+            return tour
+        else:
+            _change(run, "done", on_event)
     return tour
 
 
-def _follow(run: TourRun, launched: LaunchedRun, on_event: Callable[[TourRun, dict[str, Any]], None]) -> None:
+def seconds_for_next(left_s: float, runs_left: int) -> float:
+    """How long the next run may train, so that all that are left have their share.
+
+    >>> seconds_for_next(600, 2), seconds_for_next(400, 4), seconds_for_next(-5, 3)
+    (240.0, 100.0, 1.0)
+    """
+    return max(1.0, min(RUN_SECONDS, left_s / runs_left))
+
+
+def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
+    """Pass on a run's events; at Ctrl-C, stop it and see it end."""
+    try:
+        _follow(run, launched, on_event)
+    except KeyboardInterrupt:
+        launched.stop()
+        _follow(run, launched, on_event)
+        raise
+
+
+def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
     for event in launched.events():
         if event["kind"] == "Started":
             run.folder = Path(event["folder"])
@@ -62,6 +94,6 @@ def _follow(run: TourRun, launched: LaunchedRun, on_event: Callable[[TourRun, di
     run.answer = launched.answer
 
 
-def _change(run: TourRun, state: str, on_event: Callable[[TourRun, dict[str, Any]], None]) -> None:
+def _change(run: TourRun, state: str, on_event: OnTourEvent) -> None:
     run.state = state
     on_event(run, {"kind": "State"})

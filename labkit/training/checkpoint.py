@@ -16,6 +16,50 @@ from labkit.runs.atomic import disk_full_as_user_error
 FORMAT = 1
 
 
+class Checkpoints:
+    """The two checkpoints of a run: the latest, to go on from, and the best on the validation split, to test.
+
+    The latest is saved less often than the best. It says of which step the best was, and until it names a newer one
+    the best that it names is kept, so that a run that was killed goes on with both as they were.
+    """
+
+    def __init__(self, run_folder: Path):
+        folder = run_folder / "checkpoint"
+        self.latest, self.best = folder / "latest.pt", folder / "best.pt"
+        self._named_best = folder / "best-before.pt"
+        self._best_is_named = False
+
+    def save_best(self, content: dict[str, Any]) -> None:
+        """Save the best; `content["position"]["step"]` is its step."""
+        if self._best_is_named:
+            self.best.replace(self._named_best)
+            self._best_is_named = False
+        save_checkpoint(self.best, content)
+
+    def save_latest(self, content: dict[str, Any]) -> None:
+        """Save the latest; `content["position"]["best_step"]` names the best saved, or is None."""
+        save_checkpoint(self.latest, content)
+        self._best_is_named = content["position"]["best_step"] is not None
+        self._named_best.unlink(missing_ok=True)
+
+    def load_latest(self) -> dict[str, Any]:
+        """Read the latest, and put back the best that it names."""
+        content = load_checkpoint(self.latest)
+        step = content["position"]["best_step"]
+        if self._named_best.exists() and step_of(self._named_best) == step:
+            self._named_best.replace(self.best)
+        self._named_best.unlink(missing_ok=True)
+        if step is None:
+            self.best.unlink(missing_ok=True)
+        self._best_is_named = step is not None
+        return content
+
+
+def step_of(path: Path) -> int | None:
+    """The step that a checkpoint was saved after; None where there is no such file."""
+    return load_checkpoint(path)["position"]["step"] if path.exists() else None
+
+
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write tensors and plain values to `path`, which holds either the old or the new checkpoint at every moment.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,7 +15,9 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import parse_budget
+from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.training.request import TrainRequest
+from labkit.training.session import RunFailed
 
 
 class WorkerFailed(RuntimeError):
@@ -43,38 +46,46 @@ class LaunchedRun:
             text=True,
             encoding="utf-8",
             env=environment,
+            **OUT_OF_CTRL_C,
         )
         content = {"request": self.request.to_dict(), "runs_dir": str(self.runs_dir)}
-        self._process.stdin.write(json.dumps(content) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # a process that ended at once says why in `events`
+            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.flush()
         return self
 
     def __exit__(self, *exception) -> None:
         self.stop()
         try:
             self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
-        self._errors.close()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+        finally:
+            self._process.stdout.close()
+            self._errors.close()
 
     def stop(self) -> None:
         """Ask the run to end after its step under way; it saves and records that it was stopped."""
-        if not self._process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield what happens, each event a dictionary whose "kind" names its class in `session` or `loop`.
 
         Raises:
-            UserError: the run was refused, or diverged.
+            UserError: the run was refused.
+            RunFailed: it diverged.
             WorkerFailed: the process ended on an error of ours, or was killed.
         """
         for line in self._process.stdout:
             event = json.loads(line)
             if event["kind"] == "Refused":
                 raise UserError(event["text"])
+            if event["kind"] == "Failed":
+                raise RunFailed(event["text"], event["answer"])
             if event["kind"] == "Ended":
                 self.answer = {name: value for name, value in event.items() if name != "kind"}
             yield event

@@ -6,18 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 import torch
 
+from labkit.runs import read_events
 from labkit.runs.writer import RunWriter
-from labkit.training.checkpoint import (
-    cpu_weights,
-    load_checkpoint,
-    random_state,
-    restore_random_state,
-    save_checkpoint,
-)
+from labkit.training.checkpoint import Checkpoints, cpu_weights, random_state, restore_random_state, step_of
 from labkit.training.config import TrainConfig
 from labkit.training.crossings import Crossings, Point
 from labkit.training.job import Job
@@ -74,7 +68,9 @@ class _Position:
     next_evaluation: int = 0
     evaluated_step: int = -1
     best_value: float | None = None
+    best_step: int | None = None
     best_age: int = 0
+    """Evaluations since the best one."""
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -83,7 +79,7 @@ class _Position:
 
 
 class Diverged(Exception):
-    """The loss or the metric is no longer a number."""
+    """The loss, a metric or a weight is no longer a number."""
 
 
 class Loop:
@@ -108,27 +104,34 @@ class Loop:
         self.crossings = Crossings(target, config.confirm_evaluations)
         self.metric = METRICS[config.target_metric]
         self.position = _Position(next_evaluation=config.evaluate_every_samples)
-        self._losses: list[torch.Tensor] = []
+        self.checkpoints = Checkpoints(run.folder)
+        self._losses: list[tuple[torch.Tensor, Point]] = []
         self._loss = math.nan
         self._checkpoint_at_s, self._checkpoint_took_s = 0.0, 0.0
 
-    @property
-    def latest(self) -> Path:
-        return self.run.folder / "checkpoint" / "latest.pt"
-
-    @property
-    def best(self) -> Path:
-        return self.run.folder / "checkpoint" / "best.pt"
-
     def resume(self) -> None:
-        """Go on from the folder's latest checkpoint: model, optimisers, random state, data order, clocks."""
-        content = load_checkpoint(self.latest)
+        """Go on from the folder's latest checkpoint: model, optimisers, random state, data order, clocks.
+
+        The target may be another one by now: it is looked for in the evaluations there were, too.
+        """
+        content = self.checkpoints.load_latest()
         self.job.model.load_state_dict(content["model"])
         self.optimisers.load_state_dict(content["optimisers"])
-        if content["target"] == [self.config.target_metric, self.config.target]:
-            self.crossings.load_state_dict(content["crossings"])
-        self.position = _Position(**content["position"])
         restore_random_state(content["random"], self.device)
+        self.position = position = _Position(**content["position"])
+        metric, target = content["target"]
+        if metric != self.metric.name:
+            # nothing is the best by this metric yet; a run that ends at once is evaluated for it first
+            position.best_value, position.best_step, position.best_age, position.evaluated_step = None, None, 0, -1
+        if (metric, target) == (self.metric.name, self.config.target):
+            self.crossings.load_state_dict(content["crossings"])
+        else:
+            for event in read_events(self.run.folder):
+                if event["event"] == "evaluated":
+                    at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
+                    self._observe(event["metrics"][self.metric.name], at)
+        if position.best_age >= (self.config.patience_evaluations or math.inf):
+            position.best_age = 0  # this run ended for want of patience: who resumes it has some more
 
     def fit(self) -> Outcome:
         """Train until the target is reached and confirmed, a limit is met, a stop is requested, or the loss is NaN."""
@@ -158,11 +161,12 @@ class Loop:
         while end is None:
             job.model.train()
             for batch, samples in job.batches(position.epoch, position.batch):
-                self._step(batch)
+                loss = self._step(batch)
                 position.step += 1
                 position.batch += 1
                 position.samples += samples
                 self._tick(training=True)
+                self._losses.append((loss, position.point))
                 if len(self._losses) >= STEPS_A_LOSS_READING:
                     self._read_losses()
                 if position.samples >= position.next_evaluation:
@@ -178,12 +182,12 @@ class Loop:
                 end = end or self._reason_to_end()
         return end
 
-    def _step(self, batch: object) -> None:
+    def _step(self, batch: object) -> torch.Tensor:
         with self.precision.autocast(self.device):
             loss = self.job.loss(batch)
         loss.backward()
         self.optimisers.step(self.position.step)
-        self._losses.append(loss.detach())
+        return loss.detach()
 
     def _reason_to_end(self) -> tuple[str, str] | None:
         config, position = self.config, self.position
@@ -202,18 +206,19 @@ class Loop:
     def _evaluate(self) -> None:
         position = self.position
         self._read_losses()
+        self._check_weights()
         self.job.model.eval()
         with torch.inference_mode(), self.precision.autocast(self.device):
             metrics = self.job.evaluate(self.job.model, "validation")
         self.job.model.train()
         self._tick(training=False)
+        for name, number in metrics.items():
+            if not math.isfinite(number):
+                raise Diverged(self._divergence(f"the validation {METRICS[name].label} is {number}", position.step))
         value = metrics[self.metric.name]
-        if not math.isfinite(value):
-            raise Diverged(self._divergence(f"the validation {self.metric.label} is {value}", position.step))
         position.metrics, position.evaluated_step = metrics, position.step
         for name, number in metrics.items():
-            self._record(name, number)
-        completed = self.crossings.observe(value, position.point)
+            self.run.metric(name=name, value=number, **asdict(position.point))
         self.run.event(
             "evaluated",
             metric=self.metric.name,
@@ -223,18 +228,21 @@ class Loop:
             samples_per_s=self._samples_per_s(),
             **asdict(position.point),
         )
-        for kind in completed:
-            at = self.crossings.first if kind == "first" else self.crossings.sustained
-            self.run.event(
-                "target_reached", kind=kind, metric=self.metric.name, target=self.config.target, **asdict(at)
-            )
+        self._observe(value, position.point)
         if position.best_value is None or self.metric.better(value, position.best_value):
-            position.best_value, position.best_age = value, 0
-            save_checkpoint(self.best, {"model": cpu_weights(self.job.model), "position": asdict(position)})
+            position.best_value, position.best_step, position.best_age = value, position.step, 0
+            self.checkpoints.save_best({"model": cpu_weights(self.job.model), "position": asdict(position)})
         else:
             position.best_age += 1
         self._report(evaluated=True)
         self._tick(training=False)
+
+    def _observe(self, value: float, at: Point) -> None:
+        """Watch for the target in an evaluation made at that point."""
+        for kind in self.crossings.observe(value, at):
+            crossing = self.crossings.first if kind == "first" else self.crossings.sustained
+            what = {"kind": kind, "metric": self.metric.name, "target": self.config.target}
+            self.run.event("target_reached", **what, **asdict(crossing))
 
     def _save_latest(self, *, rest: bool = False) -> None:
         """Save what `resume` needs; with `rest`, not so often that saving costs more than its share."""
@@ -242,8 +250,9 @@ class Loop:
         if rest and began - self._checkpoint_at_s < CHECKPOINT_REST * self._checkpoint_took_s:
             return
         self._read_losses()
-        save_checkpoint(
-            self.latest,
+        if self.position.evaluated_step != self.position.step:
+            self._check_weights()  # an evaluation has just done so
+        self.checkpoints.save_latest(
             {
                 "model": cpu_weights(self.job.model),
                 "optimisers": self.optimisers.state_dict(),
@@ -251,7 +260,7 @@ class Loop:
                 "target": [self.config.target_metric, self.config.target],
                 "position": asdict(self.position),
                 "random": random_state(self.device),
-            },
+            }
         )
         self._checkpoint_at_s = time.perf_counter()
         self._checkpoint_took_s = self._checkpoint_at_s - began
@@ -262,33 +271,34 @@ class Loop:
         """Bring the latest losses to the CPU, record them, and stop at the first that is not a number."""
         if not self._losses:
             return
-        losses = torch.stack(self._losses).tolist()
+        tensors, points = zip(*self._losses, strict=True)
+        losses = torch.stack(tensors).tolist()
         self._losses = []
         self._tick(training=True)  # the wait for the device belongs to the training it waited for
-        first = self.position.step - len(losses)
-        for offset, loss in enumerate(losses):
+        for loss, point in zip(losses, points, strict=True):
             if not math.isfinite(loss):
-                raise Diverged(self._divergence(f"the training loss is {loss}", first + offset + 1))
-        for offset, loss in enumerate(losses):
-            self._record("loss", loss, step=first + offset + 1)
+                raise Diverged(self._divergence(f"the training loss is {loss}", point.step))
+            self.run.metric(name="loss", value=loss, **asdict(point))
         self._loss = losses[-1]
         self._report(evaluated=False)
+
+    def _check_weights(self) -> None:
+        """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
+        tensors = [t for t in self.job.model.state_dict().values() if t.is_floating_point()]
+        # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
+        if not torch.stack([tensor.sum() for tensor in tensors]).isfinite().all():
+            raise Diverged(self._divergence("a weight is no number", self.position.step))
 
     def _report(self, *, evaluated: bool) -> None:
         position = self.position
         self.on_progress(Progress(position.point, self._samples_per_s(), self._loss, position.metrics, evaluated))
 
-    def _record(self, name: str, value: float, step: int | None = None) -> None:
-        point = asdict(self.position.point)
-        point["step"] = self.position.step if step is None else step
-        self.run.metric(name=name, value=value, **point)
-
     def _divergence(self, what: str, step: int) -> str:
         lr = self.optimisers.lr_at(step - 1)
-        saved = "none was saved yet"
-        if self.latest.exists():
-            saved = f"{self.latest}, of step {load_checkpoint(self.latest)['position']['step']}"
-        self.run.event("fault", what=what, lr=lr, checkpoint=saved, **asdict(self.position.point) | {"step": step})
+        latest = self.checkpoints.latest
+        saved = f"{latest}, of step {step_of(latest)}" if latest.exists() else "none was saved yet"
+        at = asdict(self.position.point) | {"step": step}
+        self.run.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
         return f"{what} at step {step} with learning rate {lr:g}; last good checkpoint: {saved}"
 
     def _samples_per_s(self) -> float:

@@ -64,6 +64,10 @@ class TrainRequest:
         return get_preset(self.job, self.preset)
 
     @property
+    def chosen_batch_size(self) -> int:
+        return self.batch_size or self.chosen_preset.train["batch_size"]
+
+    @property
     def data_name(self) -> str:
         """The dataset asked for, or the preset's own.
 

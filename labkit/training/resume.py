@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import UserError
-from labkit.runs import read_run
+from labkit.hardware.device import Device
+from labkit.runs import read_events, read_run
 from labkit.training.request import TrainRequest
 
 LIMITS = ("target", "max_seconds", "max_epochs")
@@ -14,7 +16,7 @@ LIMITS = ("target", "max_seconds", "max_epochs")
 
 
 def resumed_request(folder: Path, job: str, given: dict) -> TrainRequest:
-    """The request of the run in `folder`, with the limits that are given anew.
+    """The request of the run in `folder`, with the limits that are given anew; budget and precision are as they were.
 
     Args:
         folder: a run folder.
@@ -42,9 +44,45 @@ def resumed_request(folder: Path, job: str, given: dict) -> TrainRequest:
             f"{folder}: this run is done ({record.result['reason']}): give it something to go on for, such as a "
             "larger --max-epochs or another --target."
         )
-    if record.status == "failed":
+    if record.status == "failed" and any(event.get("kind") == "diverged" for event in read_events(folder)):
         raise UserError(
-            f"{folder}: this run failed, and going on from its last checkpoint with the same settings would fail "
+            f"{folder}: this run diverged, and going on from its last checkpoint with the same settings would fail "
             "again: start a new run with another --lr."
         )
-    return replace(request, **given)
+    if "max_epochs" in given and record.config["train"]["schedule"] == "cosine":
+        raise UserError(
+            f"{folder}: the learning rate of preset {request.preset!r} falls to zero over max_epochs "
+            f"{record.config['train']['max_epochs']}, so another number would make it jump: leave --max-epochs out, or "
+            "start a new run with it."
+        )
+    pinned = {"budget": record.budget["name"], "precision": record.config["train"]["precision"]}
+    return replace(request, **pinned, **given)
+
+
+def refuse_another_run(folder: Path, described: dict[str, Any], device: Device) -> None:
+    """Stop a resume that would mix two experiments in one run.
+
+    Args:
+        folder: the run to go on with.
+        described: the configuration it would go on with.
+        device: what it would compute on.
+
+    Raises:
+        UserError: the data, the budget's size or the device is another one.
+    """
+    record = read_run(folder)
+    if record.config["data"]["fingerprint"] != described["data"]["fingerprint"]:
+        raise UserError(
+            f"{folder}: the data {described['data']['name']!r} has changed since this run began, so going on would mix "
+            "two datasets: start a new run."
+        )
+    before, now = record.budget, described["budget"]
+    was, is_ = (
+        f"{name}, {'all' if budget['cores'] is None else budget['cores']} cores"
+        for name, budget in ((record.devices[-1]["name"], before), (device.name, now))
+    )
+    if was != is_:
+        raise UserError(
+            f"{folder}: this run computed on {was}, and budget {now['name']!r} is {is_} here, so its times would mix "
+            "two machines: resume it where it began, or start a new run."
+        )

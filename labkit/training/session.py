@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +12,21 @@ from labkit.hardware.budgets import Budget, offered_budgets, parse_budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
-from labkit.runs import Provenance, RunWriter, read_run
-from labkit.telemetry import Sampler, peak_memory, run_energy
+from labkit.runs import Provenance, RunWriter, read_events
+from labkit.telemetry import Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.training.announcements import Notice, OnEvent, Started
 from labkit.training.request import TrainRequest
+from labkit.training.resume import refuse_another_run
 from labkit.training.stop import StopRequest
 
 
-@dataclass(frozen=True)
-class Notice:
-    """Something an onlooker should know, in one line."""
+class RunFailed(UserError):
+    """A run diverged; what it was until then is in its folder."""
 
-    text: str
-
-
-@dataclass(frozen=True)
-class Preparing:
-    """How far the data's preparation is."""
-
-    fraction: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Started:
-    """The run folder is there and training begins."""
-
-    run: str
-    folder: str
-    config: dict[str, Any]
-
-
-OnEvent = Callable[[Any], None]
-"""Takes Notice, Preparing, Started, and the loop's Progress."""
+    def __init__(self, text: str, answer: dict[str, Any]):
+        super().__init__(text)
+        self.answer = answer
+        """What `train` would have returned, its status "failed"."""
 
 
 def train(
@@ -63,14 +45,14 @@ def train(
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
 
     Raises:
-        UserError: the request, the data or the machine does not allow the run, or it diverged; what the run folder
-            holds by then stays.
+        UserError: the request, the data or the machine does not allow the run.
+        RunFailed: it diverged; what the run folder holds by then stays.
     """
     devices = get_devices()
     budget, device = _settle(request, devices)
     for note in budget.enforce():
         on_event(Notice(note))
-    with budget.memory_guard():
+    with budget.memory_guard(device, request.chosen_batch_size):
         return _Session(request, budget, device, devices[0], runs_dir, on_event, stop, resume).run()
 
 
@@ -114,6 +96,7 @@ class _Session:
     def run(self) -> dict[str, Any]:
         import torch
 
+        from labkit.training.assembly import build_job, load_data
         from labkit.training.loop import Loop
         from labkit.training.precision import choose_precision
 
@@ -125,20 +108,18 @@ class _Session:
                 f"the GPU {self.device.name} is there, but this torch ({torch.__version__}) cannot use it: install a "
                 "CUDA build (https://pytorch.org/get-started/locally), or train with --device cpu."
             )
-        data = self._load_data()
-        train_samples = len(data.split("train"))
-        config = self.request.train_config(train_samples)
+        data = load_data(self.request, self.on_event)
+        config = self.request.train_config(len(data.split("train")))
         precision = choose_precision(config.precision, torch_device)
         torch.manual_seed(config.seed)
-        job, model = self._build(data, config, torch_device)
-
+        job, model = build_job(self.request, data, config, budget=self.budget, device=self.device)
         described = {
             "job": self.request.job,
             "request": self.request.to_dict(),
             "data": {
                 "name": data.name,
                 "fingerprint": data.fingerprint,
-                "train_samples": train_samples,
+                "train_samples": job.train_samples,
                 "info": data.info,
             },
             "model": asdict(model),
@@ -147,110 +128,92 @@ class _Session:
         }
         run = self._open_run(described)
         self.on_event(Started(run.run_id, str(run.folder), described))
-        skipped = data.info.get("skipped", {}).get("rows", 0)
-        if skipped:
-            self.on_event(
-                Notice(f"{skipped:,} bad rows were skipped; `labkit runs show {run.run_id}` lists the first.")
+        self._tell_skipped(data.info, run.run_id)
+        loop = Loop(
+            job, config, run, device=torch_device, precision=precision, stop=self.stop, on_progress=self.on_event
+        )
+        answer = {"run": run.run_id, "folder": str(run.folder)} | self._record(run, loop)
+        if answer["status"] == "failed":
+            raise RunFailed(
+                f"{run.folder}: {answer['result']['reason']}. Lower the learning rate (--lr), or let gradients be "
+                "clipped by another preset.",
+                answer,
             )
-        status, result = "failed", {}
+        return answer
+
+    def _record(self, run: RunWriter, loop) -> dict[str, Any]:
+        """Train, and leave a finished record whatever happens."""
+        ending = {"status": "failed", "result": {}}
         try:
-            with Sampler(run.folder):
-                loop = Loop(
-                    job,
-                    config,
-                    run,
-                    device=torch_device,
-                    precision=precision,
-                    stop=self.stop,
-                    on_progress=self.on_event,
-                )
-                if self.resume is not None and loop.latest.exists():
-                    loop.resume()
-                if self.resume is not None:
-                    at = loop.position
-                    self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
-                outcome = loop.fit()
-                status = outcome.status
-                result = self._result(loop, outcome)
+            self._train(run, loop, ending)
         except KeyboardInterrupt:
-            status = "stopped"
+            ending["status"] = "stopped"
             raise
         except UserError as error:
             # a full disk, say: the run itself is sound and can go on once that is mended
-            status, result = "stopped", {"reason": str(error)}
+            ending["status"] = "stopped"
+            ending["result"]["reason"] = str(error)
             raise
         except BaseException as error:
-            run.event("fault", what=f"{type(error).__name__}: {error}")
+            ending["status"] = "failed"
+            ending["result"]["reason"] = f"{type(error).__name__}: {error}"
+            run.event("fault", kind="error", what=ending["result"]["reason"])
             raise
         finally:
-            result = self._add_telemetry(run.folder, result)
-            run.event("ended", status=status, reason=result.get("reason", ""))
-            run.finish(status, result)
-        if status == "failed":
-            raise UserError(
-                f"{run.folder}: {outcome.reason}. Lower the learning rate (--lr), or let gradients be clipped by "
-                "another preset."
-            )
-        return {"run": run.run_id, "folder": str(run.folder), "status": status, "result": result}
+            try:
+                ending["result"] |= _telemetry(run.folder)
+                run.event("ended", status=ending["status"], reason=ending["result"].get("reason", ""))
+            finally:
+                run.finish(ending["status"], ending["result"])
+        return ending
 
-    def _load_data(self):
-        request = self.request
-        on_progress = lambda fraction, text: self.on_event(Preparing(fraction, text))  # noqa: E731
-        if request.job == "dlrm":
-            from labkit.data.clicks import load_clicks
+    def _train(self, run: RunWriter, loop, ending: dict[str, Any]) -> None:
+        """Train, then score the test split; `ending` holds what is known so far."""
+        forget_peak_memory()
+        with Sampler(run.folder) as sampler:
+            if sampler.failure:
+                self._tell_unsampled(sampler.failure)
+            if self.resume is not None:
+                if loop.checkpoints.latest.exists():
+                    loop.resume()
+                at = loop.position
+                self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
+            outcome = loop.fit()
+            ending["status"], ending["result"] = outcome.status, _result(loop, outcome)
+            if outcome.status == "done":
+                ending["result"]["metrics"] = self._test(run, loop)
+            told = sampler.failure
+        if sampler.failure and not told:
+            self._tell_unsampled(sampler.failure)
 
-            options = {}
-            if request.chosen_preset.max_num_rows is not None:
-                options["max_rows_per_table"] = request.chosen_preset.max_num_rows
-            return load_clicks(
-                request.data_name,
-                schema=request.schema,
-                on_bad_row=request.on_bad_row,
-                progress=on_progress,
-                **options,
-            )
-        from labkit.data.speech import load_speech
-        from labkit.models.speech import SpeechConfig
+    def _test(self, run: RunWriter, loop) -> dict[str, float]:
+        """The metrics of the test split, with the weights that were best on the validation split.
 
-        return load_speech(
-            request.data_name,
-            on_bad_row=request.on_bad_row,
-            progress=on_progress,
-            # a transcript that needs more outputs than its utterance has frames for is bad input for this model
-            frames_an_output=SpeechConfig(vocabulary=1, **request.chosen_preset.model).frames_an_output,
-        )
+        A run touches it once; one that was done and went on touches it again, and says so.
+        """
+        import torch
 
-    def _build(self, data, config, torch_device):
-        shape = self.request.chosen_preset.model
-        common = {"batch_size": config.batch_size, "seed": config.seed, "device": torch_device}
-        if self.request.job == "dlrm":
-            from labkit.models.dlrm import DlrmConfig
-            from labkit.training.clicks_job import ClicksJob
+        from labkit.training.checkpoint import load_checkpoint
 
-            model = DlrmConfig(dense_dim=len(data.dense_names), num_rows=tuple(data.table_rows), **shape)
-            self._check_memory(model)
-            return ClicksJob(data, model, **common), model
-        from labkit.models.speech import SpeechConfig
-        from labkit.training.speech_job import SpeechJob
-
-        model = SpeechConfig(vocabulary=len(data.alphabet), **shape)
-        return SpeechJob(data, model, **common), model
-
-    def _check_memory(self, model) -> None:
-        """Refuse tables that cannot fit, before they take the machine down."""
-        limit = self.budget.memory_bytes or self.device.memory_bytes
-        states = {"sgd": 0, "adagrad": 1, "adam": 2}[self.request.chosen_preset.train["optimiser"]]
-        needed = model.parameter_bytes * (1 + states)
-        if limit is not None and needed > limit:
-            raise UserError(
-                f"preset {self.request.preset!r} on this data needs {needed / 2**30:.1f} GiB for its embedding tables "
-                f"and their optimiser state, and {self.device.name} has {limit / 2**30:.1f} GiB under this budget: "
-                "choose a smaller preset (kaggle, tour), or data with smaller vocabularies."
-            )
+        if loop.checkpoints.best.exists():
+            loop.job.model.load_state_dict(load_checkpoint(loop.checkpoints.best)["model"])
+        loop.job.model.eval()
+        began = time.perf_counter()
+        with torch.inference_mode(), loop.precision.autocast(loop.device):
+            metrics = loop.job.evaluate(loop.job.model, "test")
+        look = 1 + sum(event["event"] == "tested" for event in read_events(run.folder))
+        run.event("tested", metrics=metrics, look=look, took_s=time.perf_counter() - began)
+        if look > 1:
+            self.on_event(Notice(f"this run has now been scored on the test split {look} times"))
+        return metrics
 
     def _open_run(self, described: dict[str, Any]) -> RunWriter:
         if self.resume is not None:
-            return self._reopen(described)
+            from labkit.training.checkpoint import step_of
+
+            refuse_another_run(self.resume, described, self.device)
+            step = step_of(self.resume / "checkpoint" / "latest.pt") or 0
+            return RunWriter.reopen(self.resume, from_step=step, config=described, software=package_versions())
         kind = "emulated" if self.budget.emulated else "measured"
         note = f"budget {self.budget.name!r} enforced on a larger machine" if self.budget.emulated else ""
         return RunWriter.create(
@@ -265,60 +228,33 @@ class _Session:
             software=package_versions(),
         )
 
-    def _reopen(self, described: dict[str, Any]) -> RunWriter:
-        from labkit.training.checkpoint import load_checkpoint
+    def _tell_skipped(self, info: dict[str, Any], run_id: str) -> None:
+        skipped = info.get("skipped", {}).get("rows", 0)
+        if skipped:
+            self.on_event(Notice(f"{skipped:,} bad rows were skipped; `labkit runs show {run_id}` lists the first."))
 
-        before = read_run(self.resume).config
-        if before["data"]["fingerprint"] != described["data"]["fingerprint"]:
-            raise UserError(
-                f"{self.resume}: the data {described['data']['name']!r} has changed since this run began, so going on "
-                "would mix two datasets: start a new run."
-            )
-        latest = self.resume / "checkpoint" / "latest.pt"
-        step = load_checkpoint(latest)["position"]["step"] if latest.exists() else 0
-        return RunWriter.reopen(self.resume, from_step=step, config=described, software=package_versions())
+    def _tell_unsampled(self, why: str) -> None:
+        self.on_event(Notice(f"the sampler failed ({why}): memory and energy of this run are not all measured"))
 
-    def _result(self, loop, outcome) -> dict[str, Any]:
-        first = outcome.first_crossing
-        sustained = outcome.sustained_crossing
-        return {
-            "metrics": self._test(loop) if outcome.status == "done" else {},
-            "target_reached": None if loop.config.target is None else first is not None,
-            "time_to_target_s": first and first.wall_s,
-            "samples_to_target": first and first.samples,
-            "sustained_time_to_target_s": sustained and sustained.wall_s,
-            "samples_per_s": outcome.samples_per_s,
-            "best_validation": outcome.best_value,
-            "samples": outcome.point.samples,
-            "steps": outcome.point.step,
-            "wall_s": outcome.point.wall_s,
-            "train_s": outcome.point.train_s,
-            "peak_gpu_memory_bytes": _peak_gpu_memory(loop.device),
-            "reason": outcome.reason,
-        }
 
-    def _test(self, loop) -> dict[str, float]:
-        """The test split, touched this once, with the weights that were best on the validation split."""
-        import torch
-
-        from labkit.training.checkpoint import load_checkpoint
-
-        if loop.best.exists():
-            loop.job.model.load_state_dict(load_checkpoint(loop.best)["model"])
-        loop.job.model.eval()
-        began = time.perf_counter()
-        with torch.inference_mode(), loop.precision.autocast(loop.device):
-            metrics = loop.job.evaluate(loop.job.model, "test")
-        loop.run.event("tested", metrics=metrics, took_s=time.perf_counter() - began)
-        return metrics
-
-    def _add_telemetry(self, folder: Path, result: dict[str, Any]) -> dict[str, Any]:
-        energy = run_energy(folder)
-        return result | {
-            "peak_memory_bytes": peak_memory(folder),
-            "energy_j": energy.value_j,
-            "energy_note": energy.note,
-        }
+def _result(loop, outcome) -> dict[str, Any]:
+    first = outcome.first_crossing
+    sustained = outcome.sustained_crossing
+    return {
+        "metrics": {},
+        "target_reached": None if loop.config.target is None else first is not None,
+        "time_to_target_s": first and first.wall_s,
+        "samples_to_target": first and first.samples,
+        "sustained_time_to_target_s": sustained and sustained.wall_s,
+        "samples_per_s": outcome.samples_per_s,
+        "best_validation": outcome.best_value,
+        "samples": outcome.point.samples,
+        "steps": outcome.point.step,
+        "wall_s": outcome.point.wall_s,
+        "train_s": outcome.point.train_s,
+        "peak_gpu_memory_bytes": _peak_gpu_memory(loop.device),
+        "reason": outcome.reason,
+    }
 
 
 def _peak_gpu_memory(device) -> int | None:
@@ -326,3 +262,8 @@ def _peak_gpu_memory(device) -> int | None:
     import torch
 
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+
+
+def _telemetry(folder: Path) -> dict[str, Any]:
+    energy = run_energy(folder)
+    return {"peak_memory_bytes": peak_memory(folder), "energy_j": energy.value_j, "energy_note": energy.note}

@@ -28,7 +28,8 @@ def watch(request: TrainRequest, runs_dir: Path | str, *, evaluations: bool = Tr
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
 
     Raises:
-        UserError: the run was refused, or diverged.
+        UserError: the run was refused.
+        RunFailed: it diverged.
         KeyboardInterrupt: after the run has stopped.
     """
     printer = _Printer(request, evaluations)

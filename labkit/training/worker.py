@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
 import threading
 from dataclasses import asdict
@@ -17,14 +16,12 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.training.request import TrainRequest
-from labkit.training.session import train
+from labkit.training.session import RunFailed, train
 from labkit.training.stop import StopRequest
 
 
 def main() -> int:
     request = json.loads(sys.stdin.readline())
-    # Ctrl-C in the terminal reaches the launcher, which decides what to stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = StopRequest()
     threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
     try:
@@ -34,6 +31,9 @@ def main() -> int:
             on_event=lambda event: _send(type(event).__name__, asdict(event)),
             stop=stop,
         )
+    except RunFailed as failure:
+        _send("Failed", {"text": str(failure), "answer": failure.answer})
+        return 2
     except UserError as error:
         _send("Refused", {"text": str(error)})
         return 2

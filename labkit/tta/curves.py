@@ -45,6 +45,7 @@ RUN_COLUMNS = [
     "samples",
     "samples_per_s",
     "peak_memory_bytes",
+    "peak_gpu_memory_bytes",
     "energy_j",
     "energy_note",
 ]
@@ -134,6 +135,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "samples": samples,
         "samples_per_s": _number(result.get("samples_per_s", samples / train_s if train_s > 0 else None)),
         "peak_memory_bytes": _number(memory),
+        "peak_gpu_memory_bytes": _number(result.get("peak_gpu_memory_bytes")),
         "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
         "energy_note": energy.note if energy else result["energy_note"],
         "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),

@@ -26,6 +26,7 @@ SUMMARY_COLUMNS = [
     "samples_median",
     "samples_per_s",
     "peak_memory_bytes",
+    "peak_gpu_memory_bytes",
     "energy_j",
     "energy_note",
     "cost_usd",
@@ -49,8 +50,8 @@ def summary(
         SUMMARY_COLUMNS. time_median_s, time_min_s, time_max_s and samples_median are over the runs that
         reached the target (NaN if none did); km_median_s counts the censored runs too (inf: not reached by
         half of them), as do its 95 % bounds (NaN below five runs). samples_per_s and energy_j (whole run) are
-        medians over the runs, peak_memory_bytes their maximum; cost_usd is of km_median_s in wall seconds,
-        and cost_note says what it rests on or why there is none.
+        medians over the runs, peak_memory_bytes and peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd
+        is of km_median_s in wall seconds, and cost_note says what it rests on or why there is none.
     """
     rows = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -108,6 +109,7 @@ def _job_rows(job, metric, curves: pd.DataFrame, runs: pd.DataFrame, target: flo
                 "samples_median": _median(reached["samples_to_target"]),
                 "samples_per_s": _median(own_runs["samples_per_s"]),
                 "peak_memory_bytes": own_runs["peak_memory_bytes"].max(),
+                "peak_gpu_memory_bytes": own_runs["peak_gpu_memory_bytes"].max(),
                 "energy_j": _median(own_runs["energy_j"]),
                 "energy_note": None if notes.empty else notes.iloc[0],
                 "cost_usd": np.nan if cost.value_usd is None else cost.value_usd,

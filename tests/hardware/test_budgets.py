@@ -82,6 +82,9 @@ def test_every_library_gets_the_thread_count():
     assert Budget("gpu", None, torch_name="cuda:0").environment() == {}
 
 
+DEVICE = Device(kind="cpu", index=0, name="a CPU")
+
+
 def run(code: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
@@ -116,10 +119,11 @@ def test_a_job_beyond_its_memory_ends_with_the_named_error():
         "import sys, numpy as np\n"
         "from labkit.errors import UserError\n"
         "from labkit.hardware.budgets import Budget\n"
+        "from labkit.hardware.devices import get_devices\n"
         "budget = Budget('cores=1,memory=400MiB', 1, 400 * 2**20)\n"
         "kept = []\n"
         "try:\n"
-        "    with budget.memory_guard():\n"
+        "    with budget.memory_guard(get_devices()[0], 512):\n"
         "        budget.enforce()\n"
         "        while len(kept) < 64: kept.append(np.ones(2**22))\n"
         "except UserError as error:\n"
@@ -137,9 +141,10 @@ def test_torch_beyond_the_memory_is_recognised():
         "import sys, torch\n"
         "from labkit.errors import UserError\n"
         "from labkit.hardware.budgets import Budget, _data_bytes\n"
+        "from labkit.hardware.devices import get_devices\n"
         "budget = Budget('b', 1, _data_bytes() + 300 * 2**20)\n"
         "try:\n"
-        "    with budget.memory_guard():\n"
+        "    with budget.memory_guard(get_devices()[0], 512):\n"
         "        budget.enforce(); torch.ones(2**27)\n"
         "except UserError as error:\n"
         "    print(error); sys.exit(2)"
@@ -164,10 +169,18 @@ def test_without_affinity_and_limits_the_notes_say_so(monkeypatch):
 
 
 def test_other_errors_pass_the_memory_guard():
-    with pytest.raises(KeyError), Budget("b", 1, 2**30).memory_guard():
+    with pytest.raises(KeyError), Budget("b", 1, 2**30).memory_guard(DEVICE, 512):
         raise KeyError
-    with pytest.raises(MemoryError), Budget("b", 1).memory_guard():
-        raise MemoryError
+
+
+def test_a_device_that_is_full_is_named_with_the_batch_size():
+    import torch
+
+    gpu = replace(DEVICE, kind="gpu", name="NVIDIA T4", memory_bytes=15 * 2**30)
+    budget = Budget("gpu", None, torch_name="cuda:0")
+    named = pytest.raises(UserError, match=r"NVIDIA T4 has \(15GiB\).*--batch-size below 4096")
+    with named, budget.memory_guard(gpu, 4096):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
 def test_memory_errors_of_each_library_are_recognised():
@@ -175,4 +188,4 @@ def test_memory_errors_of_each_library_are_recognised():
     assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
-    assert isinstance(memory_error(Budget("b", 1, 2**30)), UserError)
+    assert isinstance(memory_error(Budget("b", 1, 2**30), DEVICE, 512), UserError)

@@ -61,6 +61,7 @@ def synthetic():
                 "status": status,
                 "samples_per_s": speed,
                 "peak_memory_bytes": 1.5e9,
+                "peak_gpu_memory_bytes": float("nan"),
                 "energy_j": 120.0,
                 "energy_note": None,
             }

@@ -35,6 +35,7 @@ def make(runs):
             "status": "done",
             "samples_per_s": 1000.0,
             "peak_memory_bytes": 2.0**30,
+            "peak_gpu_memory_bytes": float("nan"),
             "energy_j": np.nan,
             "energy_note": "no counter",
         } | {name: value for name, value in given.items() if name not in ("every_s", "values")}

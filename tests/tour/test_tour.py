@@ -1,18 +1,26 @@
 """The main job."""
 
 import io
+import os
 import re
+import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from rich.console import Console
 
+from labkit.cli.tour import exit_status
+from labkit.errors import UserError
 from labkit.hardware.budgets import offered_budgets
-from labkit.runs import list_runs
+from labkit.runs import list_runs, read_run
+from labkit.tour import run as tour_run
 from labkit.tour.display import TourDisplay
 from labkit.tour.plan import plan_tour
-from labkit.tour.run import run_tour
+from labkit.tour.run import TourRun, run_tour
+from labkit.training.launch import WorkerFailed
 from labkit.training.request import TrainRequest
 
 
@@ -33,6 +41,79 @@ def test_a_run_that_fails_costs_no_other_run(tmp_path):
     text = console.export_text()
     assert "no-such-data" in text
     assert re.search(r"reached its target after \d+\.\d s", text)
+
+
+def ended(state: str = "done", reached: bool | None = None, error: Exception | None = None) -> TourRun:
+    answer = None if reached is None else {"result": {"target_reached": reached}}
+    return TourRun(TrainRequest("dlrm"), state, answer=answer, error=error)
+
+
+@pytest.mark.parametrize(
+    ("tour", "status"),
+    [
+        ([ended(reached=True), ended(reached=True)], 0),
+        ([ended(reached=True), ended(reached=False)], 1),
+        ([ended(reached=True), ended("failed", error=WorkerFailed("killed"))], 1),
+        ([ended("failed", error=UserError("no data")), ended("failed", error=WorkerFailed("killed"))], 1),
+        ([ended(reached=True), ended("failed", error=UserError("no data"))], 2),
+        ([ended(reached=True), ended("stopped"), ended("waiting")], 130),
+    ],
+)
+def test_the_exit_status_tells_success_from_a_missed_target(tour, status):
+    assert exit_status(tour) == status
+
+
+def test_runs_share_the_time_that_is_left(tmp_path, monkeypatch):
+    """A tour on a machine so slow that each run takes all it may ends when the tour is to end."""
+    clock, spent = [0.0], []
+
+    class Slow:
+        answer = None
+
+        def __init__(self, request, runs_dir):
+            spent.append(request.max_seconds)
+            clock[0] += request.max_seconds
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            pass
+
+        def events(self):
+            return iter(())
+
+    monkeypatch.setattr(tour_run, "LaunchedRun", Slow)
+    monkeypatch.setattr(tour_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    run_tour([TrainRequest("dlrm")] * 8, tmp_path, lambda run, event: None)
+    assert sum(spent) == pytest.approx(tour_run.TOUR_SECONDS)
+    assert max(spent) <= tour_run.RUN_SECONDS
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals a process group")
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_stops_the_tour_keeps_what_it_has_and_starts_no_further_run(tmp_path, presses):
+    """In the terminal's manner: SIGINT to the whole group. Two presses at once, for the impatient."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit", "tour", "--jobs", "dlrm"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "auc" in line:  # the first evaluation of the first run
+            break
+    family = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(presses):
+        os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, rest
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert read_run(folder).status in (("stopped",) if presses == 1 else ("stopped", "interrupted"))
+    assert "0 of 1" in rest
+    assert (tmp_path / "report" / "index.html").is_file()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Runs in processes of their own: what they tell, and that none of them stays."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -14,8 +15,9 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.runs import list_runs, read_events, read_metrics, read_run
-from labkit.training.launch import LaunchedRun
+from labkit.training.launch import LaunchedRun, WorkerFailed
 from labkit.training.request import TrainRequest
+from labkit.training.session import RunFailed
 
 SMALL = TrainRequest("dlrm", data="synthetic-small", max_epochs=1)
 ENDLESS = replace(SMALL, max_epochs=100_000)
@@ -115,10 +117,10 @@ def test_twenty_kills_lose_nothing_that_was_finished_and_the_run_goes_on(tmp_pat
         _, alive = psutil.wait_procs(family, timeout=30)
         assert not alive
         assert read_run(folder).status == "interrupted"
-        steps = read_metrics([folder])["step"]
+        steps = read_metrics([folder]).query("name == 'loss'")["step"]
         step = max((event["step"] for event in read_events(folder) if event["event"] == "checkpoint"), default=0)
         assert step >= last_step
-        assert steps.empty or steps.max() >= 0
+        assert not steps.duplicated().any()
         last_step = step
     assert last_step > 0
     answer = subprocess.run(
@@ -128,5 +130,57 @@ def test_twenty_kills_lose_nothing_that_was_finished_and_the_run_goes_on(tmp_pat
     result = json.loads(answer.stdout.splitlines()[-1])
     assert result["status"] == "done"
     assert result["result"]["target_reached"] is True
-    losses = read_metrics([folder]).query("name == 'loss'")["step"].tolist()
-    assert losses == sorted(set(losses))
+    losses = read_metrics([folder]).query("name == 'loss'").set_index("step")["value"]
+    assert losses.index.is_unique and losses.index.is_monotonic_increasing
+    epochs = math.ceil(result["result"]["samples"] / read_run(folder).config["data"]["train_samples"])
+    unbroken = subprocess.run(
+        command(
+            "--data", "synthetic-small", "--batch-size", "1024", "--target", "0.99999", "--json",
+            "--max-epochs", str(epochs), "--runs-dir", str(tmp_path / "unbroken"),
+        ),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = read_metrics([json.loads(unbroken.stdout.splitlines()[-1])["folder"]])
+    expected = expected.query("name == 'loss'").set_index("step")["value"]
+    assert losses.to_dict() == expected.loc[: losses.index[-1]].to_dict()
+
+
+def test_a_process_that_ends_at_once_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with LaunchedRun(SMALL, tmp_path) as launched, pytest.raises(WorkerFailed, match="status 1"):
+        list(launched.events())
+
+
+def test_a_run_that_diverges_is_told_with_its_answer(tmp_path):
+    with (
+        LaunchedRun(replace(SMALL, lr=1e30, max_epochs=3), tmp_path) as launched,
+        pytest.raises(RunFailed, match="learning rate") as failure,
+    ):
+        list(launched.events())
+    assert read_run(failure.value.answer["folder"]).status == "failed"
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
+    """`labkit train dlrm | head -1`: the pipe breaks, the run is trained to its end."""
+    process = subprocess.Popen(
+        command("--data", "synthetic-small", "--max-epochs", "5", "--runs-dir", str(tmp_path)),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read().decode()
+    assert process.wait() == 0, errors
+    assert errors == ""
+    (run,) = list_runs(tmp_path)["folder"]
+    assert read_run(run).status == "done"
+
+
+def test_a_diverged_run_prints_its_json_too(tmp_path):
+    answer = subprocess.run(
+        command("--data", "synthetic-small", "--lr", "1e30", "--runs-dir", str(tmp_path), "--json"),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 2
+    told = json.loads(answer.stdout.splitlines()[-1])
+    assert (told["status"], told["result"]["metrics"]) == ("failed", {})
+    assert "learning rate" in answer.stderr

@@ -1,6 +1,7 @@
 """The loop, driven by small real jobs without processes around them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from labkit.data.speech import load_speech
 from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
 from labkit.runs import Provenance, RunWriter, read_events, read_metrics
+from labkit.training.checkpoint import load_checkpoint
 from labkit.training.clicks_job import ClicksJob
 from labkit.training.config import TrainConfig
 from labkit.training.loop import Loop
@@ -55,6 +57,14 @@ def losses(run) -> list[tuple[int, float]]:
     return list(zip(metrics["step"], metrics["value"], strict=True))
 
 
+def reopen(run, from_step: int) -> RunWriter:
+    return RunWriter.reopen(run.folder, from_step=from_step, config={}, software={})
+
+
+def events(run, name: str) -> list[dict]:
+    return [event for event in read_events(run.folder) if event["event"] == name]
+
+
 def stop_at(stop: StopRequest, step: int):
     return lambda progress: stop.request("the test") if progress.point.step >= step else None
 
@@ -72,7 +82,7 @@ def test_resume_repeats_the_same_losses_of_a_dlrm(folder, optimiser):
     assert outcome.status == "stopped"
     assert outcome.point.step < len(losses(unbroken))
     broken.finish("stopped", {})
-    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={}, software={})
+    again = reopen(broken, outcome.point.step)
     loop = clicks_loop(again, config)
     loop.resume()
     after = loop.fit()
@@ -89,12 +99,93 @@ def test_resume_repeats_the_same_losses_of_a_recogniser(folder, tiny_speech):
     broken, stop = folder(), StopRequest()
     outcome = speech_loop(broken, config, tiny_speech, stop_at(stop, 7), stop).fit()
     broken.finish("stopped", {})
-    again = RunWriter.reopen(broken.folder, from_step=outcome.point.step, config={}, software={})
+    again = reopen(broken, outcome.point.step)
     loop = speech_loop(again, config, tiny_speech)
     loop.resume()
     loop.fit()
     assert 7 <= outcome.point.step < len(losses(unbroken))
     assert losses(again) == losses(unbroken)
+
+
+def stopped_then_resumed(run, before: TrainConfig, after: TrainConfig, at_step: int) -> Loop:
+    """A loop that stopped at `at_step` under one configuration, ready to go on under another."""
+    stop = StopRequest()
+    outcome = clicks_loop(run, before, stop_at(stop, at_step), stop).fit()
+    run.finish("stopped", {})
+    loop = clicks_loop(reopen(run, outcome.point.step), after)
+    loop.resume()
+    return loop
+
+
+EASY = TrainConfig(batch_size=2048, lr=0.01, target=0.5, evaluate_every_samples=2048, max_epochs=30)
+
+
+def test_a_harder_target_is_not_reached_by_the_easier_ones_crossing(folder):
+    loop = stopped_then_resumed(folder(), EASY, replace(EASY, target=0.62), 3)
+    assert loop.crossings.first is None
+    outcome = loop.fit()
+    values = {event["step"]: event["value"] for event in events(loop.run, "evaluated")}
+    assert values[outcome.first_crossing.step] >= 0.62
+    assert all(value < 0.62 for step, value in values.items() if step < outcome.first_crossing.step)
+
+
+def test_an_easier_target_is_found_in_the_evaluations_there_were(folder):
+    run = folder()
+    loop = stopped_then_resumed(run, replace(EASY, target=0.99, max_epochs=3), EASY, 30)
+    steps = [event["step"] for event in events(run, "evaluated") if event["value"] >= 0.5]
+    assert loop.fit().reason == "target reached"
+    assert loop.crossings.first.step == steps[0]
+    assert {event["target"] for event in events(run, "target_reached")} == {0.5}
+
+
+def test_another_metric_has_a_best_of_its_own(folder):
+    loop = stopped_then_resumed(
+        folder(), replace(EASY, target=0.99), replace(EASY, target=9.0, target_metric="log_loss"), 6
+    )
+    outcome = loop.fit()  # log loss 9 was reached from the start, so not a step is trained
+    last = events(loop.run, "evaluated")[-1]
+    assert outcome.point.step == 6
+    assert outcome.best_value == last["metrics"]["log_loss"]
+    assert load_checkpoint(loop.checkpoints.best)["position"]["step"] == 6
+
+
+def test_a_run_that_its_patience_ended_gets_some_more(folder):
+    config = TrainConfig(batch_size=2048, evaluate_every_samples=2048, patience_evaluations=3, max_epochs=50)
+    run = folder()
+    loop = clicks_loop(run, config)
+    loop.job.evaluate = lambda model, split: {"auc": 0.5}
+    loop.fit()
+    run.finish("done", {})
+    again = clicks_loop(reopen(run, 4), config)
+    again.job.evaluate = loop.job.evaluate
+    again.resume()
+    assert again.fit().point.step == 4 + 3
+
+
+def test_after_a_kill_the_best_is_the_one_the_latest_names(folder, monkeypatch):
+    """The best is saved at every better evaluation, the latest less often, and a kill can come between the two."""
+    run = folder()
+    config = replace(EASY, target=None, max_epochs=2)
+    loop = clicks_loop(run, config)
+    values = iter(range(100))
+    loop.job.evaluate = lambda model, split: {"auc": next(values) / 100}  # each better than the one before
+    real, saved = loop.checkpoints.save_latest, []
+
+    def only_at_step_2(content):
+        if content["position"]["step"] == 2:
+            real(content)
+            saved.append({name: weight.clone() for name, weight in content["model"].items()})
+
+    loop.checkpoints.save_latest = only_at_step_2
+    loop.fit()
+    assert load_checkpoint(loop.checkpoints.best)["position"]["step"] > 2
+    run.finish("interrupted", {})
+    again = clicks_loop(reopen(run, 2), config)
+    again.resume()
+    best = load_checkpoint(again.checkpoints.best)
+    assert best["position"]["step"] == again.position.best_step == 2
+    assert all(torch.equal(best["model"][name], weight) for name, weight in saved[0].items())
+    assert sorted(path.name for path in (run.folder / "checkpoint").iterdir()) == ["best.pt", "latest.pt"]
 
 
 def test_another_seed_gives_other_losses(folder):
@@ -110,7 +201,7 @@ def test_a_run_learns_ends_at_its_target_and_says_when(folder):
     config = TrainConfig(batch_size=512, lr=0.01, target=0.6, evaluate_every_samples=5_000, max_epochs=50)
     outcome = clicks_loop(run, config).fit()
     assert (outcome.status, outcome.reason) == ("done", "target reached")
-    evaluations = [event for event in read_events(run.folder) if event["event"] == "evaluated"]
+    evaluations = events(run, "evaluated")
     reached = [event["value"] >= 0.6 for event in evaluations]
     assert reached[-2:] == [True, True]
     assert outcome.first_crossing.samples == evaluations[reached.index(True)]["samples"]
@@ -134,8 +225,41 @@ def test_a_loss_that_is_no_number_fails_with_step_rate_and_checkpoint(folder):
     assert "at step 14 with learning rate 0.001" in outcome.reason
     assert "latest.pt, of step 12" in outcome.reason
     assert losses(run)[-1][0] <= 13
-    faults = [event for event in read_events(run.folder) if event["event"] == "fault"]
-    assert [event["step"] for event in faults] == [14]
+    assert [event["step"] for event in events(run, "fault")] == [14]
+
+
+@pytest.mark.parametrize("ending", ["evaluation", "stop"])
+def test_weights_that_are_no_numbers_are_never_saved(folder, tiny_speech, ending):
+    """The loss before the bad update was finite, and so is the error rate of a model that outputs NaN."""
+    run, stop = folder(), StopRequest()
+    config = TrainConfig(batch_size=4, max_epochs=9, evaluate_every_samples=8, target_metric="cer", target=0.01)
+    loop = speech_loop(run, config, tiny_speech, stop=stop)
+    real, steps_to_break = loop._step, 4 if ending == "evaluation" else 3
+
+    def step(batch):
+        loss = real(batch)
+        if loop.position.step + 1 == steps_to_break:
+            with torch.no_grad():
+                loop.job.model.characters.bias[0] = math.nan
+            if ending == "stop":
+                stop.request("the test")
+        return loss
+
+    loop._step = step
+    outcome = loop.fit()
+    assert outcome.status == "failed"
+    assert f"a weight is no number at step {steps_to_break}" in outcome.reason
+    for path in (loop.checkpoints.latest, loop.checkpoints.best):
+        weights = load_checkpoint(path)["model"].values()
+        assert all(weight.isfinite().all() for weight in weights)
+
+
+def test_a_loss_row_says_when_its_own_step_was(folder):
+    run = folder()
+    clicks_loop(run, TrainConfig(batch_size=1000, max_epochs=1)).fit()
+    metrics = read_metrics([run.folder]).query("name == 'loss'")
+    assert (metrics["samples"] == metrics["step"] * 1000).iloc[:-1].all()
+    assert metrics["wall_s"].is_monotonic_increasing and metrics["wall_s"].is_unique
 
 
 def test_patience_ends_a_run_that_no_longer_improves(folder):

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import find_run, read_run
+from labkit.runs import find_run, read_events, read_run
 from labkit.training import session
+from labkit.training.announcements import Started
 from labkit.training.request import TrainRequest
 from labkit.training.resume import resumed_request
-from labkit.training.session import Started, train
+from labkit.training.session import RunFailed, train
 from labkit.training.stop import StopRequest
 
 SMALL = TrainRequest("dlrm", data="synthetic-small", max_epochs=1, batch_size=4096)
@@ -28,7 +29,8 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(tmp_path):
     assert set(answer["result"]["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
     assert answer["result"]["target_reached"] is True
     assert 0 < answer["result"]["time_to_target_s"] <= answer["result"]["wall_s"]
-    assert answer["result"]["samples_to_target"] % 4096 == 0 or answer["result"]["samples_to_target"] > 0
+    first = next(event for event in read_events(answer["folder"]) if event["event"] == "target_reached")
+    assert answer["result"]["samples_to_target"] == first["samples"] > 0
     assert answer["result"]["samples_per_s"] > 0
     assert answer["result"]["peak_memory_bytes"] > 50 * 2**20
     record = read_run(answer["folder"])
@@ -110,11 +112,14 @@ def test_settings_out_of_range_are_refused_by_name(changes):
 
 
 def test_a_learning_rate_that_diverges_fails_with_the_fix_and_keeps_the_folder(tmp_path):
-    with pytest.raises(UserError, match=r"learning rate 1e\+30.*--lr"):
+    with pytest.raises(RunFailed, match=r"learning rate 1e\+30.*--lr") as failure:
         run(replace(SMALL, lr=1e30, max_epochs=3), tmp_path)
     (folder,) = tmp_path.iterdir()
+    answer = failure.value.answer
+    assert (answer["status"], answer["folder"]) == ("failed", str(folder))
     assert read_run(folder).status == "failed"
-    with pytest.raises(UserError, match="failed"):
+    assert read_run(folder).result == json.loads(json.dumps(answer["result"]))
+    with pytest.raises(UserError, match="diverged"):
         resumed_request(folder, "dlrm", {})
 
 
@@ -141,3 +146,91 @@ def test_changed_data_is_not_mixed_into_a_resumed_run(tmp_path):
     record.save(folder)
     with pytest.raises(UserError, match="has changed since"):
         run(replace(SMALL, max_epochs=2), tmp_path, resume=folder)
+
+
+def test_a_resume_keeps_budget_and_precision(tmp_path, monkeypatch):
+    monkeypatch.setattr(session.Budget, "enforce", lambda self: [])
+    first = run(replace(SMALL, budget="one-core", precision="bf16"), tmp_path)
+    request = resumed_request(Path(first["folder"]), "dlrm", {"max_epochs": 2})
+    assert (request.budget, request.precision) == ("one-core", "bf16")
+
+
+def test_a_run_is_not_resumed_on_other_hardware(tmp_path):
+    folder = Path(run(SMALL, tmp_path)["folder"])
+    record = read_run(folder)
+    record.budget["cores"] = 4096
+    record.save(folder)
+    with pytest.raises(UserError, match=r"4096 cores.*would mix two machines"):
+        run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
+
+
+def test_a_falling_learning_rate_is_not_stretched_by_a_resume(tmp_path, tiny_speech):
+    answer = run(TrainRequest("speech", data=str(tiny_speech), max_epochs=2, batch_size=4), tmp_path)
+    with pytest.raises(UserError, match=r"falls to zero over max_epochs 2.*--max-epochs"):
+        resumed_request(Path(answer["folder"]), "speech", {"max_epochs": 3})
+
+
+def test_a_second_look_at_the_test_split_is_told(tmp_path):
+    first = run(SMALL, tmp_path)
+    folder, told = Path(first["folder"]), []
+    run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, told.append, resume=folder)
+    looks = [event["look"] for event in read_events(folder) if event["event"] == "tested"]
+    assert looks == [1, 2]
+    assert any("test split 2 times" in str(event) for event in told)
+
+
+def broken_test_split(monkeypatch, error: Exception):
+    from labkit.training.clicks_job import ClicksJob
+
+    real = ClicksJob.evaluate
+
+    def evaluate(self, model, split):
+        if split == "test":
+            raise error
+        return real(self, model, split)
+
+    monkeypatch.setattr(ClicksJob, "evaluate", evaluate)
+
+
+def test_an_error_on_the_test_split_loses_no_time_to_target(tmp_path, monkeypatch):
+    broken_test_split(monkeypatch, UserError("this split holds one class only"))
+    with pytest.raises(UserError, match="one class"):
+        run(replace(SMALL, target="0.5"), tmp_path)
+    (folder,) = tmp_path.iterdir()
+    result = read_run(folder).result
+    assert result["time_to_target_s"] > 0
+    assert result["reason"] == "this split holds one class only"
+
+
+def test_a_bug_is_recorded_and_the_run_may_go_on(tmp_path, monkeypatch):
+    broken_test_split(monkeypatch, KeyError("oops"))
+    with pytest.raises(KeyError):
+        run(SMALL, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert read_run(folder).status == "failed"
+    assert read_events(folder)[-2]["what"] == "KeyError: 'oops'"
+    resumed_request(folder, "dlrm", {})
+
+
+def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(tmp_path, monkeypatch):
+    real = session.RunWriter.event
+
+    def event(self, name, /, **values):
+        if name == "ended":
+            raise UserError("the disk is full")
+        real(self, name, **values)
+
+    monkeypatch.setattr(session.RunWriter, "event", event)
+    with pytest.raises(UserError, match="disk is full"):
+        run(SMALL, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    assert read_run(folder).status == "done"
+
+
+def test_a_run_without_its_sampler_goes_on_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    told = []
+    answer = run(SMALL, tmp_path, told.append)
+    assert answer["status"] == "done"
+    assert answer["result"]["peak_memory_bytes"] is None
+    assert any("sampler failed" in str(event) for event in told)

@@ -32,6 +32,7 @@ def make_runs(*, job="dlrm", budget="all-cores", metric="auc", target=0.7, curve
                 "status": "done",
                 "samples_per_s": 100.0 + seed,
                 "peak_memory_bytes": 2.0**30 * (1 + seed),
+                "peak_gpu_memory_bytes": 2.0**31 * (1 + seed),
                 "energy_j": energy_j,
                 "energy_note": None if np.isfinite(energy_j) else "no counter here",
             }
@@ -58,6 +59,7 @@ def test_a_row_a_budget_with_what_the_target_took():
     assert row.km_median_s == row.time_median_s
     assert (row.samples_median, row.samples_per_s, row.energy_j) == (2500, 100.5, 50.0)
     assert row.peak_memory_bytes == 2 * 2**30
+    assert row.peak_gpu_memory_bytes == 2 * 2**31
     assert row.cost_usd == pytest.approx(25 / 3600 * PRICED.rental_price_usd_per_h)
 
 
