@@ -54,12 +54,6 @@ class SpeechConfig:
         """Input frames for one CTC output."""
         return math.prod(self.strides)
 
-    def output_lengths(self, lengths: Tensor) -> Tensor:
-        """CTC outputs (B,) for frames (B,)."""
-        for stride in self.strides:
-            lengths = (lengths + stride - 1) // stride
-        return lengths
-
 
 class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or LSTMs, then a linear layer over characters."""
@@ -113,8 +107,11 @@ class ConvBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return (B, after, T/stride); `mask` (B, 1, T/stride) keeps padded frames at zero, so that they
-        leak into no real one."""
+        """Return (B, after, T/stride); `mask` (B, 1, T/stride) keeps padded frames at zero.
+
+        In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded
+        frames too, which are few because batches hold utterances of like length.
+        """
         y = self.dropout(F.relu(self.norm(self.conv(x))))
         return (x + y if self.residual else y) * mask
 

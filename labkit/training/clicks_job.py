@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.data.clicks.order import EpochOrder
 from labkit.data.clicks.prepared import ClickLog, ClickSplit
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training.metrics import CLICK_METRICS, click_metrics
@@ -37,9 +38,9 @@ class ClicksJob:
         return -(-self.train_samples // self.batch_size)
 
     def batches(self, epoch: int, start: int) -> Iterator[tuple[ClickBatch, int]]:
-        order = np.random.default_rng((self.seed, epoch)).permutation(self.train_samples)
+        order = EpochOrder(self.train_samples, self.seed, epoch)
         for index in range(start, self.num_batches(epoch)):
-            rows = order[index * self.batch_size : (index + 1) * self.batch_size]
+            rows = order.rows(index * self.batch_size, (index + 1) * self.batch_size)
             yield self._load(self._train, rows), len(rows)
 
     def loss(self, batch: ClickBatch) -> Tensor:

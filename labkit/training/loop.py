@@ -252,6 +252,7 @@ class Loop:
         self._read_losses()
         if self.position.evaluated_step != self.position.step:
             self._check_weights()  # an evaluation has just done so
+        self.run.flush()  # whoever resumes from here repeats no earlier step, so its rows must be on disk
         self.checkpoints.save_latest(
             {
                 "model": cpu_weights(self.job.model),

@@ -20,17 +20,13 @@ class Metric:
     low: float
     """The least value it can take."""
     high: float
-    """The greatest value it can take; infinity where there is none."""
+    """The greatest value that takes any learning to reach; infinity where there is no such bound."""
 
     def better(self, value: float, than: float) -> bool:
         return value > than if self.higher_is_better else value < than
 
     def reaches(self, value: float, target: float) -> bool:
         return value >= target if self.higher_is_better else value <= target
-
-    @property
-    def worst(self) -> float:
-        return -np.inf if self.higher_is_better else np.inf
 
 
 METRICS = {
@@ -40,8 +36,9 @@ METRICS = {
         Metric("accuracy", "accuracy", True, 0.0, 1.0),
         Metric("log_loss", "log loss (nats)", False, 0.0, np.inf),
         Metric("normalised_entropy", "normalised entropy", False, 0.0, np.inf),
-        Metric("cer", "character error rate", False, 0.0, np.inf),
-        Metric("wer", "word error rate", False, 0.0, np.inf),
+        # insertions can bring an error rate beyond 1, which writing nothing at all would reach
+        Metric("cer", "character error rate", False, 0.0, 1.0),
+        Metric("wer", "word error rate", False, 0.0, 1.0),
     )
 }
 CLICK_METRICS = ("auc", "log_loss", "normalised_entropy", "accuracy")
@@ -79,14 +76,12 @@ class Target:
                 f"target: {number!r} is not a number: write a value such as 0.78, or a metric and a value such as "
                 f"{allowed[-1]}={0.8 if METRICS[allowed[-1]].higher_is_better else 0.1}."
             ) from None
-        bound = metric.high if metric.higher_is_better else metric.low
-        # the bound itself needs a perfect model, which real data does not allow a job to wait for
-        reachable = value < bound if metric.higher_is_better else value > bound
-        if not reachable or value != value or not metric.low <= value <= metric.high:
-            side = "below" if metric.higher_is_better else "above"
+        # the best value needs a perfect model, and the worst no model at all
+        if not metric.low < value < metric.high:
+            percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
             raise UserError(
-                f"target: {metric.label} can never be trained to {value:g}, because it lies between "
-                f"{metric.low:g} and {metric.high:g}: give a target {side} {bound:g}."
+                f"target: {value:g} is nothing to train the {metric.label} to: give a value above {metric.low:g}"
+                + (f" and below {metric.high:g}{percent}." if metric.high < np.inf else ".")
             )
         return cls(metric, value)
 

@@ -13,8 +13,10 @@ import torch
 
 from labkit.data.store import prepared_root
 
-# One hidden layer of the presets at a mid-sized batch: large enough that arithmetic, not the call, is timed.
-_ROWS, _INNER, _OUTER = 1024, 512, 256
+# Large enough that arithmetic, not the call, is timed. On a CPU that is one hidden layer of the presets at a mid-sized
+# batch; a GPU is not busy with less than this.
+_SHAPES = {"cpu": (1024, 512, 256), "cuda": (4096, 4096, 4096)}
+_CALLS = {"cpu": 1, "cuda": 20}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _machine_key(device: torch.device) -> str:
         # the two variables cap the instruction set, which decides whether bf16 is real
         caps = [os.environ.get(name, "") for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
         name = " ".join([platform.processor(), torch.backends.cpu.get_cpu_capability(), *caps]).strip()
-        name += f" {_cpu_model()}"
+        name += f" {_cpu_model()} {torch.get_num_threads()} threads"
     return f"{name} | torch {torch.__version__}"
 
 
@@ -75,24 +77,26 @@ def _cpu_model() -> str:
 
 
 def bf16_speedup(device: torch.device) -> float:
-    """Time of an fp32 matrix product over that of a bf16 one, both interleaved, best of seven each."""
-    times = {torch.float32: [], torch.bfloat16: []}
-    operands = {
-        dtype: (
-            torch.randn(_ROWS, _INNER, device=device, dtype=dtype),
-            torch.randn(_INNER, _OUTER, device=device, dtype=dtype),
-        )
-        for dtype in times
-    }
-    for round_ in range(8):
-        for dtype, (a, b) in operands.items():
-            _synchronise(device)
-            start = time.perf_counter()
+    """Time of an fp32 matrix product over that of the same under autocast, casts included; interleaved, best of 7."""
+    rows, inner, outer = _SHAPES[device.type]
+    a, b = torch.randn(rows, inner, device=device), torch.randn(inner, outer, device=device)
+    times: dict[str, list[float]] = {"fp32": [], "bf16": []}
+    for _ in range(8):
+        for name, taken in times.items():
+            taken.append(_product_s(a, b, Precision(name, "probe")))
+    # the first of each sets up its kernel
+    return min(times["fp32"][1:]) / min(times["bf16"][1:])
+
+
+def _product_s(a: torch.Tensor, b: torch.Tensor, precision: Precision) -> float:
+    """Seconds of a number of products of fp32 operands."""
+    with precision.autocast(a.device):
+        _synchronise(a.device)
+        start = time.perf_counter()
+        for _ in range(_CALLS[a.device.type]):
             a @ b
-            _synchronise(device)
-            if round_:  # the first call of each sets up its kernel
-                times[dtype].append(time.perf_counter() - start)
-    return min(times[torch.float32]) / min(times[torch.bfloat16])
+        _synchronise(a.device)
+        return time.perf_counter() - start
 
 
 def _synchronise(device: torch.device) -> None:

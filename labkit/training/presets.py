@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.models.dlrm import DlrmConfig
-from labkit.models.speech import SpeechConfig
 
 
 @dataclass(frozen=True)
@@ -23,8 +21,6 @@ class Preset:
     """Fields of TrainConfig."""
     max_num_rows: int | None = None
     """Largest embedding table; larger vocabularies are hashed into it. None keeps the data's own sizes."""
-    goal: tuple[str, float] | None = None
-    """The metric and value published for this preset on its own dataset."""
     data: str | None = None
     """The dataset it is made for, used where none is named."""
 
@@ -46,7 +42,6 @@ DLRM_PRESETS = {
             FACEBOOK,
             model={"embedding_dim": 16, "bottom_mlp": (512, 256, 64, 16), "top_mlp": (512, 256, 1)},
             train={"batch_size": 128, "optimiser": "sgd", "lr": 0.1},
-            goal=("accuracy", 0.789),
         ),
         Preset(
             "terabyte",
@@ -54,7 +49,6 @@ DLRM_PRESETS = {
             model={"embedding_dim": 64, "bottom_mlp": (512, 256, 64), "top_mlp": (512, 512, 256, 1)},
             train={"batch_size": 2048, "optimiser": "sgd", "lr": 0.1},
             max_num_rows=10_000_000,
-            goal=("accuracy", 0.8107),
         ),
         Preset(
             "mlperf-v1",
@@ -62,7 +56,6 @@ DLRM_PRESETS = {
             model={"embedding_dim": 128, "bottom_mlp": (512, 256, 128), "top_mlp": (1024, 1024, 512, 256, 1)},
             train={"batch_size": 2048, "optimiser": "sgd", "lr": 1.0},
             max_num_rows=40_000_000,
-            goal=("auc", 0.8025),
         ),
         Preset(
             "benchmark",
@@ -120,7 +113,6 @@ SPEECH_PRESETS = {
 }
 
 PRESETS = {"dlrm": DLRM_PRESETS, "speech": SPEECH_PRESETS}
-MODELS = {"dlrm": DlrmConfig, "speech": SpeechConfig}
 
 
 def get_preset(job: str, name: str) -> Preset:

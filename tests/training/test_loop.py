@@ -23,6 +23,12 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
+def checkpoint_each_time(monkeypatch):
+    """Save the latest checkpoint after each evaluation, however long saving takes on this machine."""
+    monkeypatch.setattr("labkit.training.loop.CHECKPOINT_REST", 0)
+
+
+@pytest.fixture
 def folder(tmp_path):
     """A new run folder for each call."""
     return lambda: RunWriter.create(
@@ -149,6 +155,21 @@ def test_another_metric_has_a_best_of_its_own(folder):
     assert load_checkpoint(loop.checkpoints.best)["position"]["step"] == 6
 
 
+def test_rows_before_a_checkpoint_are_on_disk_when_it_is(folder, checkpoint_each_time):
+    """A run that is killed goes on from the checkpoint and never repeats them."""
+    run, kept = folder(), []
+    loop = clicks_loop(run, replace(EASY, target=None, max_epochs=1))
+    real = loop.checkpoints.save_latest
+
+    def save_latest(content):
+        real(content)
+        kept.append((content["position"]["step"], [step for step, _ in losses(run)]))
+
+    loop.checkpoints.save_latest = save_latest
+    loop.fit()
+    assert kept and all(steps == list(range(1, step + 1)) for step, steps in kept)
+
+
 def test_a_run_that_its_patience_ended_gets_some_more(folder):
     config = TrainConfig(batch_size=2048, evaluate_every_samples=2048, patience_evaluations=3, max_epochs=50)
     run = folder()
@@ -162,7 +183,7 @@ def test_a_run_that_its_patience_ended_gets_some_more(folder):
     assert again.fit().point.step == 4 + 3
 
 
-def test_after_a_kill_the_best_is_the_one_the_latest_names(folder, monkeypatch):
+def test_after_a_kill_the_best_is_the_one_the_latest_names(folder, checkpoint_each_time):
     """The best is saved at every better evaluation, the latest less often, and a kill can come between the two."""
     run = folder()
     config = replace(EASY, target=None, max_epochs=2)
@@ -209,7 +230,7 @@ def test_a_run_learns_ends_at_its_target_and_says_when(folder):
     assert 0 < outcome.first_crossing.train_s <= outcome.first_crossing.wall_s
 
 
-def test_a_loss_that_is_no_number_fails_with_step_rate_and_checkpoint(folder):
+def test_a_loss_that_is_no_number_fails_with_step_rate_and_checkpoint(folder, checkpoint_each_time):
     run = folder()
     loop = clicks_loop(run, TrainConfig(batch_size=2048, evaluate_every_samples=8192, max_epochs=5))
     real, calls = loop.job.loss, 0

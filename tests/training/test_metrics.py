@@ -35,10 +35,25 @@ def test_error_rates_count_over_all_utterances_together():
     assert scores == {"cer": pytest.approx(1 / 17), "wer": pytest.approx(1 / 4)}
 
 
-@pytest.mark.parametrize("text", ["1.2", "1", "auc=1.0", "-0.1", "nan", "inf", "log_loss=0", "log_loss=-1"])
+@pytest.mark.parametrize(
+    "text", ["1.2", "1", "auc=1.0", "-0.1", "nan", "inf", "log_loss=0", "log_loss=-1", "log_loss=inf", "accuracy=0"]
+)
 def test_a_target_out_of_reach_is_refused(text):
     with pytest.raises(UserError, match="target"):
         Target.parse(text, default_metric="auc", allowed=CLICK_METRICS)
+
+
+@pytest.mark.parametrize("text", ["1", "5", "wer=1.5", "0", "inf"])
+def test_an_error_rate_that_writing_nothing_reaches_is_no_target(text):
+    with pytest.raises(UserError, match="above 0 and below 1"):
+        Target.parse(text, default_metric="cer", allowed=SPEECH_METRICS)
+
+
+def test_a_percentage_is_told_apart():
+    with pytest.raises(UserError, match=r"write 0\.05 for 5 %"):
+        Target.parse("5", default_metric="cer", allowed=SPEECH_METRICS)
+    with pytest.raises(UserError, match=r"write 0\.78 for 78 %"):
+        Target.parse("78", default_metric="auc", allowed=CLICK_METRICS)
 
 
 def test_a_target_names_metrics_the_job_has():

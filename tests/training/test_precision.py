@@ -56,5 +56,23 @@ def test_asking_needs_no_probe(probes):
     assert probes["calls"] == 0
 
 
-def test_the_probe_measures_a_ratio():
-    assert 0 < precision.bf16_speedup(CPU) < 1000
+def test_another_number_of_threads_is_another_machine(probes, monkeypatch):
+    choose_precision("auto", CPU)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4096)
+    choose_precision("auto", CPU)
+    assert probes["calls"] == 2
+
+
+def test_the_probe_compares_the_best_of_each_without_the_first(monkeypatch):
+    seconds = {"fp32": iter([0.1, *[5.0] * 6, 3.0]), "bf16": iter([0.1, 4.0, *[9.0] * 6])}
+    monkeypatch.setattr(precision, "_product_s", lambda a, b, of: next(seconds[of.name]))
+    assert precision.bf16_speedup(CPU) == 3.0 / 4.0
+
+
+def test_a_product_of_the_probe_runs_in_its_precision(monkeypatch):
+    made = []
+    real = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(real(a, b)))
+    for name in ("fp32", "bf16"):
+        assert precision._product_s(torch.ones(2, 2), torch.ones(2, 2), precision.Precision(name, "")) > 0
+    assert [product.dtype for product in made] == [torch.float32, torch.bfloat16]

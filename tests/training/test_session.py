@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, ch
     [
         ({"job": "vision"}, "dlrm, speech"),
         ({"preset": "huge"}, "tour, kaggle"),
-        ({"target": "1.2"}, "between 0 and 1"),
+        ({"target": "1.2"}, "above 0 and below 1"),
         ({"target": "cer=0.1"}, "cer"),
     ],
 )
