@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from labkit.errors import UserError
+
 if TYPE_CHECKING:
     from labkit.data.store import Progress
 
@@ -46,6 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     clicks.add_argument("--zipf-exponent", type=float, metavar="X", help="skew of the categories; default: 1.05")
     clicks.add_argument("--bayes-auc", type=float, metavar="X", help="AUC of the true probabilities; default: 0.8")
     clicks.add_argument("--base-rate", type=float, metavar="X", help="share of clicks; default: 0.25")
+    clicks.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
     clicks.set_defaults(run=run_make_clicks)
 
     prepare = commands.add_parser("prepare", help="download if need be, check and prepare a dataset")
@@ -100,10 +103,14 @@ def run_make_clicks(args: argparse.Namespace) -> int:
     from labkit.data.clicks.export import write_clicks
     from labkit.data.clicks.generate import GeneratorConfig
 
+    out = Path(args.out)
+    if out.exists() and not args.overwrite:
+        raise UserError(f"{out} is there already: choose another --out, or replace it with --overwrite.")
+    if args.rows < 1:
+        raise UserError(f"--rows is {args.rows}: give a whole number of at least 1.")
     names = ("dense_dim", "num_rows", "zipf_exponent", "bayes_auc", "base_rate")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     config = GeneratorConfig(train_rows=args.rows, seed=args.seed, **given)
-    out = Path(args.out)
     with progress_bar() as progress:
         write_clicks(out, args.rows, config, args.format, progress)
     print(f"Wrote {args.rows:,} rows to {out} ({out.stat().st_size / 1e6:,.1f} MB).")
@@ -119,7 +126,7 @@ def run_prepare(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         if data in DOWNLOADS:
             data = str(fetch(data, DOWNLOADS[data].archives, progress=progress))
-        if kind_of(data) == "speech":
+        if args.schema is None and kind_of(data) == "speech":
             from labkit.data.speech import load_speech
 
             prepared = load_speech(data, on_bad_row=args.on_bad_row, progress=progress, seed=args.seed)

@@ -71,9 +71,9 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(f"[bold]{record.id}[/bold]  {record.status}  ({folder})", highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
-    for title, content in (("config", record.config), ("result", record.result or {}), ("software", record.software)):
-        console.print(_fields(title, content))
     console.print(_evaluations(events))
+    for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
+        console.print(_fields(title, content))
     return 0
 
 

@@ -46,7 +46,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
         add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
         add("--precision", choices=("auto", "fp32", "bf16"), help="auto takes bf16 only where it is faster")
-        add("--max-seconds", type=float, metavar="S", help="end after this much training and evaluation")
+        add(
+            "--max-seconds",
+            type=float,
+            metavar="S",
+            help="end once this much time has passed, with one last evaluation",
+        )
         add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
         add("--on-bad-row", choices=("error", "skip"), help="what to do with bad input (default: error)")
         add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")

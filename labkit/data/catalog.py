@@ -163,11 +163,19 @@ DOWNLOADS = {
 """What can be downloaded, by name."""
 
 
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
+
+
 def kind_of(data: str) -> str:
     """Whether a name or path is of "clicks" or "speech"; what is neither is left to the click logs' error."""
     for dataset in list_datasets():
         if dataset.name == data:
             return dataset.kind
     path = Path(data).expanduser()
-    holds_days = path.is_dir() and any(DAY_FILE.match(file.name) for file in path.iterdir())
-    return "speech" if path.suffix == ".jsonl" or (path.is_dir() and not holds_days) else "clicks"
+    if not path.is_dir():
+        return "speech" if path.suffix == ".jsonl" else "clicks"
+    inside = list(path.iterdir())
+    holds_days = any(DAY_FILE.match(file.name) for file in inside)
+    # speech with tables beside it, as Common Voice, has its audio in folders
+    holds_tables = any(file.suffix in TABLE_SUFFIXES for file in inside) and not any(file.is_dir() for file in inside)
+    return "clicks" if holds_days or holds_tables else "speech"

@@ -20,6 +20,7 @@ import platformdirs
 from filelock import FileLock
 
 from labkit.errors import UserError
+from labkit.hardware.sizes import size_text
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a few words on what is being done."""
@@ -137,9 +138,9 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
 def disk_full(folder: Path, needed_bytes: int | None = None) -> UserError:
     """The error for a preparation that does not fit on the disk of `folder`."""
     free_bytes = free_disk_bytes(folder)
-    need = f"needs about {needed_bytes / 2**30:.2f} GiB" if needed_bytes else "ran out of disk"
+    need = f"needs about {size_text(needed_bytes)}" if needed_bytes else "ran out of disk"
     return UserError(
-        f"Preparing {folder.name} {need}, and {folder.parent} has {free_bytes / 2**30:.2f} GiB free. "
+        f"Preparing {folder.name} {need}, and {folder.parent} has {size_text(free_bytes)} free. "
         "Free some space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
     )
 

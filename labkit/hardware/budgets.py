@@ -16,6 +16,7 @@ from labkit.errors import UserError
 from labkit.hardware.cpu import core_order, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
+from labkit.hardware.sizes import parse_size, size_text, size_value
 from labkit.hardware.tiers import cpu_tier, match_tier
 
 try:
@@ -35,8 +36,6 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
 )
 """Each numerical library reads its own variable, once, when it is loaded."""
-
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -139,13 +138,13 @@ def memory_error(budget: Budget, device: Device, batch_size: int) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, or than its device has."""
     smaller = f"make it smaller: a --batch-size below {batch_size}, or a smaller preset"
     if budget.memory_bytes is None:
-        has = f" ({_size(device.memory_bytes)})" if device.memory_bytes else ""
+        has = f" ({size_text(device.memory_bytes)})" if device.memory_bytes else ""
         return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {smaller}.")
-    cap = _size(budget.memory_bytes)
+    cap = size_text(budget.memory_bytes)
     return UserError(
         f"The run needs more memory than its budget {budget.name!r} allows ({cap}), so it was stopped and "
         "nothing else on this machine was touched. Give it more (for example --budget "
-        f"cores={budget.cores},memory={_size(2 * budget.memory_bytes)}), or {smaller}."
+        f"cores={budget.cores},memory={size_value(2 * budget.memory_bytes)}), or {smaller}."
     )
 
 
@@ -193,13 +192,13 @@ def _bind_cores(cores: int) -> list[str]:
 
 def _cap_memory(budget: Budget) -> list[str]:
     if resource is None or not Path("/proc/self/status").is_file():
-        return [f"This system cannot cap a process' memory: the {_size(budget.memory_bytes)} do not bind."]
+        return [f"This system cannot cap a process' memory: the {size_text(budget.memory_bytes)} do not bind."]
     used = _data_bytes()
     if used >= budget.memory_bytes:
         raise UserError(
-            f"The budget {budget.name!r} allows {_size(budget.memory_bytes)}, but Python and its libraries "
-            f"already use {_size(used)} before the run starts. Give it more, for example --budget "
-            f"cores={budget.cores},memory={_size(max(2 * used, 2**31))}."
+            f"The budget {budget.name!r} allows {size_text(budget.memory_bytes)}, but Python and its libraries "
+            f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
+            f"cores={budget.cores},memory={size_value(max(2 * used, 2**31))}."
         )
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     cap = budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
@@ -218,8 +217,8 @@ def _own_budget(text: str, cpu: Device) -> Budget:
         key, _, value = (piece.strip() for piece in part.partition("="))
         if key == "cores" and value.isdecimal() and int(value) > 0:
             asked["cores"] = int(value)
-        elif key == "memory" and _bytes(value):
-            asked["memory"] = _bytes(value)
+        elif key == "memory" and parse_size(value):
+            asked["memory"] = parse_size(value)
         else:
             raise UserError(
                 f"The part {part.strip()!r} of the budget {text!r} is not understood. Write cores=N with N "
@@ -233,8 +232,8 @@ def _own_budget(text: str, cpu: Device) -> Budget:
         )
     if memory_bytes is not None and memory_bytes > cpu.memory_bytes:
         raise UserError(
-            f"The budget {text!r} asks for {_size(memory_bytes)} of memory and this process may use "
-            f"{_size(cpu.memory_bytes)}. Ask for at most memory={cpu.memory_bytes // 2**20}MiB."
+            f"The budget {text!r} asks for {size_text(memory_bytes)} of memory and this process may use "
+            f"{size_text(cpu.memory_bytes)}. Ask for at most memory={cpu.memory_bytes // 2**20}MiB."
         )
     emulated = cores < cpu.cores or memory_bytes is not None
     return Budget(text, cores, memory_bytes, tier=_cpu_tier_name(cpu, cores), emulated=emulated)
@@ -247,13 +246,3 @@ def _cpu_tier_name(cpu: Device, cores: int) -> str | None:
 
 def _offer(offered: dict[str, Budget]) -> str:
     return f"this machine offers {', '.join(offered)}, and cores=N,memory=2GiB for one of your own."
-
-
-def _bytes(text: str) -> int | None:
-    amount = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", text)
-    unit = UNITS.get(amount[2].upper()) if amount else None
-    return int(float(amount[1]) * unit) if unit else None
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.3g}GiB" if count >= 2**30 else f"{count / 2**20:.0f}MiB"

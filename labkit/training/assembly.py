@@ -9,6 +9,7 @@ import torch
 from labkit.errors import UserError
 from labkit.hardware.budgets import Budget
 from labkit.hardware.device import Device
+from labkit.hardware.sizes import size_text
 from labkit.training.announcements import OnEvent, Preparing
 from labkit.training.config import TrainConfig
 from labkit.training.job import Job
@@ -64,8 +65,8 @@ def build_job(
         limit = budget.memory_bytes or device.memory_bytes
         if limit is not None and needed > limit:
             raise UserError(
-                f"preset {request.preset!r} on this data needs {needed / 2**30:.1f} GiB for its embedding tables and "
-                f"their optimiser state, and {device.name} has {limit / 2**30:.1f} GiB under this budget: choose a "
+                f"preset {request.preset!r} on this data needs {size_text(needed)} for its embedding tables and "
+                f"their optimiser state, and {device.name} has {size_text(limit)} under this budget: choose a "
                 "smaller preset (kaggle, tour), or data with smaller vocabularies."
             )
         return ClicksJob(data, model, **options), model

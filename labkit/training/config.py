@@ -9,6 +9,8 @@ from labkit.errors import UserError
 PRECISIONS = ("auto", "fp32", "bf16")
 OPTIMISERS = ("sgd", "adagrad", "adam")
 SCHEDULES = ("constant", "cosine")
+FLAGS = ("batch_size", "lr", "max_epochs", "max_seconds", "seed")
+"""Settings that are flags of `labkit train`, too."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ class TrainConfig:
     def __post_init__(self):
         for name in ("batch_size", "evaluate_every_samples", "max_epochs", "confirm_evaluations"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}: give a whole number of at least 1.")
+                raise UserError(f"{_with_flag(name)} is {getattr(self, name)}: give a whole number of at least 1.")
         for name in ("lr", "max_seconds", "grad_clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise UserError(f"{name} is {value}: give a number above 0.")
+                raise UserError(f"{_with_flag(name)} is {value}: give a number above 0.")
         if self.precision not in PRECISIONS:
             raise UserError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.optimiser not in OPTIMISERS:
@@ -61,4 +63,9 @@ class TrainConfig:
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule {self.schedule!r} is unknown: choose one of {', '.join(SCHEDULES)}.")
         if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed is {self.seed}: give a whole number from 0 to 2^63 - 1.")
+            raise UserError(f"{_with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1.")
+
+
+def _with_flag(name: str) -> str:
+    """A setting by its name and, where the command line has it, by its flag."""
+    return f"{name} (--{name.replace('_', '-')})" if name in FLAGS else name

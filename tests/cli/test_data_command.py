@@ -54,6 +54,35 @@ def test_made_rows_can_be_prepared(capsys, tmp_path):
     assert "of disk" in captured.err  # the preflight stays on the screen
 
 
+def test_a_file_that_is_there_is_replaced_only_when_asked(tmp_path):
+    out = tmp_path / "made.tsv"
+    out.write_text("a reader's own")
+    with pytest.raises(UserError, match="--overwrite"):
+        run("make", "clicks", "--rows", "50", "--out", str(out))
+    assert out.read_text() == "a reader's own"
+    assert run("make", "clicks", "--rows", "50", "--out", str(out), "--overwrite") == 0
+    assert len(out.read_text().splitlines()) == 50
+
+
+def test_no_rows_are_no_dataset(tmp_path):
+    with pytest.raises(UserError, match="--rows is 0"):
+        run("make", "clicks", "--rows", "0", "--out", str(tmp_path / "made.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("adult", "known by its header"), ("criteo", "train.txt"), ("fsdd", "recordings")]
+)
+def test_a_listed_name_that_stands_for_the_readers_copy_asks_for_its_path(name, words):
+    with pytest.raises(UserError, match=f"does not ship with labkit.*{words}"):
+        run("prepare", name)
+
+
+def test_a_folder_of_tables_says_which_file_to_name(tmp_path):
+    (tmp_path / "adult.csv").write_text("a,b\n")
+    with pytest.raises(UserError, match=r"here are adult\.csv"):
+        run("prepare", str(tmp_path))
+
+
 def test_skipped_rows_are_shown(capsys, tmp_path):
     out = tmp_path / "made.tsv"
     run("make", "clicks", "--rows", "100", "--out", str(out))

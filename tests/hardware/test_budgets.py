@@ -178,7 +178,7 @@ def test_a_device_that_is_full_is_named_with_the_batch_size():
 
     gpu = replace(DEVICE, kind="gpu", name="NVIDIA T4", memory_bytes=15 * 2**30)
     budget = Budget("gpu", None, torch_name="cuda:0")
-    named = pytest.raises(UserError, match=r"NVIDIA T4 has \(15GiB\).*--batch-size below 4096")
+    named = pytest.raises(UserError, match=r"NVIDIA T4 has \(15 GiB\).*--batch-size below 4096")
     with named, budget.memory_guard(gpu, 4096):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from labkit.data.clicks.criteo import open_bytes, truncated
+from labkit.data.clicks.criteo import open_bytes, raise_truncated
 from labkit.data.clicks.schema import TableSchema
 from labkit.errors import DataError
 
@@ -81,7 +81,7 @@ def read_header(path: Path, delimiter: str) -> list[str]:
                 raise DataError("The file is empty.", fix="Give a file with rows.", file=path)
             return [name.strip() for name in next(csv.reader([line.decode("utf-8-sig")], delimiter=delimiter))]
         except (EOFError, zlib.error) as error:
-            raise truncated(path, 1, error) from error
+            raise_truncated(path, error)
         except UnicodeDecodeError as error:
             raise _not_utf8(path, 1) from error
 
@@ -151,7 +151,7 @@ def _read_text(path: Path, names: list[str], schema: TableSchema, delimiter: str
                 ),
             )
     except (EOFError, zlib.error) as error:
-        raise truncated(path, 1, error) from error
+        raise_truncated(path, error)
     except pa.ArrowInvalid as error:
         if "invalid UTF8" in str(error):
             raise _not_utf8(path, _line_that_is_not_utf8(path)) from error

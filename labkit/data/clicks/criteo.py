@@ -14,7 +14,7 @@ import statistics
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from labkit.errors import DataError
 
@@ -58,9 +58,10 @@ def criteo_files(path: Path) -> list[Path]:
                 days.setdefault(int(match[1]), file)
         files = [days[day] for day in sorted(days)]
         if not files:
+            inside = ", ".join(sorted(file.name for file in path.iterdir() if file.is_file())[:3])
             raise DataError(
                 "The folder has no file named day_0, day_1, … (or day_0.gz, …).",
-                fix="Give the folder with Criteo's day files, or one file.",
+                fix=f"Give the folder with Criteo's day files, or one file{f': here are {inside}' if inside else ''}.",
                 file=path,
             )
     else:
@@ -91,10 +92,9 @@ def line_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[in
     line, rest = 1, b""
     with open_bytes(path) as file:
         while True:
-            try:
-                chunk = file.read(block_bytes)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                raise truncated(path, line + rest.count(b"\n"), error) from error
+            chunk, cut_off = _read(file, block_bytes)
+            if cut_off:
+                raise truncated(path, line + (rest + chunk).count(b"\n"), cut_off) from cut_off
             text = rest + chunk
             # Line ends at the end of a block wait for the next: there they may turn out to be the file's end.
             content = len(text.rstrip(b"\r\n"))
@@ -115,11 +115,33 @@ def line_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[in
                 )
 
 
+def _read(file: BinaryIO, size: int) -> tuple[bytes, Exception | None]:
+    """Up to `size` bytes, fewer at the end; where a gzip file breaks off, what comes before, and why."""
+    if not isinstance(file, gzip.GzipFile):
+        return file.read(size), None
+    parts, left = [], size
+    try:
+        # in small readings: one that meets the break gives nothing of what it had unpacked
+        while left and (part := file.read1(min(left, 2**13))):
+            parts.append(part)
+            left -= len(part)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return b"".join(parts), error
+    return b"".join(parts), None
+
+
+def raise_truncated(path: Path, error: Exception) -> NoReturn:
+    """Raise the error for a gzip file that cannot be unpacked, with the line on which it breaks off."""
+    for _ in line_blocks(path):
+        pass
+    raise truncated(path, 1, error) from error
+
+
 def truncated(path: Path, line: int, error: Exception) -> DataError:
     """The error for a gzip file that cannot be unpacked past `line`."""
     return DataError(
         f"The gzip file is cut short or damaged ({error}).",
-        fix=f"Download it again; `gzip -t {path.name}` tells whether it is whole.",
+        fix=f"Download it again; `gzip -t {path}` tells whether it is whole. No --on-bad-row can read on from here.",
         file=path,
         line=line,
     )

@@ -156,7 +156,18 @@ def _place(
     return root / "clicks" / f"{path.stem}-{mark}", mark
 
 
+BROUGHT = {
+    "adult": "the UCI Adult data, a CSV file that is known by its header",
+    "criteo": "Criteo's train.txt, or the folder with its day_0, day_1, …",
+}
+"""Names of `labkit data list` that stand for files the reader has."""
+
+
 def _unknown(data: str) -> UserError:
+    if data in BROUGHT:
+        return UserError(
+            f"{data!r} does not ship with labkit: give the path of your copy instead of the name, {BROUGHT[data]}."
+        )
     near = difflib.get_close_matches(data, SYNTHETIC, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return UserError(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from labkit.data.clicks.criteo import BLOCK_BYTES, CATEGORICAL_NAMES, DENSE_NAMES, open_bytes
 from labkit.data.store import disk_full, free_disk_bytes
+from labkit.hardware.sizes import size_text
 
 SAMPLE_BYTES = 2**20
 
@@ -34,8 +35,8 @@ class Preflight:
 
     def __str__(self) -> str:
         return (
-            f"about {self.rows:,} rows: {self.disk_bytes / 2**30:.2f} GiB of disk "
-            f"({self.free_bytes / 2**30:.1f} GiB free), at most {self.memory_bytes / 2**30:.2f} GiB of memory"
+            f"about {self.rows:,} rows: {size_text(self.disk_bytes)} of disk ({size_text(self.free_bytes)} free), at "
+            f"most {size_text(self.memory_bytes)} of memory"
         )
 
     def check(self, folder: Path) -> None:

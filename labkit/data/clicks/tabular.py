@@ -19,6 +19,7 @@ from labkit.data.clicks.schema import TableSchema
 from labkit.data.clicks.vocabulary import Vocabulary
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
+from labkit.hardware.sizes import size_text
 
 MEMORY_PER_BYTE = {"text": 3, "packed": 15}
 """Memory for a byte of the file: the text, the columns cut out of it, and their copies as numbers; five
@@ -51,11 +52,11 @@ def preflight_table(path: Path) -> str:
     free_bytes = psutil.virtual_memory().available
     if needed_bytes > free_bytes:
         raise UserError(
-            f"{path} needs about {needed_bytes / 2**30:.1f} GiB of memory to prepare, and "
-            f"{free_bytes / 2**30:.1f} GiB is free: a table is held in memory. Use a part of it, or write it "
+            f"{path} needs about {size_text(needed_bytes)} of memory to prepare, and "
+            f"{size_text(free_bytes)} is free: a table is held in memory. Use a part of it, or write it "
             "in Criteo's layout, which is streamed."
         )
-    return f"at most {needed_bytes / 2**30:.2f} GiB of memory ({free_bytes / 2**30:.1f} GiB free)"
+    return f"at most {size_text(needed_bytes)} of memory ({size_text(free_bytes)} free)"
 
 
 def prepare_table(

@@ -17,6 +17,8 @@ from labkit.data.torchaudio_cpu import import_torchaudio
 from labkit.errors import DataError
 
 SAMPLE_RATE_HZ = 16_000
+LOWEST_RATE_HZ = 8_000
+"""Telephone speech; audio of a lower rate has lost its consonants, or its header is wrong."""
 TOLERANCE_S = 0.02
 """How much shorter than a manifest says an audio file may be: manifests round."""
 
@@ -99,6 +101,12 @@ class _Reader:
                     f"{rate_hz:,} Hz.",
                     fix="Correct or remove sample_rate; other rates than 16,000 Hz are resampled.",
                     field="sample_rate",
+                )
+            if rate_hz < LOWEST_RATE_HZ:
+                raise utterance.error(
+                    f"{path.name} has a sample rate of {rate_hz:,} Hz, too low for speech.",
+                    fix=f"Check the file's header, or record it anew with at least {LOWEST_RATE_HZ:,} Hz.",
+                    field=audio_field,
                 )
             samples = _read_stretch(file, segment, utterance)  # (samples, channels)
         if file.channels > 1:

@@ -70,8 +70,11 @@ def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> U
     for field, names in ((audio_field, AUDIO_FIELDS), (text_field, TEXT_FIELDS)):
         if field is None:
             raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
-        if not isinstance(row[field], str) or not row[field]:
+        if not isinstance(row[field], str):
             raise error(f"{field!r} is {row[field]!r}, not a text.", "Write it as a JSON string.", field)
+        if not row[field].strip():
+            what = "the words that are spoken" if field == text_field else "the path of the audio"
+            raise error(f"{field!r} is empty.", f"Write {what}.", field)
     audio = path.parent / row[audio_field]
     if not found.setdefault(audio, audio.is_file()):
         raise error(

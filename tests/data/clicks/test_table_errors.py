@@ -135,8 +135,9 @@ def test_a_split_without_rows_is_refused(prepare):
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.csv"])
 def test_a_truncated_gzip_file_is_named(prepare, name):
     packed = gzip.compress("\n".join([HEADER, *ROWS * 500]).encode())
-    with pytest.raises(DataError, match="cut short or damaged"):
+    with pytest.raises(DataError, match="cut short or damaged") as caught:
         prepare(packed[: len(packed) // 2], name=name)
+    assert caught.value.line > 1
 
 
 def test_a_damaged_parquet_file_is_named(prepare):

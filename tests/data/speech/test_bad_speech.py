@@ -30,7 +30,8 @@ LINES = {
     "no audio key": ({"text": "one"}, "audio_filepath", "is there"),
     "no text key": ({"audio": "0.wav"}, "text", "is there"),
     "text is no text": ({"audio": "0.wav", "sentence": 12}, "sentence", "not a text"),
-    "empty text": ({"audio": "0.wav", "text": " "}, "text", "empty"),
+    "blank text": ({"audio": "0.wav", "text": " "}, "text", "empty"),
+    "empty text": ({"audio": "0.wav", "text": ""}, "text", "empty"),
     "outside the alphabet": ({"path": "0.wav", "transcript": "café 2"}, "transcript", "'é', '2'"),
     "longer than its frames": ({"audio": "0.wav", "text": "batch " * 60}, "text", "CTC outputs"),
     "missing file": ({"audio": "none.wav", "text": "one"}, "audio", "none.wav"),
@@ -46,6 +47,7 @@ AUDIO = {
     "no samples": (lambda path: soundfile.write(path, np.zeros(0), 16_000), "no samples"),
     "not audio": (lambda path: path.write_bytes(bytes(range(256)) * 8), "cannot be decoded"),
     "NaN": (write_nan, "not numbers"),
+    "no sample rate for speech": (lambda path: soundfile.write(path, np.zeros(1_000), 1_000), "1,000 Hz, too low"),
     "cut off": (write_cut_flac, "cannot be decoded|ends after"),
 }
 
