@@ -87,7 +87,7 @@ def cases():
             seen |= set(block.splitlines())
 
 
-@pytest.mark.parametrize("block", cases())
+@pytest.mark.parametrize("block", list(cases()))
 def test_commands_run(block, tmp_path):
     write_example_files(tmp_path)
     lines = [line for line in block.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.criteo import BLOCK_BYTES, CATEGORICAL_NAMES, DENSE_NAMES, line_blocks
 from labkit.data.clicks.criteo_rows import read_block
 from labkit.data.clicks.preflight import COUNTED_VALUES, estimate_rows

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.criteo import CATEGORICAL_NAMES, DENSE_NAMES, FIELDS
 from labkit.data.clicks.generate import signed_log
+from labkit.errors import DataError
 
 # What the fast path accepts, one field at a time. 18 digits always fit 64 bits.
 INTEGER, HEXADECIMAL = rb"(?:-?[0-9]{1,18})?", rb"[0-9a-fA-F]{0,8}"
@@ -68,7 +69,7 @@ def read_block(text: bytes, *, file: Path, first_line: int, bad: BadRows) -> Cri
                 good.append(line)
             else:
                 field, reason = fault_of(line)
-                bad.add(file, number, reason, field)
+                bad.add(DataError(reason, fix="Mend the row.", file=file, line=number, field=field))
         return parse(b"\n".join(good)) if good else None
 
 

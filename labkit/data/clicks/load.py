@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 from pathlib import Path
 
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import delimiter_of, read_header
 from labkit.data.clicks.criteo import criteo_files, is_criteo
 from labkit.data.clicks.criteo_prepare import prepare_criteo

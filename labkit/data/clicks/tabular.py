@@ -10,7 +10,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import Columns, is_parquet, read_columns
 from labkit.data.clicks.criteo import GZIP_MAGIC
 from labkit.data.clicks.generate import signed_log
@@ -178,7 +178,7 @@ def usable_rows(columns: Columns, schema: TableSchema, bad: BadRows) -> Rows:
     listed = faults[:1] if bad.policy == "error" else faults
     lines = columns.lines([record for record, _, _ in listed])
     for record, field, reason in listed:
-        bad.add(columns.path, lines[record], reason, field)
+        bad.add(DataError(reason, fix="Mend the row.", file=columns.path, line=lines[record], field=field))
     if not usable.any():
         raise DataError("The file has no usable row.", fix="Give a file with rows.", file=columns.path)
     keep = pa.array(usable)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from labkit.data.speech.bad_utterances import BadUtterances
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.utterance import Segment, Source, Utterance
 from labkit.errors import DataError
 
@@ -20,7 +20,7 @@ def is_common_voice(folder: Path) -> bool:
     return (folder / "clips").is_dir() and any((folder / name).is_file() for name in (*TABLES, WHOLE))
 
 
-def read_common_voice(folder: Path, bad: BadUtterances) -> Source:
+def read_common_voice(folder: Path, bad: BadRows) -> Source:
     """The utterances of a Common Voice folder of one language."""
     tables = {folder / name: split for name, split in TABLES.items() if (folder / name).is_file()}
     tables = tables or {folder / WHOLE: None}
@@ -30,7 +30,7 @@ def read_common_voice(folder: Path, bad: BadUtterances) -> Source:
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), punctuation="remove")
 
 
-def _read_table(table: Path, split: str | None, clips: Path, bad: BadUtterances) -> list[Utterance]:
+def _read_table(table: Path, split: str | None, clips: Path, bad: BadRows) -> list[Utterance]:
     utterances = []
     with table.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.data.speech.bad_utterances import BadUtterances
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.utterance import Segment, Source, Utterance
 from labkit.errors import DataError
 
@@ -17,7 +17,7 @@ def is_librispeech(folder: Path) -> bool:
     return any(folder.glob("*/*/*.trans.txt")) or any(folder.glob("*/*/*/*.trans.txt"))
 
 
-def read_librispeech(folder: Path, bad: BadUtterances) -> Source:
+def read_librispeech(folder: Path, bad: BadRows) -> Source:
     """The utterances of a LibriSpeech tree, of all its subsets or of one."""
     is_subset = any(folder.glob("*/*/*.trans.txt"))
     listings = sorted(folder.glob("*/*/*.trans.txt" if is_subset else "*/*/*/*.trans.txt"))

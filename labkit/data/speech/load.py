@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.bad_utterances import BadUtterances
 from labkit.data.speech.common_voice import is_common_voice, read_common_voice
 from labkit.data.speech.fsdd import is_fsdd, read_fsdd
 from labkit.data.speech.librispeech import is_librispeech, read_librispeech
@@ -58,7 +58,7 @@ def load_speech(
         UserError: an unknown name or layout, a full disk.
     """
     root = prepared_root() if cache_dir is None else Path(cache_dir)
-    bad = BadUtterances(on_bad_row)
+    bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
     punctuation = source.punctuation if punctuation is None else punctuation
     check_punctuation(punctuation)
@@ -93,7 +93,7 @@ def load_speech(
     return SpeechSet(prepare_once(folder, build))
 
 
-def read_source(data: str, bad: BadUtterances, seed: int) -> Source:
+def read_source(data: str, bad: BadRows, seed: int) -> Source:
     """The utterances of a dataset, recognised by its layout.
 
     Raises:

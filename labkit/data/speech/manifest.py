@@ -13,7 +13,7 @@ import json
 import math
 from pathlib import Path
 
-from labkit.data.speech.bad_utterances import BadUtterances
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.utterance import Segment, Source, Utterance
 from labkit.errors import DataError
 
@@ -30,7 +30,7 @@ SPLIT_NAMES = {
 }
 
 
-def read_manifest(path: Path, bad: BadUtterances) -> Source:
+def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest.
 
     Raises:

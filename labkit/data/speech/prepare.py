@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.audio import Decoded, decode
-from labkit.data.speech.bad_utterances import BadUtterances
 from labkit.data.speech.features import MEL_BINS, frame_count, log_mel
 from labkit.data.speech.normalise import normalise_speakers
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S
@@ -68,7 +68,7 @@ def prepare_speech(
     punctuation: str,
     frames_an_output: int,
     seed: int,
-    bad: BadUtterances,
+    bad: BadRows,
     progress: Progress,
 ) -> None:
     """Write a prepared speech set into an empty folder.
@@ -120,7 +120,7 @@ def prepare_speech(
     )
 
 
-def _readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadUtterances) -> list[Utterance]:
+def _readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts the alphabet can write, in its characters."""
     readable = []
     for utterance in source.utterances:
@@ -180,7 +180,7 @@ def _work(utterances: list[Utterance], frames_an_output: int) -> Group:
     return Group(utterances, decoded, features)
 
 
-def _add(written: Written, group: Group, bad: BadUtterances, file: BinaryIO) -> None:
+def _add(written: Written, group: Group, bad: BadRows, file: BinaryIO) -> None:
     """Write the features of a group's good utterances."""
     for utterance, features in zip(group.utterances, group.features, strict=True):
         if isinstance(features, DataError):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.bad_rows import BadRows
 from labkit.data.clicks.criteo_prepare import prepare_criteo
 from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig

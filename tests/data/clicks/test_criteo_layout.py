@@ -207,7 +207,7 @@ def test_memory_does_not_grow_with_the_file(generated, tmp_path):
 import re, sys
 from pathlib import Path
 from labkit.data.clicks import criteo_prepare
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.schema import CriteoSchema
 criteo_prepare.ROWS_AT_ONCE = 1024
 folder = Path(sys.argv[2])

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.data.clicks.bad_rows import BadRows
+from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.criteo_rows import GOOD_LINE, read_block
 from labkit.data.clicks.generate import signed_log
 

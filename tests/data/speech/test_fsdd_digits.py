@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
-from labkit.data.speech.bad_utterances import BadUtterances
 from labkit.data.speech.fsdd import read_fsdd
 from labkit.data.speech.load import read_source
 from labkit.data.speech.utterance import SPLITS, Utterance
@@ -64,7 +64,7 @@ def test_a_folder_without_the_test_recordings_is_refused(recordings):
         for path in recordings.glob(f"*_{index}.wav"):
             path.unlink()
     with pytest.raises(DataError, match="no recording of the test split"):
-        read_source(str(recordings), BadUtterances("error"), seed=0)
+        read_source(str(recordings), BadRows("error"), seed=0)
 
 
 def test_the_real_recordings_are_dealt_into_some_thousand_utterances(shared_data):

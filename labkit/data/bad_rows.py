@@ -1,5 +1,4 @@
-"""What happens to an utterance that cannot be used: an error that stops, or a line in the list of skipped
-ones."""
+"""A row or utterance that cannot be used: an error that stops, or a line in the list of skipped ones."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from labkit.errors import DataError, UserError
 LISTED = 100
 
 
-class BadUtterances:
+class BadRows:
     """Raises the first error, or counts and lists them all."""
 
     def __init__(self, policy: str):
@@ -25,18 +24,12 @@ class BadUtterances:
             DataError: the policy is "error".
         """
         if self.policy == "error":
-            raise DataError(
-                error.what,
-                fix=f"{error.fix} Or pass --on-bad-row skip to leave such utterances out; they are then counted "
-                "and listed.",
-                file=error.file,
-                line=error.line,
-                field=error.field,
-            )
+            fix = f"{error.fix} Or pass --on-bad-row skip to leave such rows out; they are then counted and listed."
+            raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)
         self.count += 1
         if len(self.first) < LISTED:
-            reason = {"line": error.line, "field": error.field, "reason": error.what}
-            self.first.append({"file": str(error.file), **reason})
+            place = {"file": str(error.file), "line": error.line, "field": error.field}
+            self.first.append({**place, "reason": error.what})
 
     def info(self) -> dict:
         """`{"rows": how many, "first": the first 100}`"""
