@@ -11,8 +11,8 @@ import time
 
 import torch
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech.audio import decode
-from labkit.data.speech.bad_utterances import BadUtterances
 from labkit.data.speech.features import log_mel, log_mel_batch
 from labkit.data.speech.shipped import read_shipped
 
@@ -22,7 +22,7 @@ TURNS = 7
 
 def main() -> None:
     torch.set_num_threads(1)
-    source = read_shipped(BadUtterances("error"))
+    source = read_shipped(BadRows("error"))
     start = time.process_time()
     waves = decode(source.utterances[:UTTERANCES]).waves
     decoding_s = time.process_time() - start
