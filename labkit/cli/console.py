@@ -22,3 +22,11 @@ def write_nowhere(stream: TextIO = sys.stdout) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def print_last(line: str) -> None:
+    """Print a command's last line, whether or not anyone still reads it."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        write_nowhere()

@@ -70,6 +70,7 @@ def run_train(args: argparse.Namespace) -> int:
 
         # before NumPy and torch are loaded: they read their number of threads only then
         os.environ.update(parse_budget(budget).environment())
+    from labkit.cli.console import print_last
     from labkit.cli.progress import TrainingDisplay
     from labkit.training.request import TrainRequest
     from labkit.training.resume import resumed_request
@@ -84,10 +85,10 @@ def run_train(args: argparse.Namespace) -> int:
             answer = train(request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, resume=folder)
     except RunFailed as failure:
         if args.json:
-            print(json.dumps(failure.answer), flush=True)
+            print_last(json.dumps(failure.answer))
         raise
     if args.json:
-        print(json.dumps(answer), flush=True)
+        print_last(json.dumps(answer))
     else:
         display.print_result(answer)
     return 130 if answer["status"] == "stopped" else 0

@@ -91,7 +91,7 @@ class Budget:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            raise memory_error(self, device, batch_size) from error
+            raise memory_error(self, device, batch_size, error) from error
 
 
 def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
@@ -134,12 +134,15 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     raise UserError(f"There is no budget called {text!r}: {_offer(offered)}")
 
 
-def memory_error(budget: Budget, device: Device, batch_size: int) -> UserError:
-    """Return the error a run ends with when it needs more memory than its budget, or than its device has."""
+def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
+    """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
     smaller = f"make it smaller: a --batch-size below {batch_size}, or a smaller preset"
-    if budget.memory_bytes is None:
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
         has = f" ({size_text(device.memory_bytes)})" if device.memory_bytes else ""
         return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {smaller}.")
+    if budget.memory_bytes is None:
+        said = f" ({error})" if str(error) else ""
+        return UserError(f"This machine had no more memory for the run{said}: close other programs, or {smaller}.")
     cap = size_text(budget.memory_bytes)
     return UserError(
         f"The run needs more memory than its budget {budget.name!r} allows ({cap}), so it was stopped and "

@@ -2,7 +2,7 @@
 
 from labkit.runs.query import find_run, list_runs, read_events, read_metrics, read_telemetry
 from labkit.runs.record import SCHEMA_VERSION, Provenance, RunRecord, read_run
-from labkit.runs.writer import RunWriter
+from labkit.runs.writer import RunWriter, lock_run
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -11,6 +11,7 @@ __all__ = [
     "RunWriter",
     "find_run",
     "list_runs",
+    "lock_run",
     "read_events",
     "read_metrics",
     "read_run",

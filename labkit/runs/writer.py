@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import math
 import platform
@@ -56,7 +57,7 @@ class RunWriter:
             UserError: the folder cannot be made there.
         """
         folder = _new_folder(runs_dir, name)
-        lock = _lock(folder)
+        lock = lock_run(folder)
         pid, pid_started = own_process()
         record = RunRecord(
             id=folder.name,
@@ -82,31 +83,43 @@ class RunWriter:
         return writer
 
     @classmethod
-    def reopen(cls, folder: Path, *, from_step: int, config: dict[str, Any], software: dict[str, Any]) -> RunWriter:
+    def reopen(
+        cls,
+        folder: Path,
+        lock: filelock.BaseFileLock,
+        *,
+        from_step: int,
+        config: dict[str, Any],
+        software: dict[str, Any],
+        devices: list[dict[str, Any]],
+    ) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
         Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and on what
-        host, with which software and by what command the run went on. On another host than before, the record names the
-        new one and its provenance says that the times mix two machines.
+        host and devices, with which software and by what command the run went on. On another host than before, the
+        record names the new one and its provenance says that the times mix two machines. The result of a run that was
+        done stays until it is done again.
 
-        Raises:
-            UserError: another process is writing this run.
+        Args:
+            folder: the run's.
+            lock: what `lock_run` gave, taken before `from_step` was read.
+            from_step: the step of the checkpoint that the run goes on from.
+            config: what the run goes on with.
+            software: versions it goes on with.
+            devices: what it goes on with; the one it computes on is found by the budget's name for it.
         """
-        lock = _lock(folder)
         record = read_run(folder)
-        if record.status == "running":
-            raise _being_written(folder)
         host = platform.node()
         if host != record.host:
             note = f"{record.provenance.note}; went on on {host}, so its times mix two machines".removeprefix("; ")
             record.provenance = replace(record.provenance, note=note)
-        record.status, record.result, record.ended_at, record.config = "running", None, None, config
+        record.status, record.ended_at, record.config = "running", None, config
         record.host, (record.pid, record.pid_started) = host, own_process()
         for left_over in [*folder.glob("*/.*.pt.*"), *folder.glob("*/.part-*"), *folder.glob(".run.json.*")]:
             left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
         record.save(folder)
         writer = cls(folder, record, lock)
-        environment = {"host": host, "software": software, "argv": _argv()}
+        environment = {"host": host, "devices": devices, "software": software, "argv": _argv(), "pid": record.pid}
         writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **environment)
         return writer
 
@@ -129,31 +142,42 @@ class RunWriter:
 
     def finish(self, status: str, result: dict[str, Any]) -> None:
         """Write what is left and the final record; the writer takes nothing afterwards."""
-        try:
-            self.flush()
-        finally:
+        self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
+        with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
+            stack.callback(self._lock.release)
+            stack.callback(self.record.save, self.folder)
+            stack.callback(self._close_events)
+            stack.callback(self.flush)
+
+    def _close_events(self) -> None:
+        with disk_full_as_user_error(self.folder):
             self._events.close()
-            self.record.status, self.record.result, self.record.ended_at = status, result, timestamp()
-            try:
-                self.record.save(self.folder)
-            finally:
-                self._lock.release()
 
 
-def _lock(folder: Path) -> filelock.BaseFileLock:
-    """Take the folder's lock, which the system gives back when this process ends, however it ends."""
-    lock = filelock.FileLock(folder / ".lock")
+def lock_run(folder: Path) -> filelock.BaseFileLock:
+    """Take the lock of a run folder, which the system gives back when this process ends, however it ends.
+
+    Raises:
+        UserError: another process is writing this run.
+    """
+    # a soft lock, a mere marker file, would outlive a killed process
+    lock = filelock.FileLock(folder / ".lock", fallback_to_soft=False)
+    busy = UserError(f"{folder}: another process is still writing this run: wait for it, or stop it first.")
     try:
-        # a file system without locks leaves it at the check whether the process named in the record lives
-        with contextlib.suppress(NotImplementedError):
-            lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise _being_written(folder) from None
+        raise busy from None
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in WITHOUT_LOCKS:
+            raise
+    # where the file system has no locks, this has to do; a folder that is just being made has no record yet
+    if (folder / "run.json").exists() and read_run(folder).status == "running":
+        raise busy
     return lock
 
 
-def _being_written(folder: Path) -> UserError:
-    return UserError(f"{folder}: another process is still writing this run: wait for it, or stop it first.")
+WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""What a file system says that has no locks."""
 
 
 def _argv() -> list[str]:

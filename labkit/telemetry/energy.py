@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from labkit.runs.record import read_run
-from labkit.telemetry.samples import Sample, read_samples
+from labkit.runs import read_events, read_run
+from labkit.telemetry.samples import Sample, read_samples, sampler_failure
 
 LONGEST_INTERVAL_NS = 60 * 10**9
-"""Samples come twice a second. Further apart than this, the machine slept, or a container gave a later process of the
-run the same number."""
+"""Samples come twice a second. Further apart than this, the machine slept."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,37 @@ def run_energy(folder: Path | str) -> Energy:
     A GPU run counts its GPU, a CPU run the CPU packages; the latter belong to the whole machine, other programs
     included. Counters and integrated power are never added up.
     """
-    record = read_run(folder)
-    budget = record.budget
-    if str(budget.get("torch_name", "cpu")).startswith("cuda"):
-        device = next((d for d in record.devices if d.get("torch_name") == budget["torch_name"]), {})
-        slice_of = device.get("mig_parent_uuid")
-        uuid = slice_of or device.get("uuid")
-        if uuid is None:
-            return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
-        return gpu_energy(read_samples(folder, scope="device", device=uuid), mig=slice_of is not None)
-    return cpu_energy(read_samples(folder, scope="host"))
+    record, events = read_run(folder), read_events(folder)
+    if failure := sampler_failure(events):
+        return Energy(None, None, f"not measurable: the sampler failed ({failure})")
+    torch_name = str(record.budget.get("torch_name", "cpu"))
+    if not torch_name.startswith("cuda"):
+        return cpu_energy(read_samples(folder, scope="host"))
+    # one a process that trained the run; an older labkit did not write the devices of a resume
+    devices = [record.devices, *(e.get("devices", record.devices) for e in events if e["event"] == "resumed")]
+    gpus = [_gpu_of(each, torch_name) for each in devices]
+    uuids = {gpu.uuid for gpu in gpus}
+    if None in uuids:
+        return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
+    samples: dict[str, list[Sample]] = {}
+    for uuid in sorted(uuids):
+        for counter, rows in read_samples(folder, scope="device", device=uuid).items():
+            # a process saw other GPUs beside the one it computed on
+            samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process].uuid == uuid)
+    return gpu_energy(samples, mig=any(gpu.is_slice for gpu in gpus))
+
+
+class _Gpu(NamedTuple):
+    uuid: str | None
+    """Of the whole GPU."""
+    is_slice: bool
+
+
+def _gpu_of(devices: list[dict[str, Any]], torch_name: str) -> _Gpu:
+    """The GPU that a process computed on, of those recorded."""
+    device = next((device for device in devices if device.get("torch_name") == torch_name), {})
+    parent = device.get("mig_parent_uuid")
+    return _Gpu(parent or device.get("uuid"), parent is not None)
 
 
 def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
@@ -75,7 +96,9 @@ def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> float:
 def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
     """Neighbouring samples of one process: between two processes of a resumed run the machine did something else."""
     known = [sample for sample in samples if sample.value is not None]
-    return [(a, b) for a, b in pairwise(known) if a.pid == b.pid and b.time_ns - a.time_ns < LONGEST_INTERVAL_NS]
+    return [
+        (a, b) for a, b in pairwise(known) if a.process == b.process and b.time_ns - a.time_ns < LONGEST_INTERVAL_NS
+    ]
 
 
 def _why(samples: dict[str, list[Sample]], counter: str, otherwise: str) -> str:

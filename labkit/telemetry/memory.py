@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from labkit.telemetry.samples import read_samples
+from labkit.runs import read_events
+from labkit.telemetry.samples import read_samples, sampler_failure
 
 
 def peak_memory(folder: Path | str) -> int | None:
-    """Largest resident memory of the job's processes, in bytes; None where nothing was sampled.
+    """Largest resident memory of the job's processes, in bytes; None where nothing, or not all, was sampled.
 
     The kernel's own high-water mark of the main process counts where it exists: it misses no peak between samples.
     """
+    if sampler_failure(read_events(folder)):
+        return None
     samples = read_samples(folder, scope="process", device="host")
     values = [
         sample.value

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
+from labkit.runs import read_events
 from labkit.runs.parts import readable_parts
 
 
@@ -16,18 +19,29 @@ class Sample(NamedTuple):
     time_ns: int
     value: float | None
     note: str | None = None
-    pid: int = 0
-    """The process that was sampled; a run that was resumed has had several."""
+    process: int = 0
+    """Which of the processes that trained the run, in order: each resume began another."""
+
+
+def sampler_failure(events: list[dict[str, Any]]) -> str | None:
+    """Why the samples of a run are not whole, from its events; None where nothing failed."""
+    return next((event["what"] for event in events if event.get("kind") == "sampler"), None)
 
 
 def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -> dict[str, list[Sample]]:
     """The samples of one scope, by counter, in time's order; of all devices together unless one is named."""
     samples: dict[str, list[Sample]] = {}
+    # not by pid, which a container gives to each of its processes again
+    resumed = [
+        int(datetime.fromisoformat(event["time"]).timestamp() * 1e9)
+        for event in read_events(folder)
+        if event["event"] == "resumed"
+    ]
     parts, _ = readable_parts(Path(folder) / "telemetry")
-    columns = ["time_ns", "device", "scope", "counter", "value", "note", "pid"]
+    columns = ["time_ns", "device", "scope", "counter", "value", "note"]
     for part in parts:
         table = pq.read_table(part, columns=columns).to_pydict()
-        for time_ns, of, where, counter, value, note, pid in zip(*(table[name] for name in columns), strict=True):
+        for time_ns, of, where, counter, value, note in zip(*(table[name] for name in columns), strict=True):
             if where == scope and (device is None or of == device):
-                samples.setdefault(counter, []).append(Sample(time_ns, value, note, pid))
+                samples.setdefault(counter, []).append(Sample(time_ns, value, note, bisect_right(resumed, time_ns)))
     return samples

@@ -12,8 +12,8 @@ from labkit.errors import UserError
 from labkit.training.launch import LaunchedRun, WorkerFailed
 from labkit.training.request import TrainRequest
 
-TOUR_SECONDS = 600.0
-"""The whole tour ends by about then on the slowest machine; two cores take less than half of it."""
+SECONDS_A_RUN = 75.0
+"""A tour of n runs ends after about n times this on the slowest machine; on two cores a run takes not half of it."""
 
 RUN_SECONDS = 240.0
 """A run that has not reached its target by then is censored."""
@@ -50,7 +50,7 @@ def run_tour(requests: list[TrainRequest], runs_dir: Path, on_event: OnTourEvent
     tour = [TourRun(request) for request in requests]
     began = time.monotonic()
     for number, run in enumerate(tour):
-        left_s = TOUR_SECONDS - (time.monotonic() - began)
+        left_s = SECONDS_A_RUN * len(tour) - (time.monotonic() - began)
         run.request = replace(run.request, max_seconds=seconds_for_next(left_s, len(tour) - number))
         try:
             _change(run, "running", on_event)

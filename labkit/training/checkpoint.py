@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import nn
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
 
-FORMAT = 1
+FORMAT = 2
+"""1 was of a labkit that drew the data in another order."""
 
 
 class Checkpoints:
@@ -31,9 +33,9 @@ class Checkpoints:
 
     def save_best(self, content: dict[str, Any]) -> None:
         """Save the best; `content["position"]["step"]` is its step."""
-        if self._best_is_named:
-            self.best.replace(self._named_best)
-            self._best_is_named = False
+        if self._best_is_named and not self._named_best.exists():
+            _duplicate(self.best, self._named_best)
+        self._best_is_named = False
         save_checkpoint(self.best, content)
 
     def save_latest(self, content: dict[str, Any]) -> None:
@@ -96,7 +98,22 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: this checkpoint has format {written_as} and this labkit reads up to {FORMAT}: upgrade labkit."
         )
+    if written_as < FORMAT:
+        raise UserError(
+            f"{path}: this checkpoint has format {written_as}, of an older labkit, from which this one cannot go on: "
+            "start a new run."
+        )
     return content
+
+
+def _duplicate(path: Path, other: Path) -> None:
+    """Give a file that is only ever replaced a second name, or a copy where the file system has no links."""
+    try:
+        os.link(path, other)
+    except OSError:
+        temporary = other.with_name(f".{other.name}.{os.getpid()}")
+        shutil.copyfile(path, temporary)
+        temporary.replace(other)
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor]:

@@ -73,7 +73,7 @@ class LaunchedRun:
             self._process.stdin.close()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what happens, each event a dictionary whose "kind" names its class in `session` or `loop`.
+        """Yield what happens, each event a dictionary whose "kind" names its class in `announcements` or `loop`.
 
         Raises:
             UserError: the run was refused.

@@ -105,6 +105,8 @@ class Loop:
         self.metric = METRICS[config.target_metric]
         self.position = _Position(next_evaluation=config.evaluate_every_samples)
         self.checkpoints = Checkpoints(run.folder)
+        self._replayed_step = -1
+        self._announced: set[tuple] = set()
         self._losses: list[tuple[torch.Tensor, Point]] = []
         self._loss = math.nan
         self._checkpoint_at_s, self._checkpoint_took_s = 0.0, 0.0
@@ -126,10 +128,13 @@ class Loop:
         if (metric, target) == (self.metric.name, self.config.target):
             self.crossings.load_state_dict(content["crossings"])
         else:
-            for event in read_events(self.run.folder):
+            past = read_events(self.run.folder)
+            self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
+            for event in past:
                 if event["event"] == "evaluated":
                     at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
                     self._observe(event["metrics"][self.metric.name], at)
+                    self._replayed_step = at.step
         if position.best_age >= (self.config.patience_evaluations or math.inf):
             position.best_age = 0  # this run ended for want of patience: who resumes it has some more
 
@@ -217,18 +222,8 @@ class Loop:
                 raise Diverged(self._divergence(f"the validation {METRICS[name].label} is {number}", position.step))
         value = metrics[self.metric.name]
         position.metrics, position.evaluated_step = metrics, position.step
-        for name, number in metrics.items():
-            self.run.metric(name=name, value=number, **asdict(position.point))
-        self.run.event(
-            "evaluated",
-            metric=self.metric.name,
-            value=value,
-            metrics=metrics,
-            loss=self._loss,
-            samples_per_s=self._samples_per_s(),
-            **asdict(position.point),
-        )
-        self._observe(value, position.point)
+        if position.step != self._replayed_step:  # else these weights were evaluated before the resume
+            self._record_evaluation(value, metrics)
         if position.best_value is None or self.metric.better(value, position.best_value):
             position.best_value, position.best_step, position.best_age = value, position.step, 0
             self.checkpoints.save_best({"model": cpu_weights(self.job.model), "position": asdict(position)})
@@ -237,12 +232,21 @@ class Loop:
         self._report(evaluated=True)
         self._tick(training=False)
 
+    def _record_evaluation(self, value: float, metrics: dict[str, float]) -> None:
+        at = self.position.point
+        for name, number in metrics.items():
+            self.run.metric(name=name, value=number, **asdict(at))
+        speed = {"loss": self._loss, "samples_per_s": self._samples_per_s()}
+        self.run.event("evaluated", metric=self.metric.name, value=value, metrics=metrics, **speed, **asdict(at))
+        self._observe(value, at)
+
     def _observe(self, value: float, at: Point) -> None:
         """Watch for the target in an evaluation made at that point."""
         for kind in self.crossings.observe(value, at):
             crossing = self.crossings.first if kind == "first" else self.crossings.sustained
-            what = {"kind": kind, "metric": self.metric.name, "target": self.config.target}
-            self.run.event("target_reached", **what, **asdict(crossing))
+            what = {"kind": kind, "metric": self.metric.name, "target": self.config.target, **asdict(crossing)}
+            if _crossing_key(what) not in self._announced:
+                self.run.event("target_reached", **what)
 
     def _save_latest(self, *, rest: bool = False) -> None:
         """Save what `resume` needs; with `rest`, not so often that saving costs more than its share."""
@@ -312,3 +316,8 @@ class Loop:
         if training:
             self.position.train_s += now - self._clock
         self._clock = now
+
+
+def _crossing_key(event: dict) -> tuple:
+    """What makes two announcements of a crossing the same."""
+    return tuple(event[name] for name in ("kind", "metric", "target", "step"))

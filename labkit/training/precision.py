@@ -17,6 +17,8 @@ from labkit.data.store import prepared_root
 # batch; a GPU is not busy with less than this.
 _SHAPES = {"cpu": (1024, 512, 256), "cuda": (4096, 4096, 4096)}
 _CALLS = {"cpu": 1, "cuda": 20}
+PROBE = 2
+"""Counts the ways this was probed in: what an older labkit measured another way is not remembered."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _machine_key(device: torch.device) -> str:
         caps = [os.environ.get(name, "") for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
         name = " ".join([platform.processor(), torch.backends.cpu.get_cpu_capability(), *caps]).strip()
         name += f" {_cpu_model()} {torch.get_num_threads()} threads"
-    return f"{name} | torch {torch.__version__}"
+    return f"probe {PROBE} | {name} | torch {torch.__version__}"
 
 
 def _cpu_model() -> str:

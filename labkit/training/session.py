@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from labkit.hardware.budgets import Budget, offered_budgets, parse_budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
-from labkit.runs import Provenance, RunWriter, read_events
+from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
 from labkit.telemetry import Sampler, forget_peak_memory, peak_memory, run_energy
 from labkit.training.announcements import Notice, OnEvent, Started
 from labkit.training.request import TrainRequest
@@ -21,12 +23,12 @@ from labkit.training.stop import StopRequest
 
 
 class RunFailed(UserError):
-    """A run diverged; what it was until then is in its folder."""
+    """A run diverged, or was cut short by what its user can mend; what it was until then is in its folder."""
 
     def __init__(self, text: str, answer: dict[str, Any]):
         super().__init__(text)
         self.answer = answer
-        """What `train` would have returned, its status "failed"."""
+        """What `train` would have returned, its status "failed" or "stopped"."""
 
 
 def train(
@@ -46,7 +48,7 @@ def train(
 
     Raises:
         UserError: the request, the data or the machine does not allow the run.
-        RunFailed: it diverged; what the run folder holds by then stays.
+        RunFailed: it diverged, or was cut short, by a full disk for one; what the run folder holds by then stays.
     """
     devices = get_devices()
     budget, device = _settle(request, devices)
@@ -92,6 +94,7 @@ class _Session:
     def __init__(self, request, budget, device, cpu, runs_dir, on_event, stop, resume):
         self.request, self.budget, self.device, self.cpu = request, budget, device, cpu
         self.runs_dir, self.on_event, self.stop, self.resume = runs_dir, on_event, stop, resume
+        self.peak_gpu_before = 0
 
     def run(self) -> dict[str, Any]:
         import torch
@@ -123,7 +126,8 @@ class _Session:
                 "info": data.info,
             },
             "model": asdict(model),
-            "train": {**asdict(config), "precision": precision.name, "precision_note": precision.reason},
+            "train": {**asdict(config), "precision": precision.name},
+            "precision_note": precision.reason,
             "budget": self.budget.to_dict(),
         }
         run = self._open_run(described)
@@ -132,7 +136,11 @@ class _Session:
         loop = Loop(
             job, config, run, device=torch_device, precision=precision, stop=self.stop, on_progress=self.on_event
         )
-        answer = {"run": run.run_id, "folder": str(run.folder)} | self._record(run, loop)
+        answer = {"run": run.run_id, "folder": str(run.folder), "status": "failed", "result": {}}
+        try:
+            self._record(run, loop, answer)
+        except UserError as error:
+            raise RunFailed(str(error), answer) from error
         if answer["status"] == "failed":
             raise RunFailed(
                 f"{run.folder}: {answer['result']['reason']}. Lower the learning rate (--lr), or let gradients be "
@@ -141,9 +149,8 @@ class _Session:
             )
         return answer
 
-    def _record(self, run: RunWriter, loop) -> dict[str, Any]:
-        """Train, and leave a finished record whatever happens."""
-        ending = {"status": "failed", "result": {}}
+    def _record(self, run: RunWriter, loop, ending: dict[str, Any]) -> None:
+        """Train, and leave a finished record whatever happens; `ending` gets status and result."""
         try:
             self._train(run, loop, ending)
         except KeyboardInterrupt:
@@ -165,26 +172,35 @@ class _Session:
                 run.event("ended", status=ending["status"], reason=ending["result"].get("reason", ""))
             finally:
                 run.finish(ending["status"], ending["result"])
-        return ending
 
     def _train(self, run: RunWriter, loop, ending: dict[str, Any]) -> None:
         """Train, then score the test split; `ending` holds what is known so far."""
         forget_peak_memory()
-        with Sampler(run.folder) as sampler:
-            if sampler.failure:
-                self._tell_unsampled(sampler.failure)
+        _forget_peak_gpu_memory(loop.device)
+        with self._sampled(run):
             if self.resume is not None:
                 if loop.checkpoints.latest.exists():
                     loop.resume()
                 at = loop.position
                 self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
             outcome = loop.fit()
-            ending["status"], ending["result"] = outcome.status, _result(loop, outcome)
+            ending["status"], ending["result"] = outcome.status, _result(loop, outcome, self.peak_gpu_before)
             if outcome.status == "done":
                 ending["result"]["metrics"] = self._test(run, loop)
-            told = sampler.failure
-        if sampler.failure and not told:
-            self._tell_unsampled(sampler.failure)
+
+    @contextlib.contextmanager
+    def _sampled(self, run: RunWriter) -> Iterator[None]:
+        """Sample this process during the block; a sampler that fails is recorded and told, and stops nothing."""
+        sampler = Sampler(run.folder)
+        try:
+            with sampler:
+                yield
+        finally:
+            if sampler.failure:
+                run.event("fault", kind="sampler", what=sampler.failure)
+                self.on_event(
+                    Notice(f"the sampler failed ({sampler.failure}): memory and energy of this run are not measured")
+                )
 
     def _test(self, run: RunWriter, loop) -> dict[str, float]:
         """The metrics of the test split, with the weights that were best on the validation split.
@@ -208,12 +224,9 @@ class _Session:
         return metrics
 
     def _open_run(self, described: dict[str, Any]) -> RunWriter:
+        devices = [self.cpu.to_dict()] + ([self.device.to_dict()] if self.device is not self.cpu else [])
         if self.resume is not None:
-            from labkit.training.checkpoint import step_of
-
-            refuse_another_run(self.resume, described, self.device)
-            step = step_of(self.resume / "checkpoint" / "latest.pt") or 0
-            return RunWriter.reopen(self.resume, from_step=step, config=described, software=package_versions())
+            return self._reopen(described, devices)
         kind = "emulated" if self.budget.emulated else "measured"
         note = f"budget {self.budget.name!r} enforced on a larger machine" if self.budget.emulated else ""
         return RunWriter.create(
@@ -222,22 +235,41 @@ class _Session:
             config=described,
             budget=self.budget.to_dict(),
             tier=self.budget.tier,
-            devices=[self.cpu.to_dict()] + ([self.device.to_dict()] if self.device is not self.cpu else []),
+            devices=devices,
             seed=self.request.seed,
             provenance=Provenance.now(kind, note=note),
             software=package_versions(),
         )
+
+    def _reopen(self, described: dict[str, Any], devices: list[dict[str, Any]]) -> RunWriter:
+        from labkit.training.checkpoint import step_of
+
+        lock = lock_run(self.resume)  # from here on nobody saves another checkpoint
+        try:
+            refuse_another_run(self.resume, described, self.device)
+            before = read_run(self.resume)
+            # the request asks for the precision that was settled then, so that its reason is the one of then
+            described["precision_note"] = before.config.get("precision_note", described["precision_note"])
+            self.peak_gpu_before = (before.result or {}).get("peak_gpu_memory_bytes") or 0
+            return RunWriter.reopen(
+                self.resume,
+                lock,
+                from_step=step_of(self.resume / "checkpoint" / "latest.pt") or 0,
+                config=described,
+                software=package_versions(),
+                devices=devices,
+            )
+        except BaseException:
+            lock.release()
+            raise
 
     def _tell_skipped(self, info: dict[str, Any], run_id: str) -> None:
         skipped = info.get("skipped", {}).get("rows", 0)
         if skipped:
             self.on_event(Notice(f"{skipped:,} bad rows were skipped; `labkit runs show {run_id}` lists the first."))
 
-    def _tell_unsampled(self, why: str) -> None:
-        self.on_event(Notice(f"the sampler failed ({why}): memory and energy of this run are not all measured"))
 
-
-def _result(loop, outcome) -> dict[str, Any]:
+def _result(loop, outcome, peak_gpu_before: int) -> dict[str, Any]:
     first = outcome.first_crossing
     sustained = outcome.sustained_crossing
     return {
@@ -252,16 +284,25 @@ def _result(loop, outcome) -> dict[str, Any]:
         "steps": outcome.point.step,
         "wall_s": outcome.point.wall_s,
         "train_s": outcome.point.train_s,
-        "peak_gpu_memory_bytes": _peak_gpu_memory(loop.device),
+        "peak_gpu_memory_bytes": _peak_gpu_memory(loop.device, peak_gpu_before),
         "reason": outcome.reason,
     }
 
 
-def _peak_gpu_memory(device) -> int | None:
-    """Most bytes torch held on the GPU at once; None on a CPU."""
+def _forget_peak_gpu_memory(device) -> None:
+    """Start torch's high-water mark of the GPU anew, without what the precision probe took."""
     import torch
 
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_gpu_memory(device, before: int) -> int | None:
+    """Most bytes torch held on the GPU at once, in this process or `before`; None on a CPU."""
+    import torch
+
+    return max(before, torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else None
 
 
 def _telemetry(folder: Path) -> dict[str, Any]:

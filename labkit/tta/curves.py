@@ -57,8 +57,9 @@ ENDINGS = {
     "max_epochs",
     "patience_evaluations",
     "confirm_evaluations",
+    "precision_note",
 }
-"""Training settings in which runs of one series may differ: they say when to stop, not how to train."""
+"""Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
 
 
 def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
@@ -116,7 +117,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
     wall_s, train_s, samples = (_number(end.get(name)) for name in ("wall_s", "train_s", "samples"))
     # a run that was killed has no result: what its sampler saw still counts
     energy = None if "energy_note" in result else run_energy(folder)
-    memory = result.get("peak_memory_bytes") or peak_memory(folder)
+    memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder)
     model = {name: value for name, value in config.get("model", {}).items() if not isinstance(value, dict)}
     return {
         "run": folder.name,

@@ -183,9 +183,17 @@ def test_a_device_that_is_full_is_named_with_the_batch_size():
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
 
+def test_a_host_that_is_full_is_not_taken_for_its_gpu():
+    gpu = replace(DEVICE, kind="gpu", name="NVIDIA T4", memory_bytes=15 * 2**30)
+    budget = Budget("gpu", None, torch_name="cuda:0")
+    with pytest.raises(UserError, match="This machine had no more") as full, budget.memory_guard(gpu, 4096):
+        raise MemoryError("Unable to allocate 9 GiB")
+    assert "T4" not in str(full.value) and "9 GiB" in str(full.value)
+
+
 def test_memory_errors_of_each_library_are_recognised():
     assert is_out_of_memory(MemoryError())
     assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
-    assert isinstance(memory_error(Budget("b", 1, 2**30), DEVICE, 512), UserError)
+    assert isinstance(memory_error(Budget("b", 1, 2**30), DEVICE, 512, MemoryError()), UserError)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter, find_run, list_runs, read_events, read_metrics, read_run
+from labkit.runs import Provenance, RunWriter, find_run, list_runs, lock_run, read_events, read_metrics, read_run
 from labkit.runs.parts import METRICS, PartWriter
 
 
@@ -30,7 +30,9 @@ def new_run(runs_dir, **changes) -> RunWriter:
 
 
 def reopen(folder, *, from_step: int = 0, software=None) -> RunWriter:
-    return RunWriter.reopen(folder, from_step=from_step, config={}, software=software or {})
+    return RunWriter.reopen(
+        folder, lock_run(folder), from_step=from_step, config={}, software=software or {}, devices=[]
+    )
 
 
 def losses(writer: RunWriter, steps: range, value: float = 1.0) -> None:
@@ -169,6 +171,28 @@ def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
     assert sorted(path.name for path in (writer.folder / "metrics").iterdir()) == ["part-00000.parquet"]
 
 
+def test_a_disk_that_is_full_for_the_last_event_leaves_a_finished_record(tmp_path):
+    """What could not be written stays in the file's buffer, and is tried again when the file is closed."""
+    writer = new_run(tmp_path)
+
+    class Full:
+        def write(self, text):
+            pass
+
+        def flush(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        close = flush
+
+    writer._events = Full()
+    with pytest.raises(UserError, match="disk is full"):
+        writer.event("ended")
+    with pytest.raises(UserError, match="disk is full"):
+        writer.finish("done", {"target_reached": True})
+    assert (read_run(writer.folder).status, read_run(writer.folder).result) == ("done", {"target_reached": True})
+    reopen(writer.folder).finish("done", {})  # and nobody holds the lock
+
+
 def test_folder_names_with_wildcards_are_read_literally(tmp_path):
     odd, other = tmp_path / "runs[1]*", tmp_path / "runs1x"
     writers = [new_run(odd), new_run(other)]
@@ -206,9 +230,8 @@ def test_two_processes_never_write_one_run(tmp_path):
     writer = new_run(tmp_path)
     writer.finish("stopped", {})
     code = (
-        "import sys; from pathlib import Path; from labkit.runs import RunWriter\n"
-        "w = RunWriter.reopen(Path(sys.argv[1]), from_step=0, config={}, software={})\n"
-        "w.record.status = 'stopped'; w.record.save(w.folder); print('open', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from labkit.runs import lock_run\n"
+        "lock = lock_run(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(writer.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -219,6 +242,28 @@ def test_two_processes_never_write_one_run(tmp_path):
     other.kill()
     other.communicate()
     reopen(writer.folder).finish("stopped", {})
+
+
+@pytest.mark.parametrize("refusal", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError()])
+def test_a_file_system_without_locks_leaves_it_at_the_record(tmp_path, monkeypatch, refusal):
+    def acquire(self, timeout):
+        raise refusal
+
+    monkeypatch.setattr("filelock.FileLock.acquire", acquire)
+    writer = new_run(tmp_path)
+    with pytest.raises(UserError, match="still writing"):
+        lock_run(writer.folder)
+    writer.finish("stopped", {})
+    reopen(writer.folder).finish("done", {})
+
+
+def test_a_run_that_goes_on_keeps_its_result_until_it_has_another(tmp_path):
+    writer = new_run(tmp_path)
+    writer.finish("done", {"target_reached": True})
+    again = reopen(writer.folder)
+    assert read_run(writer.folder).result == {"target_reached": True}
+    again.finish("done", {"target_reached": False})
+    assert read_run(writer.folder).result == {"target_reached": False}
 
 
 def test_a_run_of_another_host_runs_as_long_as_its_folder_changes(tmp_path):

@@ -1,9 +1,12 @@
+import time
+
 import pytest
 
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.runs.record import Provenance
 from labkit.runs.writer import RunWriter
 from labkit.telemetry.energy import cpu_energy, gpu_energy, run_energy
+from labkit.telemetry.memory import peak_memory
 from labkit.telemetry.samples import Sample
 
 S = 10**9
@@ -56,17 +59,28 @@ def test_a_cpu_without_a_counter_says_why():
 def test_what_the_machine_did_between_two_processes_of_a_run_is_not_the_runs():
     samples = {
         "energy": [
-            Sample(0, 0.0, pid=1), Sample(1 * S, 100.0, pid=1),
-            Sample(9 * S, 5000.0, pid=2), Sample(10 * S, 5100.0, pid=2),
+            Sample(0, 0.0), Sample(1 * S, 100.0),
+            Sample(9 * S, 5000.0, process=1), Sample(10 * S, 5100.0, process=1),
         ]
     }  # fmt: skip
     assert gpu_energy(samples).value_j == 200.0
-    same_pid = [sample._replace(pid=1, time_ns=sample.time_ns * 10) for sample in samples["energy"]]
-    assert gpu_energy({"energy": same_pid}).value_j == 200.0
-    power = [Sample(sample.time_ns, 50.0, pid=sample.pid) for sample in samples["energy"]]
+    slept = [sample._replace(process=0, time_ns=sample.time_ns * 10) for sample in samples["energy"]]
+    assert gpu_energy({"energy": slept}).value_j == 200.0
+    power = [sample._replace(value=50.0) for sample in samples["energy"]]
     assert gpu_energy({"power": power}).value_j == 100.0
     packages = [sample._replace(note="wraps at 262143.3 J", value=sample.value % 1000) for sample in samples["energy"]]
     assert cpu_energy({"cpu_energy_intel-rapl:0": packages}).value_j == 200.0  # the counter began anew at a reboot
+
+
+def write_gpu_samples(folder, pid: int, joules: dict[str, float], begin: int = 0) -> None:
+    samples = PartWriter(folder / "telemetry", TELEMETRY)
+    for uuid, each in joules.items():
+        for second in (0, 1):
+            samples.append(
+                {"time_ns": (begin + second) * S, "device": uuid, "scope": "device", "pid": pid, "counter": "energy"}
+                | {"value": second * each, "unit": "J", "source": "NVML", "note": None}
+            )
+    samples.flush()
 
 
 def gpu_run(tmp_path, **device) -> RunWriter:
@@ -75,14 +89,7 @@ def gpu_run(tmp_path, **device) -> RunWriter:
         devices=[{"torch_name": "cuda:0"} | device],
         seed=0, provenance=Provenance.now("measured"), software={},
     )  # fmt: skip
-    samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
-    for uuid, joules in (("GPU-1", 10.0), ("GPU-2", 1000.0)):
-        for time in (0, 1):
-            samples.append(
-                {"time_ns": time * S, "device": uuid, "scope": "device", "pid": 1, "counter": "energy"}
-                | {"value": time * joules, "unit": "J", "source": "NVML", "note": None}
-            )
-    samples.flush()
+    write_gpu_samples(writer.folder, 1, {"GPU-1": 10.0, "GPU-2": 1000.0})
     return writer
 
 
@@ -100,3 +107,20 @@ def test_the_energy_of_a_mig_slice_says_that_it_is_the_whole_gpus(tmp_path):
     energy = run_energy(gpu_run(tmp_path, uuid="MIG-7", mig_parent_uuid="GPU-1").folder)
     assert energy.value_j == 10.0
     assert "other slices included" in energy.note
+
+
+def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed(tmp_path):
+    writer = gpu_run(tmp_path, uuid="GPU-1")
+    other = [{"torch_name": "cuda:0", "uuid": "GPU-2"}]
+    writer.event("resumed", step=0, parts=0, devices=other)
+    # in a container, the trainer has the same pid each time
+    write_gpu_samples(writer.folder, 1, {"GPU-1": 5.0, "GPU-2": 300.0}, begin=time.time_ns() // S + 1)
+    assert run_energy(writer.folder).value_j == 10.0 + 300.0
+
+
+def test_what_was_sampled_in_part_is_no_measurement(tmp_path):
+    writer = gpu_run(tmp_path, uuid="GPU-1")
+    writer.event("fault", kind="sampler", what="killed")
+    assert run_energy(writer.folder).value_j is None
+    assert "the sampler failed (killed)" in run_energy(writer.folder).note
+    assert peak_memory(writer.folder) is None

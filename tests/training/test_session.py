@@ -4,16 +4,19 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from labkit.errors import UserError
 from labkit.runs import find_run, read_events, read_run
 from labkit.training import session
 from labkit.training.announcements import Started
+from labkit.training.loop import Progress
 from labkit.training.request import TrainRequest
 from labkit.training.resume import resumed_request
 from labkit.training.session import RunFailed, train
 from labkit.training.stop import StopRequest
+from labkit.tta import run_table
 
 SMALL = TrainRequest("dlrm", data="synthetic-small", max_epochs=1, batch_size=4096)
 
@@ -156,6 +159,15 @@ def test_a_resume_keeps_budget_and_precision(tmp_path, monkeypatch):
     assert (request.budget, request.precision) == ("one-core", "bf16")
 
 
+def test_a_resumed_run_stays_in_the_series_of_its_seeds(tmp_path):
+    seeds = [run(replace(SMALL, seed=seed), tmp_path) for seed in (0, 1)]
+    folder = Path(seeds[0]["folder"])
+    note = read_run(folder).config["precision_note"]
+    run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
+    assert read_run(folder).config["precision_note"] == note
+    assert run_table([answer["folder"] for answer in seeds])["budget"].nunique() == 1
+
+
 def test_a_run_is_not_resumed_on_other_hardware(tmp_path):
     folder = Path(run(SMALL, tmp_path)["folder"])
     record = read_run(folder)
@@ -234,4 +246,19 @@ def test_a_run_without_its_sampler_goes_on_and_says_so(tmp_path, monkeypatch):
     answer = run(SMALL, tmp_path, told.append)
     assert answer["status"] == "done"
     assert answer["result"]["peak_memory_bytes"] is None
+    assert any("sampler failed" in str(event) for event in told)
+
+
+def test_a_sampler_killed_midway_leaves_no_half_measurement(tmp_path):
+    told = []
+
+    def kill_the_sampler(event):
+        if isinstance(event, Progress) and not any(isinstance(earlier, Progress) for earlier in told):
+            (sampler,) = (c for c in psutil.Process().children() if "labkit.telemetry.sampler" in c.cmdline())
+            sampler.kill()
+        told.append(event)
+
+    result = run(SMALL, tmp_path, kill_the_sampler)["result"]
+    assert (result["peak_memory_bytes"], result["energy_j"]) == (None, None)
+    assert "sampler failed" in result["energy_note"]
     assert any("sampler failed" in str(event) for event in told)

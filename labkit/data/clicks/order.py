@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 BLOCK_ROWS = 2**16
-"""Rows that lie together on disk and stay together until a window is shuffled: a block is read in one go."""
+"""Rows that lie together on disk: a window touches few stretches of the file."""
 
 WINDOW_ROWS = 2**24
-"""Rows that are shuffled one by one, together: 128 MiB of numbers. A smaller click log is shuffled whole."""
+"""Rows that are shuffled one by one, together: 128 MiB of numbers, twice that while they are drawn. A click log with
+fewer is shuffled whole."""
 
 
 class EpochOrder:
@@ -44,8 +45,14 @@ class EpochOrder:
 
     def _window(self, window: int) -> np.ndarray:
         if self._known[0] != window:
-            rows = np.concatenate([np.asarray(self._rows_of(block)) for block in self._windows[window]])
-            self._known = (window, np.random.default_rng((self._seed, self._epoch, window)).permutation(rows))
+            self._known = (-1, np.empty(0, np.int64))  # let go of the old window before the new one is made
+            blocks = [self._rows_of(block) for block in self._windows[window]]
+            if len(blocks) == 1:
+                rows = np.arange(blocks[0].start, blocks[0].stop)
+            else:
+                rows = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
+            np.random.default_rng((self._seed, self._epoch, window)).shuffle(rows)
+            self._known = (window, rows)
         return self._known[1]
 
     def _rows_of(self, block: int) -> range:
