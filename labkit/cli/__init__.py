@@ -12,7 +12,7 @@ import warnings
 from labkit import __version__
 from labkit.errors import UserError
 
-COMMANDS = ("tour", "train", "runs", "doctor", "tiers", "data", "report")
+COMMANDS = ("tour", "train", "runs", "doctor", "tiers", "data", "report", "course")
 
 
 def build_parser() -> argparse.ArgumentParser:

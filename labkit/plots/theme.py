@@ -15,7 +15,7 @@ PALETTES = {
 BACKGROUNDS = {"labkit_light": "#ffffff", "labkit_dark": "#16191f"}
 INK = {"labkit_light": "#1b1f24", "labkit_dark": "#e7eaee"}
 _GRID = {"labkit_light": "#e8eaed", "labkit_dark": "#2b3038"}
-_AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
+AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -58,8 +58,8 @@ def contrast(first: str, second: str) -> float:
 def _template(name: str) -> go.layout.Template:
     axis = {
         "gridcolor": _GRID[name],
-        "linecolor": _AXIS[name],
-        "tickcolor": _AXIS[name],
+        "linecolor": AXIS[name],
+        "tickcolor": AXIS[name],
         "showline": True,
         "ticks": "outside",
         "ticklen": 4,
@@ -79,7 +79,7 @@ def _template(name: str) -> go.layout.Template:
             "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
             "hoverlabel": {
                 "bgcolor": BACKGROUNDS[name],
-                "bordercolor": _AXIS[name],
+                "bordercolor": AXIS[name],
                 "font": {"family": FONT, "color": INK[name]},
             },
             "hovermode": "closest",

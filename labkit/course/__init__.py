@@ -1,0 +1,7 @@
+"""The course: notebooks that teach, build, run and check themselves."""
+
+from labkit.course.exercises import check
+from labkit.course.guesses import guess, reveal, score_course, score_notebook
+from labkit.course.results import results
+
+__all__ = ["check", "guess", "results", "reveal", "score_course", "score_notebook"]

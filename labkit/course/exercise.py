@@ -1,0 +1,122 @@
+"""An exercise: what a right answer is, and what to say to a wrong one."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "number", "integer", "text", "choice", "yes or no"
+EXAMPLES = {NUMBER: "2.5", INTEGER: "3", TEXT: '"seven"', YES_NO: "True or False"}
+
+
+class ExerciseError(Exception):
+    """What a check says when it does not pass; in a notebook it shows as its words alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback, of which a student has no use."""
+        return [str(self)]
+
+
+class NotAnswered(ExerciseError):
+    """The answer is still the placeholder."""
+
+
+class WrongKind(ExerciseError):
+    """The answer is not of the kind that was asked for."""
+
+
+class WrongAnswer(ExerciseError):
+    """The answer is of the right kind, and not right."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that many give, and the hint that helps."""
+
+    answer: Any
+    """The value, or a function of the exercise's given values."""
+    hint: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One question of a notebook."""
+
+    name: str
+    """The notebook's number and a word: "10.tables"."""
+    kind: str
+    """NUMBER, INTEGER, TEXT, CHOICE or YES_NO."""
+    truth: Any
+    """The right answer, or a function of the values that the notebook gives the check."""
+    hint: str
+    """What to say to a wrong answer that is none of the usual mistakes."""
+    explanation: str
+    """Why the right answer is right; shown with it."""
+    choices: tuple[str, ...] = ()
+    """What a CHOICE may be."""
+    relative: float = 0.0
+    """How far a NUMBER may be off, as a share of the right one."""
+    absolute: float = 0.0
+    """How far a NUMBER may be off at least."""
+    unit: str = ""
+    mistakes: Sequence[Mistake] = ()
+
+    def check(self, answer: Any, given: dict[str, Any]) -> str:
+        """What to say to a right answer.
+
+        Raises:
+            NotAnswered, WrongKind, WrongAnswer: it is none; the text says what to do next.
+        """
+        if answer is None or answer is Ellipsis:
+            raise NotAnswered(
+                f"Exercise {self.name} is not answered yet: write your answer in the cell above in place of the dots, "
+                "run that cell, then this one."
+            )
+        answer = self._typed(answer)
+        if self._equal(answer, _value(self.truth, given)):
+            return f"Exercise {self.name}: right. {self.explanation}"
+        for mistake in self.mistakes:
+            if self._equal(answer, _value(mistake.answer, given)):
+                raise WrongAnswer(f"Exercise {self.name}: not yet. {mistake.hint}")
+        raise WrongAnswer(f"Exercise {self.name}: not yet. {self.hint}")
+
+    def _typed(self, answer: Any) -> Any:
+        """The answer in this exercise's kind."""
+        if self.kind in (NUMBER, INTEGER):
+            answer = answer.item() if hasattr(answer, "item") and getattr(answer, "size", 1) == 1 else answer
+            if isinstance(answer, bool) or not isinstance(answer, numbers.Real) or not math.isfinite(answer):
+                raise self._wrong_kind(answer)
+            if self.kind == INTEGER and answer != int(answer):
+                raise self._wrong_kind(answer)
+            return float(answer)
+        if self.kind == YES_NO:
+            if not isinstance(answer, bool):
+                raise self._wrong_kind(answer)
+            return answer
+        word = answer.strip().lower() if isinstance(answer, str) else None
+        if word is None or (self.kind == CHOICE and word not in self.choices):
+            raise self._wrong_kind(answer)
+        return word
+
+    def _wrong_kind(self, answer: Any) -> WrongKind:
+        article = "an" if self.kind == INTEGER else "a"
+        wanted = f"{article} {self.kind}{f' ({self.unit})' if self.unit else ''}, such as {EXAMPLES.get(self.kind)}"
+        if self.kind == CHOICE:
+            wanted = f"one of {', '.join(map(repr, self.choices))}"
+        if self.kind == YES_NO:
+            wanted = EXAMPLES[YES_NO]
+        shown = repr(answer)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return WrongKind(f"Exercise {self.name}: write {wanted}; {shown} is none.")
+
+    def _equal(self, answer: Any, truth: Any) -> bool:
+        if self.kind in (NUMBER, INTEGER):
+            return math.isclose(answer, float(truth), rel_tol=self.relative, abs_tol=max(self.absolute, 1e-12))
+        return answer == truth
+
+
+def _value(value: Any | Callable[..., Any], given: dict[str, Any]) -> Any:
+    return value(**given) if callable(value) else value

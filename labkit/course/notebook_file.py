@@ -1,0 +1,49 @@
+"""Notebook files: where they are, and the one way they are written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+
+from labkit.errors import UserError
+
+SOLUTIONS = "solutions"
+"""The folder of the authored notebooks, inside that of the exercise notebooks made from them."""
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """Read a notebook.
+
+    Raises:
+        UserError: the file is none.
+    """
+    try:
+        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such notebook.") from None
+    except (ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+        raise UserError(f"{path}: this is no notebook that can be read ({error}): restore it.") from error
+
+
+def canonical(notebook: nbformat.NotebookNode | dict) -> str:
+    """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed.
+
+    Args:
+        notebook: its cells' sources may be texts or lists of lines.
+    """
+    content = json.loads(nbformat.writes(nbformat.from_dict(notebook)))
+    return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def authored(folder: Path) -> list[Path]:
+    """The authored notebooks below the folder of notebooks, in the order of the course.
+
+    Raises:
+        UserError: there are none.
+    """
+    paths = sorted((folder / SOLUTIONS).glob("[0-9]*.ipynb"))
+    if not paths:
+        raise UserError(f"{folder / SOLUTIONS}: there is no notebook such as 00_start_here.ipynb: name another folder.")
+    return paths

@@ -1,0 +1,45 @@
+"""Loaded by every Python process of a notebook that `labkit course run` executes: no connection leaves this machine.
+
+Python imports a module of this name at its start, from the first place on its path that has one; the one that would
+have been imported otherwise is run at the end.
+"""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import socket
+import sys
+
+OWN = {"", "localhost", "localhost.localdomain", "ip6-localhost", "::1", "::", "0.0.0.0", socket.gethostname()}
+
+
+def _is_own(host):
+    host = host.decode(errors="replace") if isinstance(host, bytes) else host
+    return host is None or host in OWN or str(host).startswith("127.")
+
+
+def _refuse_outside(event, args):
+    if event == "socket.getaddrinfo":
+        host = args[0]
+    elif event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+        address = args[1]
+        if not isinstance(address, tuple):  # a Unix socket, or a message on a connected one
+            return
+        host = address[0]
+    else:
+        return
+    if not _is_own(host):
+        # in a file of its own: code that catches the error does not hide the attempt
+        with open(os.environ["LABKIT_NETWORK_REPORT"], "a", encoding="utf-8") as report:  # noqa: PTH123
+            report.write(f"{host}\n")
+        raise OSError(f"a notebook of the course may not connect to {host}: it has to run offline")
+
+
+if "LABKIT_NETWORK_REPORT" in os.environ:
+    sys.addaudithook(_refuse_outside)
+
+_here = str(pathlib.Path(__file__).resolve().parent)
+_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _here])
+if _spec is not None and _spec.loader is not None:
+    _spec.loader.exec_module(importlib.util.module_from_spec(_spec))

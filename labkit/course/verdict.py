@@ -1,0 +1,101 @@
+"""What papermill lets pass in a notebook that it executed: each function yields what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nbformat import NotebookNode
+
+from labkit.course.results import MIME as RESULTS
+from labkit.course.results import breaches
+
+PLOTLY = "application/vnd.plotly.v1+json"
+WIDGETS = "application/vnd.jupyter.widget-state+json"
+PROVENANCE = ("measured", "recorded", "emulated", "predicted")
+EXPECTED_MIME = {
+    "text/plain",
+    "text/html",
+    "text/markdown",
+    "image/png",
+    "image/svg+xml",
+    PLOTLY,
+    "application/vnd.jupyter.widget-view+json",
+    RESULTS,
+}
+ALLOWED_STDERR: tuple[str, ...] = ()
+"""Beginnings of lines that a cell may write to stderr."""
+
+
+def execution_faults(notebook: NotebookNode) -> list[str]:
+    """What is wrong with an executed notebook, a line each, naming the cell."""
+    found = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        if cell.execution_count is None:
+            found.append(f"cell {cell.id}: never ran")
+        if holds_error(cell.outputs):
+            found.append(f"cell {cell.id}: error in its output")
+        found += [f"cell {cell.id}: stderr: {line}" for line in _stderr_lines(cell)]
+        found += [f"cell {cell.id}: {fault}" for fault in _mime_faults(cell.outputs)]
+        found += [f"cell {cell.id}: {fault}" for fault in _figure_faults(cell.outputs)]
+    if holds_error(notebook.metadata.get("widgets", {}).get(WIDGETS, {})):
+        found.append("an error is hidden in the widget state")
+    record = read_results(notebook)
+    if record is None:
+        found.append("its cell tagged results gave no results record: call labkit.course.results there")
+    else:
+        found += [f"results: {breach.text}" for breach in breaches(record)]
+    return found
+
+
+def read_results(notebook: NotebookNode) -> dict[str, dict[str, Any]] | None:
+    """The results record: name → {"value", "low", "high"}; None where there is none."""
+    for cell in notebook.cells:
+        if "results" in cell.metadata.get("tags", []):
+            for output in cell.outputs:
+                if RESULTS in output.get("data", {}):
+                    return output.data[RESULTS]
+    return None
+
+
+def count_figures(notebook: NotebookNode) -> int:
+    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
+    return sum(PLOTLY in output.get("data", {}) for output in outputs)
+
+
+def holds_error(content: Any) -> bool:
+    """Whether an error output is anywhere inside: widgets keep theirs deep in their state."""
+    if isinstance(content, dict):
+        return content.get("output_type") == "error" or any(holds_error(value) for value in content.values())
+    return isinstance(content, list) and any(holds_error(value) for value in content)
+
+
+def _stderr_lines(cell: NotebookNode) -> list[str]:
+    written = "".join(output.text for output in cell.outputs if output.get("name") == "stderr")
+    return [line for line in written.splitlines() if line.strip() and not line.startswith(ALLOWED_STDERR)]
+
+
+def _mime_faults(outputs: list[NotebookNode]) -> Iterator[str]:
+    for output in outputs:
+        unexpected = sorted(set(output.get("data", {})) - EXPECTED_MIME)
+        if unexpected:
+            yield f"an output of an unexpected type: {', '.join(unexpected)}"
+
+
+def _figure_faults(outputs: list[NotebookNode]) -> Iterator[str]:
+    for position, output in enumerate(outputs):
+        figure = output.get("data", {}).get(PLOTLY)
+        if figure is None:
+            continue
+        for axis in ("xaxis", "yaxis"):
+            if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
+                yield f"a figure's {axis} has no title"
+        if not any(word in trace.get("name", "") for trace in figure["data"] for word in PROVENANCE):
+            yield "a figure's legend does not say where its numbers come from"
+        if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
+            yield "a figure can be uploaded from its toolbar"
+        following = outputs[position + 1 :]
+        if not any("Horizontal axis" in later.get("text", "") for later in following):
+            yield "a figure has no description in words"

@@ -1,0 +1,142 @@
+"""The machine's card: what this machine really does, measured in seconds, beside what its maker states."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.hardware.cpu import read_cpu
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+CACHE_SIZES_BYTES = tuple(2**power for power in range(14, 29))
+"""16 KiB to 256 MiB: from the first-level cache to memory, on every machine of the catalogue."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured, on what and when."""
+
+    device: str
+    threads: int
+    """CPU threads that computed."""
+    fp32_gflops: float
+    """Billions of floating-point operations a second in a product of 1024 × 1024 matrices."""
+    bf16_gflops: float
+    """The same with bf16 operands."""
+    bandwidth_gb_per_s: float
+    """Bytes read and written a second, in 1e9, in a copy that no cache holds."""
+    launch_us: float
+    """Microseconds that one operation on one number takes: the cost of asking for it."""
+    when: str
+    """ISO 8601 date."""
+
+    @property
+    def ridge_flop_per_byte(self) -> float:
+        """Operations a byte from which on arithmetic, not memory, is the limit (Williams et al., CACM 2009)."""
+        return self.fp32_gflops / self.bandwidth_gb_per_s
+
+    def save(self, path: Path) -> None:
+        """Write the card as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def calibrate(device: str = "cpu", *, repeats: int = 7) -> Calibration:
+    """Measure this machine in a few seconds; each figure is the best of several, since others only slow it down.
+
+    Args:
+        device: "cpu", or a GPU as torch names it.
+        repeats: how often each is measured.
+    """
+    import torch
+
+    on = torch.device(device)
+    name = torch.cuda.get_device_name(on) if on.type == "cuda" else read_cpu().model
+    return Calibration(
+        device=name,
+        threads=torch.get_num_threads(),
+        fp32_gflops=matmul_gflops(on, torch.float32, repeats=repeats),
+        bf16_gflops=matmul_gflops(on, torch.bfloat16, repeats=repeats),
+        bandwidth_gb_per_s=copy_gb_per_s(on, 2**28, repeats=repeats),
+        launch_us=launch_us(on),
+        when=time.strftime("%Y-%m-%d"),
+    )
+
+
+def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int = 1024, repeats: int = 7) -> float:
+    """Billions of operations a second of a square matrix product, which takes 2·size³."""
+    import torch
+
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return 2 * size**3 / _best_s(lambda: a @ b, device, repeats) / 1e9
+
+
+def copy_gb_per_s(device: torch.device, size_bytes: int, *, repeats: int = 7) -> float:
+    """Bytes read and written a second, in 1e9, in copies of an array of `size_bytes`."""
+    import torch
+
+    source = torch.ones(size_bytes // 4, device=device)
+    target = torch.empty_like(source)
+    # enough copies that the call itself is not what is timed
+    copies = max(1, 2**24 // size_bytes)
+
+    def copy() -> None:
+        for _ in range(copies):
+            target.copy_(source)
+
+    return 2 * size_bytes * copies / _best_s(copy, device, repeats) / 1e9
+
+
+def cache_curve(
+    device: str = "cpu", *, sizes_bytes: Sequence[int] = CACHE_SIZES_BYTES, repeats: int = 5
+) -> pd.DataFrame:
+    """Copy speed by the size of what is copied: it falls where a cache ends.
+
+    Returns:
+        Columns size_bytes (read and written together), gb_per_s.
+    """
+    import pandas as pd
+    import torch
+
+    on = torch.device(device)
+    rows = [(2 * size, copy_gb_per_s(on, size, repeats=repeats)) for size in sizes_bytes]
+    return pd.DataFrame(rows, columns=["size_bytes", "gb_per_s"])
+
+
+def launch_us(device: torch.device, *, calls: int = 2000, repeats: int = 7) -> float:
+    """Microseconds of one addition to one number, asked for again and again; the median of several rounds."""
+    import torch
+
+    number = torch.zeros(1, device=device)
+
+    def ask() -> None:
+        for _ in range(calls):
+            number.add_(1)
+
+    ask()
+    return statistics.median(_once_s(ask, device) for _ in range(repeats)) / calls * 1e6
+
+
+def _best_s(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    work()  # the first sets up kernels and touches memory
+    return min(_once_s(work, device) for _ in range(repeats))
+
+
+def _once_s(work: Callable[[], object], device: torch.device) -> float:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began

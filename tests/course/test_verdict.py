@@ -1,0 +1,48 @@
+"""What papermill lets pass in an executed notebook is noticed."""
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from labkit.course.results import MIME
+from labkit.course.verdict import PLOTLY, count_figures, execution_faults, read_results
+
+
+def shown_figure():
+    layout = {"xaxis": {"title": {"text": "Time (s)"}}, "yaxis": {"title": {"text": "AUC"}}}
+    config = {"modeBarButtonsToRemove": ["sendChartToCloud"]}
+    figure = {"data": [{"name": "one-core · emulated"}], "layout": layout, "config": config}
+    text = new_output("stream", name="stdout", text="Line chart. Horizontal axis: Time (s).")
+    return [new_output("display_data", data={PLOTLY: figure}), text]
+
+
+def ran(outputs):
+    record = new_output("display_data", data={MIME: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}})
+    results = new_code_cell("results()", execution_count=2, outputs=[record], metadata={"tags": ["results"]}, id="b")
+    return new_notebook(cells=[new_code_cell("show(figure)", execution_count=1, outputs=outputs, id="a"), results])
+
+
+def test_a_good_notebook_passes():
+    notebook = ran(shown_figure())
+    assert execution_faults(notebook) == []
+    assert count_figures(notebook) == 1
+    assert read_results(notebook)["auc"]["value"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("fault", "plant"),
+    {
+        "xaxis has no title": lambda figure, outputs: figure["layout"].pop("xaxis"),
+        "yaxis has no title": lambda figure, outputs: figure["layout"]["yaxis"].pop("title"),
+        "does not say where": lambda figure, outputs: figure["data"][0].update(name="one-core"),
+        "can be uploaded": lambda figure, outputs: figure.pop("config"),
+        "no description": lambda figure, outputs: outputs.pop(),
+        "error in its output": lambda figure, outputs: outputs.append(
+            new_output("error", ename="ValueError", evalue="", traceback=[])
+        ),
+    }.items(),
+)
+def test_a_fault_in_the_output_is_noticed(fault, plant):
+    outputs = shown_figure()
+    plant(outputs[0].data[PLOTLY], outputs)
+    (found,) = execution_faults(ran(outputs))
+    assert fault in found
