@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+
+# no GPU and no sandbox in a container; the rest keeps the browser itself from going online
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-quic",
+]
+
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -23,3 +36,16 @@ def own_cache(tmp_path_factory, monkeypatch):
     cache = tmp_path_factory.getbasetemp() / "labkit-cache"
     monkeypatch.setenv("LABKIT_CACHE", str(cache))
     return cache
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium; tests that need it skip without one."""
+    playwright_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, which is not installed")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip("needs a Chromium browser: none of chromium, chromium-browser, google-chrome is on PATH")
+    with playwright_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        yield chromium
+        chromium.close()

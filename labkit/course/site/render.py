@@ -119,10 +119,7 @@ def _rich(data: NotebookNode, figure_number: int) -> Iterator[str]:
     if PLOTLY in data:
         payload = json_for_html(data[PLOTLY])
         label = f"Figure {figure_number}; it is described in words below"
-        yield (
-            f'<figure class="plot" role="img" aria-label="{label}">'
-            f'<script type="application/json">{payload}</script></figure>'
-        )
+        yield (f'<figure class="plot" aria-label="{label}"><script type="application/json">{payload}</script></figure>')
     if RESULTS in data:
         rows = "".join(
             f"<tr><th scope=row>{escape(name)}</th><td>{_number(entry['value'])}</td>"

@@ -62,7 +62,6 @@
     found.replaceChildren();
     const asked = words(query.value).length > 0;
     found.hidden = !asked;
-    query.setAttribute("aria-expanded", String(asked));
     count.textContent = asked ? `${hits.length} sections found` : "";
     if (asked && !hits.length) {
       const nothing = document.createElement("p");
