@@ -16,6 +16,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     show = commands.add_parser("show", help="all that one run recorded about itself")
     show.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
     show.set_defaults(run=run_show)
+    stop = commands.add_parser("stop", help="ask a run to end after its step under way, with everything saved")
+    stop.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
+    stop.set_defaults(run=run_stop)
+    stop.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     for command in (listing, show):
         command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
         command.add_argument("--json", action="store_true", help="print JSON")
@@ -74,6 +78,15 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(_evaluations(events))
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
         console.print(_fields(title, content))
+    return 0
+
+
+def run_stop(args: argparse.Namespace) -> int:
+    from labkit.runs import find_run, request_stop
+
+    folder = find_run(args.which, args.runs_dir)
+    request_stop(folder)
+    print(f"Asked {folder.name} to stop; `labkit runs show {folder.name}` says when it has.")
     return 0
 
 

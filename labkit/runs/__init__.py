@@ -2,6 +2,7 @@
 
 from labkit.runs.query import find_run, list_runs, read_events, read_metrics, read_telemetry
 from labkit.runs.record import SCHEMA_VERSION, Provenance, RunRecord, read_run
+from labkit.runs.stop_file import request_stop
 from labkit.runs.writer import RunWriter, lock_run
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "read_metrics",
     "read_run",
     "read_telemetry",
+    "request_stop",
 ]

@@ -21,6 +21,7 @@ from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.process import own_process
 from labkit.runs.record import Provenance, RunRecord, read_run, timestamp
+from labkit.runs.stop_file import StopFile
 
 
 class RunWriter:
@@ -30,6 +31,8 @@ class RunWriter:
         from labkit.runs.parts import METRICS, PartWriter  # Arrow, which reading a record does without
 
         self.folder, self.record, self._lock = folder, record, lock
+        self.stop_requested = StopFile(folder)
+        """True from when somebody asks this run to stop (`labkit.runs.request_stop`)."""
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
 

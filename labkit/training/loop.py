@@ -198,6 +198,8 @@ class Loop:
         config, position = self.config, self.position
         if self.stop:
             return "stopped", f"stopped by {self.stop.reason}"
+        if self.run.stop_requested:
+            return "stopped", "stopped on request"
         if self.crossings.sustained is not None:
             return "done", "target reached"
         if config.max_seconds is not None and position.wall_s >= config.max_seconds:

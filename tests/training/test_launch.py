@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 
+from labkit.cli import main
 from labkit.errors import UserError
-from labkit.runs import list_runs, read_events, read_metrics, read_run
+from labkit.runs import list_runs, read_events, read_metrics, read_run, request_stop
+from labkit.training.background import BackgroundRun
 from labkit.training.launch import LaunchedRun, WorkerFailed
 from labkit.training.request import TrainRequest
 from labkit.training.session import RunFailed
@@ -92,6 +95,44 @@ def test_ctrl_c_stops_cleanly_and_is_recorded(tmp_path):
     assert read_run(folder).status == "stopped"
     assert read_events(folder)[-1]["reason"] == "stopped by SIGINT"
     assert (folder / "checkpoint" / "latest.pt").is_file()
+
+
+def test_a_run_is_stopped_from_another_process(tmp_path):
+    with LaunchedRun(ENDLESS, tmp_path) as launched:
+        folder = next(event["folder"] for event in launched.events() if event["kind"] == "Started")
+        assert main(["runs", "stop", Path(folder).name, "--runs-dir", str(tmp_path)]) == 0
+        for _ in launched.events():
+            pass
+    assert launched.answer["status"] == "stopped"
+    assert launched.answer["result"]["reason"] == "stopped on request"
+    with pytest.raises(UserError, match="nothing to stop"):
+        request_stop(folder)
+
+
+def test_a_stop_that_came_too_late_does_not_stop_the_resumed_run(tmp_path):
+    with LaunchedRun(SMALL, tmp_path) as launched:
+        folder = Path(next(event["folder"] for event in launched.events() if event["kind"] == "Started"))
+        list(launched.events())
+    (folder / "stop-requested").touch()
+    answer = subprocess.run(
+        command("--resume", folder.name, "--max-epochs", "2", "--runs-dir", str(tmp_path), "--json"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(answer.stdout.splitlines()[-1])["status"] == "done"
+
+
+def test_a_background_run_leaves_the_notebook_free(tmp_path):
+    run = BackgroundRun(ENDLESS, tmp_path)
+    assert read_run(run.folder).status == "running"
+    assert run.running
+    run.stop()
+    assert run.wait()["status"] == "stopped"
+    assert not run.running
+    refused = BackgroundRun(replace(SMALL, data="no-such-data"), tmp_path)
+    with pytest.raises(UserError, match="no-such-data"):
+        refused.wait()
+    with pytest.raises(UserError, match="no-such-data"):
+        refused.folder  # noqa: B018
 
 
 @pytest.mark.slow

@@ -1,0 +1,69 @@
+"""A run that goes on while the notebook does something else."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from labkit.training.launch import LaunchedRun
+from labkit.training.request import TrainRequest
+
+
+class BackgroundRun:
+    """A run in a process of its own, followed by a thread; leaving the notebook's kernel ends it politely."""
+
+    def __init__(self, request: TrainRequest, runs_dir: Path | str):
+        """Start it; the call returns at once."""
+        self._launched = LaunchedRun(request, Path(runs_dir))
+        self._folder: Path | None = None
+        self._error: BaseException | None = None
+        self._has_folder = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            with self._launched as launched:
+                for event in launched.events():
+                    if event["kind"] == "Started":
+                        self._folder = Path(event["folder"])
+                        self._has_folder.set()
+        except BaseException as error:  # raised where it is waited for
+            self._error = error
+        finally:
+            self._has_folder.set()
+
+    @property
+    def folder(self) -> Path:
+        """The run folder; waits until it is there, which takes as long as preparing the data does.
+
+        Raises:
+            UserError: the run was refused.
+        """
+        self._has_folder.wait()
+        if self._folder is None:
+            raise self._error
+        return self._folder
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ask the run to end after its step under way."""
+        self._launched.stop()
+
+    def wait(self) -> dict[str, Any]:
+        """Wait for the end.
+
+        Returns:
+            `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
+
+        Raises:
+            UserError: the run was refused, or cut short.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._launched.answer
