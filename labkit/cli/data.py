@@ -143,7 +143,7 @@ def run_prepare(args: argparse.Namespace) -> int:
         print(f"The true probabilities reach AUC {prepared.info['bayes_auc']:.4f} on the test rows.")
     skipped = prepared.info.get("skipped", {"rows": 0, "first": []})
     if skipped["rows"]:
-        print(f"{skipped['rows']:,} bad rows were skipped; the first of them:")
+        print(f"Bad rows skipped: {skipped['rows']:,}; the first of them:")
         for row in skipped["first"][:5]:
             print(f"  {row['file']}, line {row['line']}: {row['reason']}")
     print(f"Prepared in {prepared.folder}")

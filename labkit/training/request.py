@@ -58,6 +58,8 @@ class TrainRequest:
         self.chosen_preset  # noqa: B018  an unknown preset is refused here
         if self.target is not None:
             self.parsed_target()
+        if self.schema is not None and self.data is None:
+            raise UserError(f"schema {self.schema!r} describes a file of yours: name that file too, with --data.")
 
     @property
     def chosen_preset(self) -> Preset:

@@ -55,6 +55,17 @@ def resumed_request(folder: Path, job: str, given: dict) -> TrainRequest:
             f"{record.config['train']['max_epochs']}, so another number would make it jump: leave --max-epochs out, or "
             "start a new run with it."
         )
+    events = read_events(folder)
+    spent = {
+        "max_seconds": max((event.get("wall_s", 0.0) for event in events), default=0.0),
+        "max_epochs": max((event["epoch"] for event in events if event["event"] == "epoch"), default=0),
+    }
+    for name, used in spent.items():
+        if name in given and given[name] <= used:
+            raise UserError(
+                f"{folder}: this run has used {used:.4g} of {name} already, which counts from its beginning: give "
+                f"--{name.replace('_', '-')} more than that."
+            )
     pinned = {"budget": record.budget["name"], "precision": record.config["train"]["precision"]}
     return replace(request, **pinned, **given)
 

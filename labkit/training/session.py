@@ -266,7 +266,7 @@ class _Session:
     def _tell_skipped(self, info: dict[str, Any], run_id: str) -> None:
         skipped = info.get("skipped", {}).get("rows", 0)
         if skipped:
-            self.on_event(Notice(f"{skipped:,} bad rows were skipped; `labkit runs show {run_id}` lists the first."))
+            self.on_event(Notice(f"bad rows skipped: {skipped:,}; `labkit runs show {run_id}` lists the first."))
 
 
 def _result(loop, outcome, peak_gpu_before: int) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def test_skipped_rows_are_told_and_a_full_result_is_one_json_line(tmp_path, caps
     assert "line 401" in capsys.readouterr().err
     assert main([*command, "--max-epochs", "1", "--on-bad-row", "skip"]) == 0
     streams = capsys.readouterr()
-    assert "1 bad rows were skipped" in streams.err
+    assert "ad rows skipped: 1" in streams.err
     answer = json.loads(streams.out.splitlines()[-1])
     assert list(answer) == ["run", "folder", "status", "result"]
 

@@ -101,6 +101,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, ch
         ({"preset": "huge"}, "tour, kaggle"),
         ({"target": "1.2"}, "above 0 and below 1"),
         ({"target": "cer=0.1"}, "cer"),
+        ({"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused(changes, words):
@@ -136,6 +137,10 @@ def test_a_run_goes_on_for_more_epochs(tmp_path):
         resumed_request(folder, "dlrm", {"seed": 1, "batch_size": 8})
     with pytest.raises(UserError, match="labkit train dlrm --resume"):
         resumed_request(folder, "speech", {})
+    with pytest.raises(UserError, match="has used 2 of max_epochs already"):
+        resumed_request(folder, "dlrm", {"max_epochs": 2})
+    with pytest.raises(UserError, match="--max-seconds more than that"):
+        resumed_request(folder, "dlrm", {"max_seconds": 1e-3, "target": "0.7"})
     second = run(resumed_request(folder, "dlrm", {"max_epochs": 3}), tmp_path, resume=folder)
     assert second["run"] == first["run"]
     assert second["result"]["samples"] == 1.5 * first["result"]["samples"]

@@ -108,11 +108,12 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
         )
     for column in schema.columns:
         if column not in names:
-            near = difflib.get_close_matches(column, names, 3, cutoff=0.5) or names[:20]
+            near = difflib.get_close_matches(column, names, 1, cutoff=0.7)
+            meant = f"perhaps {near[0]!r} is meant; " if near else ""
             raise DataError(
                 "The schema needs this column and the file does not have it.",
-                fix=f"Correct the schema; the file has {', '.join(map(repr, near))}"
-                + (f" ({len(names)} columns in all)." if len(near) < len(names) else "."),
+                fix=f"Correct the schema: {meant}the file has {', '.join(map(repr, names[:20]))}"
+                + (f" and {len(names) - 20} more." if len(names) > 20 else "."),
                 file=path,
                 field=column,
             )
