@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 
@@ -33,3 +34,37 @@ class DataError(UserError):
             ]
         ).lstrip(", ")
         super().__init__(f"{place}: {what} {fix}" if place else f"{what} {fix}")
+
+
+SYSTEM_REFUSALS = {
+    errno.EACCES: "give yourself the permission, or choose another place",
+    errno.EPERM: "give yourself the permission, or choose another place",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "free some space, or choose another disk",
+    errno.EDQUOT: "free some space, or choose another disk",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path: a part of it is a file",
+    errno.EEXIST: "check the path: a file is where a folder should be",
+    errno.EISDIR: "check the path: it is a folder",
+}
+"""What the operating system may refuse for reasons only the user can mend, and how."""
+
+
+def refusal(error: Exception) -> UserError | None:
+    """A refusal of the operating system as the user's error; None for any other error."""
+    if not isinstance(error, OSError) or error.errno not in SYSTEM_REFUSALS:
+        return None
+    place = f"{error.filename}: " if error.filename else ""
+    return UserError(
+        f"{place}the system refused ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. Runs go to --runs-dir, "
+        "pages and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
+    )
+
+
+def with_flag(setting: str) -> str:
+    """A setting by its name, as notebooks have it, and by its flag.
+
+    >>> with_flag("batch_size")
+    'batch_size (--batch-size)'
+    """
+    return f"{setting} (--{setting.replace('_', '-')})"

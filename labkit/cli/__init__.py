@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import sys
 import traceback
 import warnings
 
 from labkit import __version__
-from labkit.errors import UserError
+from labkit.errors import UserError, refusal
 
 COMMANDS = ("tour", "train", "runs", "doctor", "tiers", "data", "report", "course")
 
@@ -45,8 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         print("labkit: stopped", file=sys.stderr)
         return 130
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in SYSTEM_REFUSALS:
-            print(f"labkit: {_refused(error)}", file=sys.stderr)
+        if refused := refusal(error):
+            print(f"labkit: {refused}", file=sys.stderr)
             return 2
         traceback.print_exc()
         print(
@@ -54,27 +53,6 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-
-
-SYSTEM_REFUSALS = {
-    errno.EACCES: "give yourself the permission, or choose another place",
-    errno.EPERM: "give yourself the permission, or choose another place",
-    errno.EROFS: "choose a place that can be written",
-    errno.ENOSPC: "free some space, or choose another disk",
-    errno.EDQUOT: "free some space, or choose another disk",
-    errno.ENOENT: "check the path",
-    errno.ENOTDIR: "check the path: a part of it is a file",
-    errno.EISDIR: "check the path: it is a folder",
-}
-"""What the operating system may refuse for reasons only the user can mend, and how."""
-
-
-def _refused(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename else ""
-    return (
-        f"{place}the system refused ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. Runs go to --runs-dir, "
-        "pages and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
-    )
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+WIDTH_FOR_PROGRAMS = 200
+"""Characters a line where no terminal says otherwise, so that nothing is cut off for `grep`."""
+
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("runs", help="list runs, or show one")
@@ -29,19 +32,21 @@ def run_list(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.runs.query import list_rows
+    from labkit.runs.query import list_rows, run_folders
 
     rows = list_rows(args.runs_dir)
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
+        if run_folders(args.runs_dir):  # each has been warned of
+            return 2
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
         return 0
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True)
     for title in ("budget", "seed", "status", "target", "reached"):
-        table.add_column(title)
+        table.add_column(title, no_wrap=title == "status")
     for row in rows:
         target = "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}"
         after = "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s"
@@ -54,6 +59,8 @@ def run_list(args: argparse.Namespace) -> int:
             after,
         )
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_FOR_PROGRAMS)
     console.print(table)
     marked = sorted({row["provenance"] for row in rows} - {"measured"})
     console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
@@ -120,6 +127,8 @@ def _evaluations(events: list[dict[str, Any]]) -> Any:
         rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
         if event["event"] == "evaluated":
             rest = {event["metric"]: round(event["value"], 5)}
+        elif event["event"] == "resumed":
+            rest = {"after step": event["step"], "on": event.get("host")}
         what = ", ".join(f"{name} {value}" for name, value in rest.items())
         wall = f"{event['wall_s']:.2f}" if "wall_s" in event else ""
         table.add_row(event["event"], wall, f"{event['samples']:,}" if "samples" in event else "", what)

@@ -53,6 +53,9 @@ def run_tour(args: argparse.Namespace) -> int:
             console.print(line, highlight=False)
         page = write_report(folders, args.out)
         console.print(f"The plots: {page}", soft_wrap=True)
+    for run in tour:
+        if run.state == "stopped" and run.folder is not None:
+            console.print(f"Go on with: labkit train {run.request.job} --resume {run.folder}", soft_wrap=True)
     return exit_status(tour)
 
 

@@ -18,6 +18,8 @@ def headline(summary: pd.DataFrame) -> str:
     """
     first = summary.iloc[0]
     job, goal = job_name(first["job"]), f"{metric_label(first['metric'])} {first['target']:.6g}"
+    if not first["target_given"]:
+        goal += " (a value that its runs share; none was trained to it)"
     seeds = int(summary["runs"].sum())
     done = summary[summary["km_median_s"].map(math.isfinite)].sort_values("km_median_s", kind="stable")
     missed = summary[~summary["km_median_s"].map(math.isfinite)]

@@ -39,8 +39,11 @@ def write_report(folders: Iterable[Path | str], out: Path | str) -> Path:
     html = build_page(read_curves(folders, runs=runs), runs, page_facts(folders))
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    part.write_text(html, encoding="utf-8")
-    part.replace(out)
+    try:
+        part.write_text(html, encoding="utf-8")
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
     return out
 
 

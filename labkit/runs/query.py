@@ -18,7 +18,13 @@ if TYPE_CHECKING:  # `labkit runs` must start without pandas
 
 
 def run_folders(runs_dir: Path | str) -> list[Path]:
-    """The run folders below a folder, oldest first."""
+    """The run folders below a folder, oldest first; none where there is no such folder.
+
+    Raises:
+        UserError: it is a file.
+    """
+    if Path(runs_dir).is_file():
+        raise UserError(f"{runs_dir}: this is a file, not a folder with runs: name their folder.")
     return sorted(path.parent for path in Path(runs_dir).glob("*/run.json"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.errors import UserError
+from labkit.errors import UserError, with_flag
 
 PRECISIONS = ("auto", "fp32", "bf16")
 OPTIMISERS = ("sgd", "adagrad", "adam")
@@ -51,11 +51,11 @@ class TrainConfig:
     def __post_init__(self):
         for name in ("batch_size", "evaluate_every_samples", "max_epochs", "confirm_evaluations"):
             if getattr(self, name) < 1:
-                raise UserError(f"{_with_flag(name)} is {getattr(self, name)}: give a whole number of at least 1.")
+                raise UserError(f"{_named(name)} is {getattr(self, name)}: give a whole number of at least 1.")
         for name in ("lr", "max_seconds", "grad_clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise UserError(f"{_with_flag(name)} is {value}: give a number above 0.")
+                raise UserError(f"{_named(name)} is {value}: give a number above 0.")
         if self.precision not in PRECISIONS:
             raise UserError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.optimiser not in OPTIMISERS:
@@ -63,9 +63,8 @@ class TrainConfig:
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule {self.schedule!r} is unknown: choose one of {', '.join(SCHEDULES)}.")
         if not 0 <= self.seed < 2**63:
-            raise UserError(f"{_with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1.")
+            raise UserError(f"{with_flag('seed')} is {self.seed}: give a whole number from 0 to 2^63 - 1.")
 
 
-def _with_flag(name: str) -> str:
-    """A setting by its name and, where the command line has it, by its flag."""
-    return f"{name} (--{name.replace('_', '-')})" if name in FLAGS else name
+def _named(name: str) -> str:
+    return with_flag(name) if name in FLAGS else name

@@ -133,6 +133,10 @@ class _Session:
         run = self._open_run(described)
         self.on_event(Started(run.run_id, str(run.folder), described))
         self._tell_skipped(data.info, run.run_id)
+        if config.batch_size > job.train_samples:
+            self.on_event(
+                Notice(f"batch_size {config.batch_size:,} is more than the {job.train_samples:,} samples there are")
+            )
         loop = Loop(
             job, config, run, device=torch_device, precision=precision, stop=self.stop, on_progress=self.on_event
         )
@@ -205,20 +209,24 @@ class _Session:
     def _test(self, run: RunWriter, loop) -> dict[str, float]:
         """The metrics of the test split, with the weights that were best on the validation split.
 
-        A run touches it once; one that was done and went on touches it again, and says so.
+        A run touches it once; one that was done, went on and found better weights touches it again, and says so.
         """
         import torch
 
         from labkit.training.checkpoint import load_checkpoint
 
+        looks = [event for event in read_events(run.folder) if event["event"] == "tested"]
+        best_step = loop.position.best_step
+        if looks and looks[-1].get("best_step") == best_step:
+            return looks[-1]["metrics"]  # these very weights were scored before
         if loop.checkpoints.best.exists():
             loop.job.model.load_state_dict(load_checkpoint(loop.checkpoints.best)["model"])
         loop.job.model.eval()
         began = time.perf_counter()
         with torch.inference_mode(), loop.precision.autocast(loop.device):
             metrics = loop.job.evaluate(loop.job.model, "test")
-        look = 1 + sum(event["event"] == "tested" for event in read_events(run.folder))
-        run.event("tested", metrics=metrics, look=look, took_s=time.perf_counter() - began)
+        look = len(looks) + 1
+        run.event("tested", metrics=metrics, look=look, best_step=best_step, took_s=time.perf_counter() - began)
         if look > 1:
             self.on_event(Notice(f"this run has now been scored on the test split {look} times"))
         return metrics

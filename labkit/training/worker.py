@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
+from labkit.errors import UserError, refusal
 from labkit.training.request import TrainRequest
 from labkit.training.session import RunFailed, train
 from labkit.training.stop import StopRequest
@@ -34,8 +34,11 @@ def main() -> int:
     except RunFailed as failure:
         _send("Failed", {"text": str(failure), "answer": failure.answer})
         return 2
-    except UserError as error:
-        _send("Refused", {"text": str(error)})
+    except (UserError, OSError) as error:
+        refused = error if isinstance(error, UserError) else refusal(error)
+        if refused is None:
+            raise
+        _send("Refused", {"text": str(refused)})
         return 2
     _send("Ended", answer)
     return 0

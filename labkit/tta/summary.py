@@ -14,6 +14,7 @@ SUMMARY_COLUMNS = [
     *SERIES,
     "metric",
     "target",
+    "target_given",
     "runs",
     "reached",
     "sustained",
@@ -47,11 +48,12 @@ def summary(
         x: the clock of the times, "wall_s" or "train_s". Cost always counts wall seconds.
 
     Returns:
-        SUMMARY_COLUMNS. time_median_s, time_min_s, time_max_s and samples_median are over the runs that
-        reached the target (NaN if none did); km_median_s counts the censored runs too (inf: not reached by
-        half of them), as do its 95 % bounds (NaN below five runs). samples_per_s and energy_j (whole run) are
-        medians over the runs, peak_memory_bytes and peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd
-        is of km_median_s in wall seconds, and cost_note says what it rests on or why there is none.
+        SUMMARY_COLUMNS. target_given says whether any run was trained to this target. time_median_s,
+        time_min_s, time_max_s and samples_median are over the runs that reached the target (NaN if none did);
+        km_median_s counts the censored runs too (inf: not reached by half of them), as do its 95 % bounds (NaN
+        below five runs). samples_per_s and energy_j (whole run) are medians over the runs, peak_memory_bytes and
+        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is of km_median_s in wall seconds, and
+        cost_note says what it rests on or why there is none.
     """
     rows = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -97,6 +99,7 @@ def _job_rows(job, metric, curves: pd.DataFrame, runs: pd.DataFrame, target: flo
                 **series,
                 "metric": metric,
                 "target": target,
+                "target_given": bool((runs["target"] == target).any()),
                 "runs": row.runs,
                 "reached": row.reached,
                 "sustained": int(mine["sustained"].sum()),

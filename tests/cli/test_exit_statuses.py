@@ -47,6 +47,25 @@ def test_a_warning_is_one_line_for_people(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("labkit: look here\n")
 
 
+def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    main(["train", "dlrm", "--data", "synthetic-small", "--max-epochs", "1", "--runs-dir", str(tmp_path / "runs")])
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "x.html")]) == 2
+    (tmp_path / "folder").mkdir()
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "folder")]) == 2
+    assert not list(tmp_path.glob(".*.part"))
+    assert main(["runs", "list", "--runs-dir", str(tmp_path / "file")]) == 2
+    assert "this is a file" in capsys.readouterr().err
+
+
+def test_a_listing_of_which_nothing_can_be_read_is_no_empty_one(tmp_path, capsys):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "run.json").write_text('{"schema_version": 99}')
+    assert main(["runs", "list", "--runs-dir", str(tmp_path)]) == 2
+    streams = capsys.readouterr()
+    assert "upgrade labkit" in streams.err and "no runs in" not in streams.out
+
+
 def test_a_cut_gzip_of_criteo_rows_is_named_as_cut(tmp_path, capsys):
     row = "\t".join(["1", *["5"] * 13, *["68fd1e64"] * 26]) + "\n"
     lines = "".join(row.replace("5", str(number)) for number in range(2000))

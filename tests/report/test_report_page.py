@@ -67,6 +67,12 @@ def test_the_headline_says_when_a_budget_or_no_budget_reached_the_target():
     assert headline(summary(*make([short, short]))) == "DLRM did not reach AUC 0.78: 0 of 2 runs got there."
 
 
+def test_the_headline_says_when_nobody_set_the_target():
+    curves, runs = two_budgets()
+    assert "(a value that its runs share; none was trained to it)" in headline(summary(curves, runs, 0.7))
+    assert "share" not in headline(summary(curves, runs, 0.78))
+
+
 def test_the_page_needs_no_network():
     html = build_page(*two_budgets(), {})
     head, _, rest = html.partition('id="report-data"')

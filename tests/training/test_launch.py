@@ -51,6 +51,12 @@ def test_a_refused_request_is_the_users_error(tmp_path):
         list(launched.events())
 
 
+def test_what_the_system_refuses_a_launched_run_is_the_users_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with LaunchedRun(SMALL, tmp_path / "file" / "runs") as launched, pytest.raises(UserError, match="file"):
+        list(launched.events())
+
+
 def test_leaving_the_block_stops_the_run_politely(tmp_path):
     with LaunchedRun(ENDLESS, tmp_path) as launched:
         folder = next(event["folder"] for event in launched.events() if event["kind"] == "Started")

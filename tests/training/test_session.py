@@ -195,6 +195,10 @@ def test_a_second_look_at_the_test_split_is_told(tmp_path):
     looks = [event["look"] for event in read_events(folder) if event["event"] == "tested"]
     assert looks == [1, 2]
     assert any("test split 2 times" in str(event) for event in told)
+    # nothing is trained for a target that was passed long ago, so the same weights are not scored again
+    again = run(resumed_request(folder, "dlrm", {"target": "0.5"}), tmp_path, resume=folder)
+    assert again["result"]["metrics"] == [e for e in read_events(folder) if e["event"] == "tested"][-1]["metrics"]
+    assert [event["look"] for event in read_events(folder) if event["event"] == "tested"] == [1, 2]
 
 
 def broken_test_split(monkeypatch, error: Exception):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labkit.data.clicks.zipf import ZipfSampler
-from labkit.errors import UserError
+from labkit.errors import UserError, with_flag
 
 BLOCK_ROWS = 8192
 """Every block has its own random stream, so row i is the same however many rows are made."""
@@ -70,12 +70,12 @@ class GeneratorConfig:
         if self.seed < 0:
             raise UserError(f"seed is {self.seed}, and must be 0 or more.")
         if not self.num_rows or min(self.num_rows) < 2:
-            raise UserError(f"num_rows is {self.num_rows}: give one or more tables of at least 2 rows each.")
+            raise UserError(f"{with_flag('num_rows')} is {self.num_rows}: give one or more tables of at least 2 rows.")
         if self.zipf_exponent < 0:
-            raise UserError(f"zipf_exponent is {self.zipf_exponent}; 0 is uniform and more is more skewed.")
+            raise UserError(f"{with_flag('zipf_exponent')} is {self.zipf_exponent}: give 0 (uniform) or more (skewed).")
         for name, low, high in (("bayes_auc", 0.5, 0.99), ("base_rate", 0.0, 1.0)):
             if not low < getattr(self, name) < high:
-                raise UserError(f"{name} is {getattr(self, name)}, and must lie between {low} and {high}.")
+                raise UserError(f"{with_flag(name)} is {getattr(self, name)}, and must lie between {low} and {high}.")
 
 
 @dataclass(frozen=True)

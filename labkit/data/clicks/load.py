@@ -168,6 +168,8 @@ def _unknown(data: str) -> UserError:
         return UserError(
             f"{data!r} does not ship with labkit: give the path of your copy instead of the name, {BROUGHT[data]}."
         )
+    if data in ("shipped", "fsdd"):
+        return UserError(f"{data!r} is speech, not a click log: train on it with `labkit train speech`.")
     near = difflib.get_close_matches(data, SYNTHETIC, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return UserError(

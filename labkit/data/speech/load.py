@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
+from labkit.data.clicks.synthetic import SYNTHETIC
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.common_voice import is_common_voice, read_common_voice
 from labkit.data.speech.fsdd import is_fsdd, read_fsdd
@@ -63,7 +64,7 @@ def load_speech(
     punctuation = source.punctuation if punctuation is None else punctuation
     check_punctuation(punctuation)
     alphabet = Alphabet()
-    mark = fingerprint(
+    content = fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
@@ -72,9 +73,9 @@ def load_speech(
         alphabet=alphabet.characters,
         on_bad_row=on_bad_row,
         punctuation=punctuation,
-        frames_an_output=frames_an_output,
         seed=seed,
     )
+    mark = fingerprint(content=content, frames_an_output=frames_an_output)
     folder = root / "speech" / f"{source.name}-{mark}"
 
     def build(temporary: Path) -> None:
@@ -82,7 +83,7 @@ def load_speech(
             temporary,
             source,
             alphabet=alphabet,
-            fingerprint=mark,
+            fingerprint=content,
             punctuation=punctuation,
             frames_an_output=frames_an_output,
             seed=seed,
@@ -133,6 +134,8 @@ def _unknown(data: str) -> UserError:
             "The Free Spoken Digit Dataset does not ship with labkit: download it with `labkit data prepare "
             "fsdd-1.0.9`, or pass the path of your own copy's folder `recordings` with --data."
         )
+    if data in SYNTHETIC:
+        return UserError(f"{data!r} is a click log, not speech: train on it with `labkit train dlrm`.")
     near = difflib.get_close_matches(data, [SHIPPED], 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return UserError(

@@ -113,7 +113,8 @@ def prepare_speech(
             "format_version": FORMAT_VERSION,
             "name": source.name,
             "alphabet": alphabet.characters,
-            "fingerprint": fingerprint,
+            # what a model cannot learn from is skipped for that model, and makes its data others
+            "fingerprint": f"{fingerprint}-{frames_an_output}" if bad.count else fingerprint,
             "splits": splits,
             "info": info,
         },

@@ -8,7 +8,7 @@ import pytest
 
 from labkit.data.speech import load_speech
 from labkit.data.speech.utterance import SPLITS
-from labkit.errors import DataError
+from labkit.errors import DataError, UserError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 
@@ -139,3 +139,14 @@ def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio, given
     rows = [{"audio": name, "text": "one", "split": split} for split in ("train", "dev", "test")]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert len(load_speech(str(folder)).split("train")) == 1
+
+
+def test_another_model_does_not_make_the_same_data_others(write_manifest):
+    manifest = write_manifest({"audio": "0.wav", "text": "one"})
+    marks = {load_speech(str(manifest), frames_an_output=frames).fingerprint for frames in (2, 4)}
+    assert len(marks) == 1
+
+
+def test_a_click_log_is_told_apart_from_speech():
+    with pytest.raises(UserError, match="labkit train dlrm"):
+        load_speech("synthetic")

@@ -1,0 +1,50 @@
+"""A run as it goes on: metric, loss, throughput, and what the machine does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.plots.theme import encoding
+
+Curve = tuple[Sequence[float], Sequence[float]]
+"""(x in seconds, y)"""
+
+
+def figure_live_run(
+    panels: Mapping[str, Curve], *, provenance: str, target: float | None = None, template: str = "labkit_light"
+) -> go.Figure:
+    """One panel a quantity, two beside each other.
+
+    Args:
+        panels: by title with its unit, seconds and values; the first is the watched metric.
+        provenance: where the numbers come from.
+        target: drawn as a line in the first panel.
+        template: "labkit_light" or "labkit_dark".
+    """
+    rows = -(-len(panels) // 2)
+    figure = make_subplots(rows=rows, cols=2, subplot_titles=list(panels), vertical_spacing=0.3 / rows)
+    figure.update_layout(template=template, height=80 + 190 * rows, showlegend=False, margin={"t": 40, "b": 50})
+    for number, (title, (x, y)) in enumerate(panels.items()):
+        row, column = number // 2 + 1, number % 2 + 1
+        look = encoding(number, template)
+        figure.add_scatter(
+            x=list(x),
+            y=list(y),
+            name=f"{title} · {provenance}",
+            mode="lines+markers",
+            line={"color": look.color, "dash": look.dash, "width": 2},
+            marker={"symbol": look.marker, "size": 5, "color": look.color},
+            row=row,
+            col=column,
+        )
+        figure.update_xaxes(title_text="Time (s)", row=row, col=column)
+        if number:
+            figure.update_yaxes(rangemode="tozero", row=row, col=column)
+    if target is not None:
+        figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
+    last = [f"{title}: {y[-1]:.4g}" for title, (_, y) in panels.items() if len(y)]
+    figure.update_layout(meta={"finding": f"Latest values: {'; '.join(last)}." if last else "No value yet."})
+    return figure

@@ -1,0 +1,191 @@
+"""The time-to-accuracy explorer: move the target, change metric and axis, choose budgets, take the numbers along."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+import ipywidgets as widgets
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from labkit.errors import UserError
+from labkit.plots import figure_time_to_accuracy
+from labkit.plots.describe import describe
+from labkit.plots.words import AXIS_TITLES
+from labkit.report.table import job_name
+from labkit.training.metrics import METRICS
+from labkit.tta import crossings, curves, run_table, survival
+from labkit.tta.cost import with_cost
+from labkit.tta.curves import default_target
+from labkit.tta.thresholds import SERIES, higher_is_better
+
+WIDE = {"description_width": "initial"}
+BESIDE = {"width": "auto", "margin": "0 16px 0 0"}
+
+
+def explore(folders: Iterable[Path | str], *, template: str = "labkit_light") -> Explorer:
+    """Explore the time to accuracy of any runs.
+
+    Args:
+        folders: run folders.
+        template: "labkit_light" or "labkit_dark".
+
+    Returns:
+        A widget; its `figure` is a plain figure of what is shown, its `crossings` the frame behind it.
+
+    Raises:
+        UserError: there are no runs, or none was evaluated.
+    """
+    return Explorer(list(folders), template)
+
+
+class Explorer(widgets.VBox):
+    """The controls, the figure, its description in words, and the line of code that draws the same."""
+
+    def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
+        self._folders, self._template = folders, template
+        self._runs = run_table(folders)
+        self._by_metric = {
+            name: frame for name in METRICS if len(frame := with_cost(curves(folders, metric=name, runs=self._runs)))
+        }
+        if not self._by_metric:
+            raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
+        jobs = [job for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]
+        self.job = widgets.Dropdown(
+            options=[(job_name(job), job) for job in jobs], description="Job", layout={"width": "260px"}
+        )
+        self.metric = widgets.Dropdown(description="Metric", layout={"width": "290px"})
+        self.target = widgets.FloatSlider(
+            description="Target", readout_format=".4g", continuous_update=True, layout={"width": "420px"}
+        )
+        self.x = widgets.Dropdown(description="Horizontal axis", style=WIDE, layout={"width": "420px"})
+        self.log_x = widgets.Checkbox(description="logarithmic", indent=False, layout={"width": "120px"})
+        self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
+        self.plot = go.FigureWidget()
+        self.words = widgets.HTML()
+        self.csv = widgets.HTML()
+        self.code = widgets.HTML()
+        self.crossings = pd.DataFrame()
+        self._setting_up = False
+        self._choose_job()
+        for control, change in (
+            (self.job, self._choose_job),
+            (self.metric, self._choose_metric),
+            (self.target, self._draw),
+            (self.x, self._draw),
+            (self.log_x, self._draw),
+        ):
+            control.observe(lambda _, change=change: self._setting_up or change(), names="value")
+        super().__init__(
+            [
+                widgets.HBox([self.job, self.metric, self.target], layout={"flex_flow": "row wrap"}),
+                widgets.HBox([self.x, self.log_x], layout={"flex_flow": "row wrap"}),
+                self.budgets,
+                self.plot,
+                self.words,
+                widgets.HBox([self.csv]),
+                self.code,
+            ]
+        )
+
+    @property
+    def figure(self) -> go.Figure:
+        """A plain figure of what is shown: for a saved notebook, a page, or a file."""
+        return go.Figure(self.plot.to_dict())
+
+    def _metrics_of(self, job: str) -> list[str]:
+        return [name for name, frame in self._by_metric.items() if (frame["job"] == job).any()]
+
+    def _choose_job(self) -> None:
+        names = self._metrics_of(self.job.value)
+        own = self._runs[self._runs["job"] == self.job.value]
+        watched = own["metric"].mode().iloc[0]
+        self._setting_up = True  # each control below is set before the figure is drawn once
+        self.metric.options = [(METRICS[name].label, name) for name in names]
+        self.metric.value = watched if watched in names else names[0]
+        self.budgets.children = [
+            widgets.Checkbox(value=True, description=budget, indent=False, layout=BESIDE)
+            for budget in dict.fromkeys(own["budget"])
+        ]
+        for box in self.budgets.children:
+            box.observe(lambda _: self._setting_up or self._draw(), names="value")
+        self._choose_metric()
+
+    def _choose_metric(self) -> None:
+        frame = self._evaluations(all_budgets=True)
+        low, high = float(frame["value"].min()), float(frame["value"].max())
+        own = self._runs[self._runs["job"] == self.job.value]
+        watched = own[own["metric"] == self.metric.value]
+        target = default_target(frame, watched) if len(watched) else float(frame["value"].median())
+        low, high = min(low, target), max(high, target)
+        self._setting_up = True
+        self.target.step = float(f"{max((high - low) / 200, 1e-9):.1g}")
+        # a slider's limits must hold its value and each other at every moment
+        self.target.min, self.target.max = min(low, self.target.min), max(high, self.target.max)
+        self.target.value = target
+        self.target.min, self.target.max = low, max(high, low + self.target.step)
+        options = [(title, name) for name, title in AXIS_TITLES.items() if frame[name].notna().any()]
+        chosen = self.x.value if self.x.value in [name for _, name in options] else "wall_s"
+        self.x.options = options
+        self.x.value = chosen
+        self._setting_up = False
+        self._draw()
+
+    def _evaluations(self, *, all_budgets: bool = False) -> pd.DataFrame:
+        frame = self._by_metric[self.metric.value]
+        frame = frame[frame["job"] == self.job.value]
+        chosen = [box.description for box in self.budgets.children if box.value]
+        return frame if all_budgets else frame[frame["budget"].isin(chosen)]
+
+    def _draw(self) -> None:
+        frame, x = self._evaluations(), self.x.value
+        frame = frame[frame[x].notna()]
+        if frame.empty:
+            self.words.value = "<p>No run is chosen: tick a budget that has one with this axis.</p>"
+            return
+        up = higher_is_better(self.metric.value)
+        self.crossings = _in_unit_of(x, crossings(frame, self.target.value, higher_is_better=up), frame)
+        drawn = figure_time_to_accuracy(
+            frame,
+            self.target.value,
+            crossings=self.crossings,
+            survival=survival(self.crossings),
+            x=x,
+            template=self._template,
+        )
+        if self.log_x.value:
+            positive = frame.loc[frame[x] > 0, x]
+            drawn.update_xaxes(type="log", range=[np.log10(positive.min()) - 0.05, np.log10(positive.max()) + 0.05])
+        with self.plot.batch_update():
+            self.plot.data = []
+            self.plot.add_traces(drawn.data)
+            self.plot.layout = drawn.layout
+        self.words.value = f"<p>{escape(describe(drawn))}</p>"
+        self.csv.value = _download(self.crossings, f"time_to_{self.metric.value}_{self.target.value:.4g}.csv")
+        self.code.value = (
+            "<p>The same in code: <code>evaluations = curves(folders, "
+            f"metric={self.metric.value!r}); show(figure_time_to_accuracy(evaluations, {self.target.value:.4g}, "
+            f"x={x!r}))</code>. The camera in the figure's toolbar saves it as PNG.</p>"
+        )
+
+
+def _in_unit_of(x: str, crossed: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Crossings whose times are places on the axis `x`: the value of x at the crossing, and at the last evaluation."""
+    if x == "wall_s":
+        return crossed
+    here = frame.merge(crossed[["run", "samples_to_target"]], on="run")
+    at = here[here["samples"] == here["samples_to_target"]].groupby("run")[x].max()
+    last = frame.groupby("run")[x].max()
+    runs = crossed["run"]
+    return crossed.assign(time_to_target_s=runs.map(at).astype(float), last_time_s=runs.map(last).astype(float))
+
+
+def _download(frame: pd.DataFrame, name: str) -> str:
+    """A link that saves a frame as CSV, without a server."""
+    shown = frame.drop(columns=[column for column in SERIES if frame[column].nunique() == 1 and column == "job"])
+    data = base64.b64encode(shown.to_csv(index=False).encode()).decode()
+    return f'<a download="{escape(name)}" href="data:text/csv;base64,{data}">Save these crossings as CSV</a>'

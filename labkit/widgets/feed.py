@@ -1,0 +1,110 @@
+"""What a live view needs of a run, read from its folder alone, so that any process or kernel may watch it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.runs import read_events, read_run
+from labkit.runs.parts import readable_parts
+
+SHOWN = {
+    ("process", "cpu_percent"): "CPU of the run (% of a core)",
+    ("process", "memory_resident"): "Memory of the run (GiB)",
+    ("device", "gpu_utilisation"): "GPU with a kernel running (% of time)",
+    ("device", "memory_used"): "GPU memory (GiB)",
+}
+"""Telemetry series that are drawn, with their titles."""
+
+
+@dataclass
+class Series:
+    """Points of one curve; x in seconds."""
+
+    x: list[float] = field(default_factory=list)
+    y: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Snapshot:
+    """A run at one moment."""
+
+    status: str
+    config: dict[str, Any]
+    provenance: str
+    metric: Series
+    loss: Series
+    throughput: Series
+    telemetry: dict[str, Series]
+    """By title; x is seconds since the first sample."""
+    result: dict[str, Any]
+
+
+class RunFeed:
+    """Reads a run folder again and again, its telemetry part by part."""
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        self._telemetry: dict[str, Series] = {}
+        self._seen: set[Path] = set()
+        self._first_ns: int | None = None
+
+    def read(self) -> Snapshot:
+        """The run as it is now.
+
+        Raises:
+            UserError: this is no run folder.
+        """
+        record = read_run(self.folder)
+        metric, loss, throughput = Series(), Series(), Series()
+        for event in read_events(self.folder):
+            if event["event"] != "evaluated":
+                continue
+            for series, value in (
+                (metric, event["value"]),
+                (loss, event["loss"]),
+                (throughput, event["samples_per_s"]),
+            ):
+                if value is not None:
+                    series.x.append(event["wall_s"])
+                    series.y.append(value)
+        self._read_new_telemetry()
+        return Snapshot(
+            record.status,
+            record.config,
+            record.provenance.kind,
+            metric,
+            loss,
+            throughput,
+            self._telemetry,
+            record.result or {},
+        )
+
+    def wait_for_end(self, timeout_s: float, look_every_s: float = 0.2) -> str:
+        """The status when the run is over, or when the time is up."""
+        end = time.monotonic() + timeout_s
+        while (status := read_run(self.folder).status) == "running" and time.monotonic() < end:
+            time.sleep(look_every_s)
+        return status
+
+    def _read_new_telemetry(self) -> None:
+        import pyarrow.parquet as pq
+
+        whole, _ = readable_parts(self.folder / "telemetry")
+        for part in whole:
+            if part in self._seen:
+                continue
+            self._seen.add(part)
+            columns = ("time_ns", "scope", "counter", "value", "unit")
+            table = pq.read_table(part, columns=list(columns)).to_pydict()
+            for time_ns, scope, counter, value, unit in zip(*(table[name] for name in columns), strict=True):
+                title = SHOWN.get((scope, counter))
+                if title is None or value is None:
+                    continue
+                if self._first_ns is None:
+                    self._first_ns = time_ns
+                series = self._telemetry.setdefault(title, Series())
+                series.x.append((time_ns - self._first_ns) / 1e9)
+                series.y.append(value / 2**30 if unit == "bytes" else value)

@@ -1,0 +1,153 @@
+"""The live run monitor: watch a run that goes on anywhere, freeze the view, stop the run."""
+
+from __future__ import annotations
+
+import threading
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import plotly.graph_objects as go
+
+from labkit.errors import UserError
+from labkit.plots.describe import describe
+from labkit.plots.live_run import figure_live_run
+from labkit.runs import request_stop
+from labkit.runs.query import list_rows
+from labkit.training.metrics import METRICS
+from labkit.widgets.feed import RunFeed, Snapshot
+
+REFRESH_S = 0.5
+
+
+def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "labkit_light") -> Monitor:
+    """Watch a run live; also one that another process or kernel started, and one that is over.
+
+    Args:
+        run: a run folder, or a folder of runs, of which the latest that is running is taken, else the latest.
+        refresh_s: seconds between two looks at the folder.
+        template: "labkit_light" or "labkit_dark".
+
+    Returns:
+        A widget; its `figure` is a plain figure of what is shown.
+
+    Raises:
+        UserError: there is no run.
+    """
+    return Monitor(find(run), refresh_s, template)
+
+
+def find(run: Path | str) -> Path:
+    """The run folder that is meant.
+
+    Raises:
+        UserError: there is none.
+    """
+    if (Path(run) / "run.json").is_file():
+        return Path(run)
+    rows = list_rows(run)
+    if not rows:
+        raise UserError(f"{run}: there is no run here: start one, or name another folder.")
+    running = [row for row in rows if row["status"] == "running"]
+    return Path((running or rows)[-1]["folder"])
+
+
+class Monitor(widgets.VBox):
+    """Status, buttons, curves and their description; it refreshes itself until the run is over."""
+
+    def __init__(self, folder: Path, refresh_s: float = REFRESH_S, template: str = "labkit_light"):
+        self.folder, self._refresh_s, self._template = folder, refresh_s, template
+        self._feed = RunFeed(folder)
+        self.status = widgets.HTML()
+        self.pause = widgets.ToggleButton(
+            description="Pause view", tooltip="Freeze what is shown; the run goes on", icon="pause"
+        )
+        self.stop = widgets.Button(
+            description="Stop run", tooltip="End the run after its step under way; all is saved", icon="stop"
+        )
+        self.plot = go.FigureWidget()
+        self.words = widgets.HTML()
+        self.code = widgets.HTML(
+            f"<p>The same in code: <code>RunFeed({str(folder)!r}).read()</code>, "
+            f"<code>request_stop({str(folder)!r})</code>.</p>"
+        )
+        self.stop.on_click(lambda _: self._stop_run())
+        super().__init__([self.status, widgets.HBox([self.pause, self.stop]), self.plot, self.words, self.code])
+        self.refresh()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_fresh, daemon=True)
+        self._thread.start()
+
+    @property
+    def figure(self) -> go.Figure:
+        """A plain figure of what is shown: for a saved notebook, which should not hold a widget's state."""
+        return go.Figure(self.plot.to_dict())
+
+    def close(self) -> None:
+        """Stop refreshing; the run goes on."""
+        self._closed.set()
+        super().close()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the run is over and its end is shown."""
+        self._thread.join(timeout_s)
+
+    def refresh(self) -> str:
+        """Show the run as it is now; return its status."""
+        snapshot = self._feed.read()
+        self._show(snapshot)
+        return snapshot.status
+
+    def _keep_fresh(self) -> None:
+        while not self._closed.wait(self._refresh_s):
+            try:
+                if not self.pause.value and self.refresh() != "running":
+                    return
+            except Exception as error:  # a thread's error would go unseen
+                self.status.value = (
+                    f"<p role='alert'>The view stopped: {escape(str(error))}. The run is not affected.</p>"
+                )
+                return
+
+    def _stop_run(self) -> None:
+        try:
+            request_stop(self.folder)
+        except UserError as error:
+            self.status.value = f"<p role='status'>{escape(str(error))}</p>"
+        else:
+            self.stop.description = "Stopping …"
+            self.stop.disabled = True
+
+    def _show(self, snapshot: Snapshot) -> None:
+        train = snapshot.config["train"]
+        metric = METRICS[train["target_metric"]].label
+        named = {metric: snapshot.metric, "Training loss": snapshot.loss, "Samples/s": snapshot.throughput}
+        panels = {title: (series.x, series.y) for title, series in (named | snapshot.telemetry).items()}
+        if len(self.plot.data) == len(panels):
+            with self.plot.batch_update():
+                for trace, (x, y) in zip(self.plot.data, panels.values(), strict=True):
+                    trace.x, trace.y = list(x), list(y)
+                drawn = self.plot
+        else:
+            drawn = figure_live_run(
+                panels, provenance=snapshot.provenance, target=train["target"], template=self._template
+            )
+            with self.plot.batch_update():
+                self.plot.data = []
+                self.plot.layout = drawn.layout
+                self.plot.add_traces(drawn.data)
+        self.status.value = f"<p role='status'>{escape(_sentence(snapshot, metric))}</p>"
+        self.words.value = f"<p>{escape(describe(go.Figure(drawn)))}</p>"
+        if snapshot.status != "running":
+            self.stop.disabled = self.pause.disabled = True
+
+
+def _sentence(snapshot: Snapshot, metric: str) -> str:
+    """The state of a run in one sentence."""
+    config: dict[str, Any] = snapshot.config
+    words = f"{config['job']} on {config['data']['name']}, {config['budget']['name']}: {snapshot.status}"
+    if snapshot.metric.y:
+        words += f", {snapshot.metric.x[-1]:.1f} s, {metric} {snapshot.metric.y[-1]:.4f}"
+    reason = snapshot.result.get("reason")
+    return f"{words} ({reason})." if reason and snapshot.status != "running" else f"{words}."

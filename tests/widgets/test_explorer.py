@@ -1,0 +1,111 @@
+"""The explorer's controls change the figure, its words, its numbers and its code, without a browser."""
+
+import base64
+import re
+
+import pandas as pd
+import pytest
+
+from labkit.errors import UserError
+from labkit.runs import Provenance, RunWriter
+from labkit.widgets import explore
+
+
+def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-2", evaluated: bool = True):
+    run = RunWriter.create(
+        runs_dir, "dlrm-x", config={
+            "job": "dlrm", "data": {"name": "synthetic", "fingerprint": "f"}, "model": {},
+            "train": {"target_metric": "auc", "target": 0.75},
+        },
+        budget={"name": budget, "torch_name": "cpu"}, tier=tier, devices=[], seed=seed,
+        provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"), software={},
+    )  # fmt: skip
+    for number, value in enumerate((0.6, 0.7, 0.76, 0.78) if evaluated else (), start=1):
+        point = {"step": number, "wall_s": number * every_s, "train_s": number * every_s / 2, "samples": number * 100}
+        run.metric(name="auc", value=value + seed / 1000, **point)
+        run.metric(name="log_loss", value=1 - value, **point)
+    run.finish("done", {})
+    return run.folder
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return [write_run(tmp_path, *each) for each in (("all-cores", 0, 1.0), ("all-cores", 1, 1.1), ("one-core", 0, 2.0))]
+
+
+def test_it_opens_at_the_runs_own_target(folders):
+    view = explore(folders)
+    assert (view.metric.value, view.target.value, view.x.value) == ("auc", 0.75, "wall_s")
+    assert "all cores 3.2 s" in view.words.value
+    assert view.crossings["time_to_target_s"].round(1).tolist() == [3.0, 3.3, 6.0]
+
+
+def test_the_target_moves_the_crossings(folders):
+    view = explore(folders)
+    view.target.value = 0.65
+    assert view.crossings["time_to_target_s"].round(1).tolist() == [2.0, 2.2, 4.0]
+    assert "Target AUC 0.65" in view.words.value
+    assert "0.65" in view.code.value
+
+
+@pytest.mark.parametrize(
+    ("x", "places"),
+    [("samples", [300.0, 300.0, 300.0]), ("train_s", [1.5, 1.65, 3.0])],
+)
+def test_the_axis_may_be_another(folders, x, places):
+    view = explore(folders)
+    view.x.value = x
+    assert view.crossings["time_to_target_s"].tolist() == pytest.approx(places)
+    assert max(view.plot.data[0].x) == pytest.approx(places[0] * 4 / 3)
+
+
+def test_cost_is_an_axis_only_where_there_is_a_price(tmp_path, folders):
+    assert "cost_usd" in [name for _, name in explore(folders).x.options]
+    unpriced = write_run(tmp_path, "all-cores", 5, 1.0, tier=None)
+    assert "cost_usd" not in [name for _, name in explore([unpriced]).x.options]
+
+
+def test_another_metric_brings_its_own_target_and_direction(folders):
+    view = explore(folders)
+    view.metric.value = "log_loss"
+    assert view.target.min <= view.target.value <= view.target.max
+    view.target.value = 0.305
+    assert view.crossings["time_to_target_s"].round(1).tolist() == [2.0, 2.2, 4.0]
+
+
+def test_a_budget_can_be_left_out(folders):
+    view = explore(folders)
+    view.budgets.children[1].value = False
+    assert set(view.crossings["budget"]) == {"all-cores"}
+    view.budgets.children[0].value = False
+    assert "No run is chosen" in view.words.value
+
+
+def test_a_logarithmic_axis_holds_every_point(folders):
+    view = explore(folders)
+    view.log_x.value = True
+    low, high = view.plot.layout.xaxis.range
+    assert view.plot.layout.xaxis.type == "log"
+    assert 10**low < 1.0 and 10**high > 8.0
+
+
+def test_the_csv_holds_the_crossings(folders):
+    view = explore(folders)
+    data = re.search(r"base64,([^\"]+)", view.csv.value)[1]
+    text = base64.b64decode(data).decode()
+    assert len(text.splitlines()) == 4 and "time_to_target_s" in text
+    assert 'download="time_to_auc_0.75.csv"' in view.csv.value
+
+
+def test_every_control_has_a_description_and_the_saved_figure_is_plain(folders):
+    view = explore(folders)
+    controls = [view.job, view.metric, view.target, view.x, view.log_x, *view.budgets.children]
+    assert all(control.description for control in controls)
+    assert type(view.figure).__name__ == "Figure"
+    assert len(view.figure.data) == len(view.plot.data)
+    assert isinstance(view.crossings, pd.DataFrame)
+
+
+def test_runs_without_an_evaluation_have_nothing_to_explore(tmp_path):
+    with pytest.raises(UserError, match="none of these runs was evaluated"):
+        explore([write_run(tmp_path, "all-cores", 0, 1.0, evaluated=False)])
