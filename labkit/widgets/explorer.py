@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -21,7 +20,7 @@ from labkit.training.metrics import METRICS
 from labkit.tta import crossings, curves, run_table, survival
 from labkit.tta.cost import with_cost
 from labkit.tta.curves import default_target
-from labkit.tta.thresholds import SERIES, higher_is_better
+from labkit.tta.thresholds import higher_is_better
 
 WIDE = {"description_width": "initial"}
 BESIDE = {"width": "auto", "margin": "0 16px 0 0"}
@@ -67,7 +66,11 @@ class Explorer(widgets.VBox):
         self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
         self.plot = go.FigureWidget()
         self.words = widgets.HTML()
-        self.csv = widgets.HTML()
+        self.save = widgets.Button(
+            description="Save CSV", tooltip="Write these crossings into the notebook's folder", icon="save"
+        )
+        self.saved = widgets.HTML()
+        self.save.on_click(lambda _: self._save())
         self.code = widgets.HTML()
         self.crossings = pd.DataFrame()
         self._setting_up = False
@@ -87,7 +90,7 @@ class Explorer(widgets.VBox):
                 self.budgets,
                 self.plot,
                 self.words,
-                widgets.HBox([self.csv]),
+                widgets.HBox([self.save, self.saved]),
                 self.code,
             ]
         )
@@ -165,11 +168,19 @@ class Explorer(widgets.VBox):
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout
         self.words.value = f"<p>{escape(describe(drawn))}</p>"
-        self.csv.value = _download(self.crossings, f"time_to_{self.metric.value}_{self.target.value:.4g}.csv")
+        self.saved.value = ""
         self.code.value = (
             "<p>The same in code: <code>evaluations = curves(folders, "
             f"metric={self.metric.value!r}); show(figure_time_to_accuracy(evaluations, {self.target.value:.4g}, "
             f"x={x!r}))</code>. The camera in the figure's toolbar saves it as PNG.</p>"
+        )
+
+    def _save(self) -> None:
+        """Write the crossings beside the notebook; a file of that name gets the new ones."""
+        path = Path(f"time_to_{self.metric.value}_{self.target.value:.4g}_{self.x.value}.csv")
+        self.crossings.to_csv(path, index=False)
+        self.saved.value = (
+            f"<span role='status'>Saved {len(self.crossings)} rows to {escape(str(path.resolve()))}</span>"
         )
 
 
@@ -182,10 +193,3 @@ def _in_unit_of(x: str, crossed: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFr
     last = frame.groupby("run")[x].max()
     runs = crossed["run"]
     return crossed.assign(time_to_target_s=runs.map(at).astype(float), last_time_s=runs.map(last).astype(float))
-
-
-def _download(frame: pd.DataFrame, name: str) -> str:
-    """A link that saves a frame as CSV, without a server."""
-    shown = frame.drop(columns=[column for column in SERIES if frame[column].nunique() == 1 and column == "job"])
-    data = base64.b64encode(shown.to_csv(index=False).encode()).decode()
-    return f'<a download="{escape(name)}" href="data:text/csv;base64,{data}">Save these crossings as CSV</a>'

@@ -1,8 +1,5 @@
 """The explorer's controls change the figure, its words, its numbers and its code, without a browser."""
 
-import base64
-import re
-
 import pandas as pd
 import pytest
 
@@ -89,17 +86,20 @@ def test_a_logarithmic_axis_holds_every_point(folders):
     assert 10**low < 1.0 and 10**high > 8.0
 
 
-def test_the_csv_holds_the_crossings(folders):
+def test_the_csv_holds_the_crossings(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     view = explore(folders)
-    data = re.search(r"base64,([^\"]+)", view.csv.value)[1]
-    text = base64.b64decode(data).decode()
-    assert len(text.splitlines()) == 4 and "time_to_target_s" in text
-    assert 'download="time_to_auc_0.75.csv"' in view.csv.value
+    view.save.click()
+    saved = pd.read_csv(tmp_path / "time_to_auc_0.75_wall_s.csv")
+    assert saved["time_to_target_s"].round(1).tolist() == [3.0, 3.3, 6.0]
+    assert "Saved 3 rows" in view.saved.value
+    view.target.value = 0.65
+    assert view.saved.value == ""
 
 
 def test_every_control_has_a_description_and_the_saved_figure_is_plain(folders):
     view = explore(folders)
-    controls = [view.job, view.metric, view.target, view.x, view.log_x, *view.budgets.children]
+    controls = [view.job, view.metric, view.target, view.x, view.log_x, view.save, *view.budgets.children]
     assert all(control.description for control in controls)
     assert type(view.figure).__name__ == "Figure"
     assert len(view.figure.data) == len(view.plot.data)

@@ -1,0 +1,97 @@
+"""A real JupyterLab server for browser tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+
+
+class Lab:
+    """A server and a page of a browser in it."""
+
+    def __init__(self, address: str, folder: Path, browser):
+        self.address, self.folder, self._browser = address, folder, browser
+
+    def write(self, name: str, *sources: str) -> None:
+        """Write a notebook of code cells."""
+        kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+        cells = [new_code_cell(source) for source in sources]
+        nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), self.folder / name)
+
+    def open(self, name: str, **options):
+        """A page that shows a notebook, its kernel idle."""
+        page = self._browser.new_context(viewport={"width": 1280, "height": 1600}, **options).new_page()
+        page.goto(f"{self.address}/lab/tree/{name}?reset")
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
+        return page
+
+    def run_all(self, page, timeout_s: float = 240) -> None:
+        """Run all cells and wait until none is waiting."""
+        page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+        page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+        wait_for(page, lambda: page.evaluate(UNFINISHED) == 0, timeout_s)
+
+
+UNFINISHED = """() => [...document.querySelectorAll('.jp-CodeCell')].filter(
+  (cell) => !/\\[\\d+\\]/.test(cell.querySelector('.jp-InputPrompt').textContent)).length"""
+
+
+def wait_for(page, what: Callable[[], bool], deadline_s: float) -> None:
+    """Poll until it is so; a deadline, not a measurement."""
+    end = time.monotonic() + deadline_s
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        page.wait_for_timeout(100)
+
+
+@contextlib.contextmanager
+def serve(folder: Path, home: Path, browser) -> Iterator[Lab]:
+    """JupyterLab on a folder; what it keeps about its user goes to `home`."""
+    environment = os.environ | {
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "LABKIT_COURSE": str(home / "course"),
+    }
+    with (home / "lab.log").open("w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0",
+             "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}", "--LabApp.check_for_updates_class="
+             "jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=None"],
+            env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield Lab(_address(home / "runtime", server, home / "lab.log"), folder, browser)
+        finally:
+            server.terminate()
+            try:
+                server.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert server.poll() is None, log.read_text()
+        for path in runtime.glob("jpserver-*.json"):
+            try:
+                address = json.loads(path.read_text())["url"].rstrip("/")
+                urllib.request.urlopen(f"{address}/api/status", timeout=5).close()
+                return address
+            except (OSError, ValueError, KeyError):
+                pass
+        time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not start: {log.read_text()}")
