@@ -58,5 +58,6 @@ def _send(kind: str, content: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     status = main()
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
     os._exit(status)  # all is written; taking torch apart would take up to a second more
