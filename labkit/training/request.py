@@ -12,7 +12,7 @@ from labkit.training.presets import Preset, get_preset
 
 JOB_METRICS = {"dlrm": CLICK_METRICS, "speech": SPEECH_METRICS}
 
-EVALUATIONS_AN_EPOCH = {"dlrm": 10, "speech": 2}
+EVALUATIONS_AN_EPOCH = {"dlrm": 10, "speech": 3}
 """A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
 
 PATIENCE_EPOCHS = 3
