@@ -82,8 +82,9 @@ tour: setup
 test: setup
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+# On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
 lab: setup
-	@$(BIN)/python -m jupyter lab notebooks
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,6 +1,8 @@
 """nbgrader's own three steps take an authored notebook as it is, and tell a right submission from a wrong one."""
 
+import os
 import shutil
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,8 @@ def submit(released: Path, folder: Path, changed: dict[str, str]) -> None:
 @pytest.mark.timeout(900)
 def test_the_three_steps_score_a_right_and_a_wrong_submission(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "guesses"))
+    # nbgrader starts `alembic`, which is beside it in an environment that need not be active
+    monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     (tmp_path / "source" / "machine").mkdir(parents=True)
     shutil.copy(SOURCE, tmp_path / "source" / "machine")
     config = Config()
