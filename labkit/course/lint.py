@@ -11,7 +11,8 @@ from statistics import median
 
 from nbformat import NotebookNode
 
-from labkit.course.notebook_file import canonical, read_notebook
+from labkit.course.colab import COLAB_CELL
+from labkit.course.notebook_file import called_names, canonical, read_notebook
 from labkit.project import binder_url, colab_url
 
 LONGEST_CELL = 12
@@ -63,6 +64,8 @@ def _opening_faults(notebook: NotebookNode, address: str) -> Iterator[str]:
     for url in (binder_url(address), colab_url(address)):
         if f"]({url})" not in first:
             yield f"the first cell has no badge to {url}"
+    if len(notebook.cells) < 2 or notebook.cells[1].source != COLAB_CELL:
+        yield "the second cell is not the one that installs on Colab (labkit.course.colab)"
     for words in ("you will be able to", "**Time:**", "**Prerequisites:**"):
         if words not in first:
             yield f"the first cell does not say {words}"
@@ -96,8 +99,7 @@ def _source_faults(source: str) -> Iterator[str]:
     except SyntaxError as error:
         yield f"is no Python ({error.msg}, line {error.lineno})"
         return
-    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = {getattr(func, "id", getattr(func, "attr", "")) for func in called}
+    names = called_names(source)
     if any(name.startswith("figure_") for name in names) and not names & {"show", "describe"}:
         yield "draws a figure without a description in words: pass it to show()"
     for node in ast.walk(tree):

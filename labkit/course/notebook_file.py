@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
-import nbformat
-
 from labkit.errors import UserError
+from labkit.quick_nbformat import import_nbformat
+
+import_nbformat()
+import nbformat  # noqa: E402
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""The type of an output that is an interactive view."""
 
 SOLUTIONS = "solutions"
 """The folder of the authored notebooks, inside that of the exercise notebooks made from them."""
@@ -25,6 +31,28 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
         raise UserError(f"{path}: there is no such notebook.") from None
     except (ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
         raise UserError(f"{path}: this is no notebook that can be read ({error}): restore it.") from error
+
+
+def called_names(source: str) -> set[str]:
+    """The names of the functions and methods that a cell calls; none where it holds magics, which are no Python.
+
+    >>> sorted(called_names("show(figures.roofline(x))"))
+    ['roofline', 'show']
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return set()
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {getattr(function, "id", getattr(function, "attr", "")) for function in called}
+
+
+def drop_widgets(notebook: nbformat.NotebookNode) -> None:
+    """Leave words where interactive views are: their state weighs megabytes, and without a kernel they do nothing."""
+    notebook.metadata.pop("widgets", None)
+    for output in (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs):
+        if output.get("data", {}).pop(WIDGET, None) is not None:
+            output.data["text/plain"] = "(An interactive view is here while the notebook runs.)"
 
 
 def canonical(notebook: nbformat.NotebookNode | dict) -> str:

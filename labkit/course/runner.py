@@ -17,8 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import psutil
+from nbformat import NotebookNode
 
-from labkit.course.notebook_file import SOLUTIONS, read_notebook
+from labkit.course.notebook_file import SOLUTIONS, canonical, drop_widgets, read_notebook
 from labkit.course.verdict import count_figures, execution_faults
 from labkit.errors import UserError
 from labkit.hardware.budgets import THREAD_VARIABLES
@@ -235,11 +236,18 @@ class _Run:
                 return f"all notebooks together took more than {limits.total_s:g} s"
 
     def _judge(self, error: dict | None) -> None:
+        """Note what is wrong, then keep the notebook without its widgets."""
+        notebook = read_notebook(self._executed.out) if self._executed.out.exists() else None
+        self._find_faults(error, notebook)
+        if notebook is not None:
+            drop_widgets(notebook)
+            self._executed.out.write_text(canonical(notebook), encoding="utf-8")
+
+    def _find_faults(self, error: dict | None, notebook: NotebookNode | None) -> None:
         executed = self._executed
         if self._network_report.exists():
             hosts = sorted(set(self._network_report.read_text(encoding="utf-8").split()))
             executed.faults.append(f"it wanted to connect to {', '.join(hosts)}, and has to run offline")
-        notebook = read_notebook(executed.out) if executed.out.exists() else None
         if notebook is not None:
             code = [cell for cell in notebook.cells if cell.cell_type == "code"]
             executed.cells = sum(cell.execution_count is not None for cell in code)

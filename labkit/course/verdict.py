@@ -7,22 +7,31 @@ from typing import Any
 
 from nbformat import NotebookNode
 
+from labkit.course.notebook_file import WIDGET, called_names
 from labkit.course.results import MIME as RESULTS
 from labkit.course.results import breaches
+from labkit.plots.show import MIME as PLOTLY
 
-PLOTLY = "application/vnd.plotly.v1+json"
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 PROVENANCE = ("measured", "recorded", "emulated", "predicted")
-EXPECTED_MIME = {
+ALLOWED_MIME = {
     "text/plain",
     "text/html",
     "text/markdown",
     "image/png",
     "image/svg+xml",
     PLOTLY,
-    "application/vnd.jupyter.widget-view+json",
+    WIDGET,
     RESULTS,
 }
+SHOWN_BY = {
+    "show": PLOTLY,
+    "monitor": WIDGET,
+    "explore": WIDGET,
+    "results": RESULTS,
+    "Audio": "text/html",
+}
+"""What a cell has to put out that calls a function of this name."""
 ALLOWED_STDERR: tuple[str, ...] = ()
 """Beginnings of lines that a cell may write to stderr."""
 
@@ -35,13 +44,12 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
             continue
         if cell.execution_count is None:
             found.append(f"cell {cell.id}: never ran")
-        if holds_error(cell.outputs):
-            found.append(f"cell {cell.id}: error in its output")
+        found += [f"cell {cell.id}: error in its output: {error}" for error in errors_in(cell.outputs)]
         found += [f"cell {cell.id}: stderr: {line}" for line in _stderr_lines(cell)]
-        found += [f"cell {cell.id}: {fault}" for fault in _mime_faults(cell.outputs)]
+        found += [f"cell {cell.id}: {fault}" for fault in _mime_faults(cell)]
         found += [f"cell {cell.id}: {fault}" for fault in _figure_faults(cell.outputs)]
-    if holds_error(notebook.metadata.get("widgets", {}).get(WIDGETS, {})):
-        found.append("an error is hidden in the widget state")
+    hidden = errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
+    found += [f"an error is hidden in the widget state: {error}" for error in hidden]
     record = read_results(notebook)
     if record is None:
         found.append("its cell tagged results gave no results record: call labkit.course.results there")
@@ -65,11 +73,13 @@ def count_figures(notebook: NotebookNode) -> int:
     return sum(PLOTLY in output.get("data", {}) for output in outputs)
 
 
-def holds_error(content: Any) -> bool:
-    """Whether an error output is anywhere inside: widgets keep theirs deep in their state."""
-    if isinstance(content, dict):
-        return content.get("output_type") == "error" or any(holds_error(value) for value in content.values())
-    return isinstance(content, list) and any(holds_error(value) for value in content)
+def errors_in(content: Any) -> Iterator[str]:
+    """The error outputs anywhere inside: widgets keep theirs deep in their state."""
+    if isinstance(content, dict) and content.get("output_type") == "error":
+        yield f"{content.get('ename')}: {content.get('evalue')}"
+    elif isinstance(content, dict | list):
+        for value in content.values() if isinstance(content, dict) else content:
+            yield from errors_in(value)
 
 
 def _stderr_lines(cell: NotebookNode) -> list[str]:
@@ -77,9 +87,13 @@ def _stderr_lines(cell: NotebookNode) -> list[str]:
     return [line for line in written.splitlines() if line.strip() and not line.startswith(ALLOWED_STDERR)]
 
 
-def _mime_faults(outputs: list[NotebookNode]) -> Iterator[str]:
-    for output in outputs:
-        unexpected = sorted(set(output.get("data", {})) - EXPECTED_MIME)
+def _mime_faults(cell: NotebookNode) -> Iterator[str]:
+    shown = {mime for output in cell.outputs for mime in output.get("data", {})}
+    for name in sorted(called_names(cell.source) & SHOWN_BY.keys()):
+        if SHOWN_BY[name] not in shown:
+            yield f"calls {name}, and no {SHOWN_BY[name]} came out"
+    for output in cell.outputs:
+        unexpected = sorted(set(output.get("data", {})) - ALLOWED_MIME)
         if unexpected:
             yield f"an output of an unexpected type: {', '.join(unexpected)}"
 
@@ -96,6 +110,8 @@ def _figure_faults(outputs: list[NotebookNode]) -> Iterator[str]:
             yield "a figure's legend does not say where its numbers come from"
         if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
             yield "a figure can be uploaded from its toolbar"
-        following = outputs[position + 1 :]
-        if not any("Horizontal axis" in later.get("text", "") for later in following):
+        following = [later.get("data", {}).get("text/html", "") for later in outputs[position + 1 :]]
+        if not any("Horizontal axis" in html for html in following):
             yield "a figure has no description in words"
+        elif not any("<table" in html for html in following):
+            yield "a figure's description has no table"

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 
+from labkit.quick_nbformat import import_nbformat
+
 
 def main() -> int:
     request = json.loads(sys.stdin.readline())
@@ -14,6 +16,7 @@ def main() -> int:
     # the kernel's Pythons, and theirs in turn, get the guard; this process has loaded without it
     os.environ["PYTHONPATH"] = os.pathsep.join([request["guard"], *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["LABKIT_NETWORK_REPORT"] = request["network_report"]
+    import_nbformat()
     import papermill
     from papermill.exceptions import PapermillExecutionError
 

@@ -1,8 +1,12 @@
-"""A figure in words, for screen readers and for whoever cannot see the difference."""
+"""A figure in words and as a table, for screen readers and for whoever cannot see the difference."""
 
 from __future__ import annotations
 
-from html import unescape
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape, unescape
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,36 +19,119 @@ _TYPES = {
     "box": "Box plot",
     "histogram": "Histogram",
 }
+SHOWN_ROWS = 12
+"""Rows of each series that the table in a notebook shows; `Description.table` has all."""
 
 
-def describe(fig: go.Figure) -> str:
-    """Chart type, axes with their ranges, series, and the main finding, in a few sentences.
+@dataclass(frozen=True)
+class Description:
+    """What a figure shows. In a notebook: the words, and the table behind a heading that opens it."""
+
+    text: str
+    """Chart type, axes with their ranges, series, and the main finding, in a few sentences."""
+    table: pd.DataFrame
+    """The points: columns series, then one named after each axis. Of a heat map: each column's mean, least and
+    greatest."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        plain = textwrap.fill(self.text, 88, break_on_hyphens=False)
+        return {"text/plain": plain, "text/html": f'<p class="description">{escape(self.text)}</p>{self._details()}'}
+
+    def _details(self) -> str:
+        """The table in HTML, each series thinned to SHOWN_ROWS rows."""
+        if self.table.empty:
+            return ""
+        parts = [thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False)]
+        shown = pd.concat(parts)
+        of = f"{len(shown)} of {len(self.table)} rows" if len(shown) < len(self.table) else f"{len(shown)} rows"
+        rows = shown.to_html(index=False, float_format="{:.4g}".format, border=0)
+        return f"<details><summary>The figure as a table ({of})</summary>{rows}</details>"
+
+
+def describe(fig: go.Figure) -> Description:
+    """What a figure shows, in words and as a table.
 
     Args:
         fig: any figure. `layout.meta["finding"]`, where the figure function set it, is the last sentence;
             elsewhere each series' first and last value stand in.
 
-    >>> print(describe(go.Figure(go.Bar(x=["a", "b"], y=[1, 3], name="time"))))
+    >>> description = describe(go.Figure(go.Bar(x=["a", "b"], y=[1, 3], name="time")))
+    >>> print(description)
     Bar chart. Horizontal axis from a to b. Vertical axis from 1 to 3. 1 series: time. time goes from 1 to 3.
+    >>> description.table.to_dict("list")
+    {'series': ['time', 'time'], 'x': ['a', 'b'], 'y': [1, 3]}
     """
     # traces with hoverinfo "skip" are decoration of a series: bands, marks
     data = [trace for trace in fig.data if trace.hoverinfo != "skip"]
     kind = _TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
     names: dict[str, int] = {}
     for trace in data:
-        name = unescape(trace.name or "unnamed")
-        names[name] = names.get(name, 0) + 1
+        names[_name(trace)] = names.get(_name(trace), 0) + 1
     listed = [name if count == 1 else f"{name} ({count} curves)" for name, count in names.items()]
     bands = {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}
     sentences = [
-        kind,
-        _axis("Horizontal axis", fig.layout.xaxis, [trace.x for trace in data]),
-        _axis("Vertical axis", fig.layout.yaxis, [trace.y for trace in data]),
+        *_axes(fig, data, kind),
         f"{len(listed)} series: {', '.join(listed)}",
         *([f"Shaded: {'; '.join(sorted(bands))}"] if bands else []),
     ]
     finding = (fig.layout.meta or {}).get("finding") or _ends(data)
-    return ". ".join(sentences) + (f". {finding}" if finding else ".")
+    text = ". ".join(sentences) + (f". {finding}" if finding else ".")
+    return Description(text, _table(fig, data))
+
+
+def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most that many of the rows, first and last among them, at even distances."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)]
+
+
+def _table(fig: go.Figure, data: list) -> pd.DataFrame:
+    parts = list(_parts(fig, data))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["series"])
+
+
+def _parts(fig: go.Figure, data: list) -> Iterator[pd.DataFrame]:
+    counts: dict[str, int] = {}
+    for trace in data:
+        name = _name(trace)
+        counts[name] = counts.get(name, 0) + 1
+        name = name if counts[name] == 1 else f"{name} ({counts[name]})"
+        x, y = (_title(fig, trace, axis) for axis in ("x", "y"))
+        if trace.type == "heatmap" and trace.z is not None:
+            z = np.asarray(trace.z, dtype=float)  # (y, x)
+            at = np.arange(z.shape[1]) if trace.x is None else trace.x
+            yield pd.DataFrame({"series": name, x: at, "mean": z.mean(0), "least": z.min(0), "greatest": z.max(0)})
+        elif trace.y is not None:
+            at = np.arange(len(trace.y)) if trace.x is None else trace.x
+            yield pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
+
+
+def _title(fig: go.Figure, trace: Any, axis: str) -> str:
+    """What an axis of a trace counts; panels have axes x2, x3, …"""
+    own = getattr(trace, f"{axis}axis", None) or axis
+    title = fig.layout[f"{axis}axis{own[1:]}"].title.text
+    return unescape(title) if title else axis
+
+
+def _name(trace: Any) -> str:
+    return unescape(trace.name or "unnamed")
+
+
+def _axes(fig: go.Figure, data: list, kind: str) -> Iterator[str]:
+    """Chart type and axes; of several panels, each one's."""
+    panels: dict[tuple[str, str], list] = {}
+    for trace in data:
+        panels.setdefault((trace.xaxis or "x", trace.yaxis or "y"), []).append(trace)
+    yield kind if len(panels) < 2 else f"{kind} in {len(panels)} panels"
+    for number, ((x, y), traces) in enumerate((panels or {("x", "y"): []}).items(), start=1):
+        if len(panels) > 1:
+            yield f"Panel {number}"
+        yield _axis("Horizontal axis", fig.layout[f"xaxis{x[1:]}"], [trace.x for trace in traces])
+        yield _axis("Vertical axis", fig.layout[f"yaxis{y[1:]}"], [trace.y for trace in traces])
 
 
 def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> str:
@@ -68,7 +155,7 @@ def _number(value: object) -> str:
 
 def _ends(data: list) -> str:
     parts = [
-        f"{unescape(trace.name or 'unnamed')} goes from {_number(trace.y[0])} to {_number(trace.y[-1])}"
+        f"{_name(trace)} goes from {_number(trace.y[0])} to {_number(trace.y[-1])}"
         for trace in data
         if getattr(trace, "y", None) is not None and len(trace.y)
     ]

@@ -19,13 +19,17 @@ def figure_live_run(
     """One panel a quantity, two beside each other.
 
     Args:
-        panels: by title with its unit, seconds and values; the first is the watched metric.
+        panels: by title, seconds and values; a title ends with its unit in brackets where it has one. The first is the
+            watched metric.
         provenance: where the numbers come from.
         target: drawn as a line in the first panel.
         template: "labkit_light" or "labkit_dark".
     """
     rows = -(-len(panels) // 2)
-    figure = make_subplots(rows=rows, cols=2, subplot_titles=list(panels), vertical_spacing=0.3 / rows)
+    titles = [title.partition(" (")[0] for title in panels]
+    figure = make_subplots(
+        rows=rows, cols=2, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.14
+    )
     figure.update_layout(template=template, height=80 + 190 * rows, showlegend=False, margin={"t": 40, "b": 50})
     for number, (title, (x, y)) in enumerate(panels.items()):
         row, column = number // 2 + 1, number % 2 + 1
@@ -41,8 +45,8 @@ def figure_live_run(
             col=column,
         )
         figure.update_xaxes(title_text="Time (s)", row=row, col=column)
-        if number:
-            figure.update_yaxes(rangemode="tozero", row=row, col=column)
+        unit = title.rpartition(" (")[2].rstrip(")")
+        figure.update_yaxes(title_text=unit, rangemode="tozero" if number else "normal", row=row, col=column)
     if target is not None:
         figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
     last = [f"{title}: {y[-1]:.4g}" for title, (_, y) in panels.items() if len(y)]

@@ -1,18 +1,22 @@
-"""Shows a figure in a notebook, with its description in words beneath it."""
+"""Shows a figure in a notebook, with its description beneath it."""
 
 from __future__ import annotations
-
-import textwrap
 
 import plotly.graph_objects as go
 
 from labkit.plots.describe import describe
+from labkit.quick_nbformat import import_nbformat
 
 # plotly's toolbar has a button that uploads the chart to a server: nothing leaves the reader's machine from here.
 OFFLINE = {"plotlyServerURL": "", "modeBarButtonsToRemove": ["sendChartToCloud"], "displaylogo": False}
+MIME = "application/vnd.plotly.v1+json"
+"""The type of a figure in a notebook."""
 
 
 def show(figure: go.Figure) -> None:
-    """Show the figure, then print what it shows, for whoever cannot see it."""
+    """Show the figure, then what it shows in words and as a table, for whoever cannot see it."""
+    from IPython.display import display
+
+    import_nbformat()
     figure.show(config=OFFLINE)
-    print(textwrap.fill(describe(figure), 88, break_on_hyphens=False))
+    display(describe(figure))

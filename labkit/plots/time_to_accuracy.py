@@ -37,7 +37,7 @@ def figure_time_to_accuracy(
         survival: one row a series: budget, provenance, runs, reached, median (in the unit of x); marks the
             median.
         bands: level, low, high (in the unit of x) and kind a series; shades them.
-        x: the column on the x axis: "wall_s", "train_s", "samples" or "cost_usd".
+        x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
         template: "labkit_light" or "labkit_dark".
 
     Returns:

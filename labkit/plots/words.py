@@ -19,6 +19,7 @@ AXIS_TITLES = {
     "wall_s": "Wall time, evaluation included (s)",
     "train_s": "Training time, without evaluation (s)",
     "samples": "Training samples seen",
+    "energy_j": "Energy so far (J)",
     "cost_usd": "Cost so far at the tier's rental price (US$)",
 }
 
@@ -80,9 +81,20 @@ def usd_text(usd: float) -> str:
     return f"{fixed(usd * 100, 2)} ¢" if usd < 1 else f"${fixed(usd, 2)}"
 
 
+def joules_text(joules: float) -> str:
+    """Energy with three figures or so.
+
+    >>> [joules_text(value) for value in (0.25, 812.4, 45_300.0)]
+    ['0.25 J', '812.4 J', '45.3 kJ']
+    """
+    if joules >= 1000:
+        return f"{fixed(joules / 1000, 1)} kJ"
+    return f"{fixed(joules, 2 if joules < 1 else 1)} J"
+
+
 def axis_text(value: float, x: str) -> str:
     """A place on the x axis `x`, in words."""
-    words = {"samples": count_text, "cost_usd": usd_text}
+    words = {"samples": count_text, "energy_j": joules_text, "cost_usd": usd_text}
     return words.get(x, seconds_text)(value) if math.isfinite(value) else "not reached"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class PartWriter:
         self.next_number = max(numbers, default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
-        pa.array([])  # the first array imports pandas, a third of a second that no run's clock is to be charged with
+        pa.array([])  # the first array may import pandas, half a second that no run's clock is to be charged with
 
     def append(self, row: dict[str, Any]) -> None:
         """Take one row; write a part when enough rows, or rows old enough, have come together."""
@@ -70,6 +71,27 @@ class PartWriter:
             temporary.unlink(missing_ok=True)
         self.next_number += 1
         self._rows = []
+
+
+class _WithoutPandas:
+    """A finder of modules that finds no pandas; pyarrow does not understand the usual None in sys.modules."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pyarrow goes without pandas in this process", name=name)
+
+
+def spare_pandas() -> None:
+    """Let pyarrow go without pandas in this process, which it would import with its first array: half a second.
+
+    For processes that are ours from their first line on: `to_pandas` is then not to be had in them.
+    """
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def readable_parts(folder: Path) -> tuple[list[Path], list[Path]]:

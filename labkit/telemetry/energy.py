@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,14 @@ LONGEST_INTERVAL_NS = 60 * 10**9
 """Samples come twice a second. Further apart than this, the machine slept."""
 
 
+class Step(NamedTuple):
+    """The energy between two samples."""
+
+    begin_ns: int
+    end_ns: int
+    joules: float
+
+
 @dataclass(frozen=True)
 class Energy:
     """Joules with their source, or None with the reason."""
@@ -22,6 +31,8 @@ class Energy:
     value_j: float | None
     source: str | None
     note: str
+    steps: tuple[Step, ...] = ()
+    """What it adds up from, in time's order; with several CPU packages, several steps span the same time."""
 
 
 def run_energy(folder: Path | str) -> Energy:
@@ -70,10 +81,10 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
     if mig:
         note = "the whole GPU of this MIG slice, its other slices included; without its host"
     if counter:
-        return Energy(sum(b.value - a.value for a, b in counter), "NVML energy counter", note)
+        return _sum((Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in counter), "NVML energy counter", note)
     if power:
-        joules = sum((b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2 for a, b in power)
-        return Energy(joules, "NVML power, integrated", note)
+        steps = (Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power)
+        return _sum(steps, "NVML power, integrated", note)
     return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))
 
 
@@ -81,16 +92,21 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     """Energy of all CPU packages from their RAPL samples by counter."""
     packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
     if packages and all(packages):
-        joules = sum(_unwrapped(intervals) for intervals in packages)
-        return Energy(joules, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
+        steps = sorted(step for intervals in packages for step in _unwrapped(intervals))
+        return _sum(steps, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
     return Energy(None, None, f"not measurable: {why}")
 
 
-def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> float:
-    """Joules of a counter that starts again at zero when it is full."""
+def _sum(steps: Iterable[Step], source: str, note: str) -> Energy:
+    steps = tuple(steps)
+    return Energy(sum(step.joules for step in steps), source, note, steps)
+
+
+def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> list[Step]:
+    """The steps of a counter that starts again at zero when it is full."""
     full = float(re.search(r"wraps at ([\d.]+) J", intervals[0][0].note)[1])
-    return sum((b.value - a.value) % full for a, b in intervals)
+    return [Step(a.time_ns, b.time_ns, (b.value - a.value) % full) for a, b in intervals]
 
 
 def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from labkit.runs.parts import spare_pandas
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.host_counters import HostCounters, ProcessCounters
 from labkit.telemetry.reading import Reading
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("pid", type=int)
     parser.add_argument("hz", type=float)
     args = parser.parse_args()
+    spare_pandas()
     # Ctrl-C in the terminal is for the job, which then ends the sampler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sample(args.folder, args.pid, args.hz)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.data.auc import auc
 from labkit.errors import UserError
 
 
@@ -98,8 +99,6 @@ def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
     >>> scores["auc"], scores["accuracy"]
     (1.0, 1.0)
     """
-    from scipy.stats import rankdata
-
     label = np.asarray(label, dtype=np.float64)
     logit = np.asarray(logit, dtype=np.float64)
     positives = label.sum()
@@ -109,15 +108,12 @@ def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
             f"this split holds {int(positives)} positive and {int(negatives)} negative labels, so AUC is not "
             "defined: use more rows, or check the schema's positive value."
         )
-    # Mann–Whitney: AUC is the share of (positive, negative) pairs in the right order, ties counted half
-    ranks = rankdata(logit)
-    auc = (ranks[label == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives)
     # log(1 + exp(-x)) for positives, log(1 + exp(x)) for negatives
     log_loss = np.logaddexp(0.0, np.where(label == 1, -logit, logit)).mean()
     rate = positives / len(label)
     entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
     return {
-        "auc": float(auc),
+        "auc": auc(label, logit),
         "log_loss": float(log_loss),
         "normalised_entropy": float(log_loss / entropy),
         "accuracy": float(((logit > 0) == (label == 1)).mean()),

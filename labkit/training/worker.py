@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError, refusal
+from labkit.runs.parts import spare_pandas
 from labkit.training.request import TrainRequest
 from labkit.training.session import RunFailed, train
 from labkit.training.stop import StopRequest
 
 
 def main() -> int:
+    spare_pandas()
     request = json.loads(sys.stdin.readline())
     stop = StopRequest()
     threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()

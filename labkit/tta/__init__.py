@@ -3,6 +3,7 @@
 from labkit.tta.bootstrap import band
 from labkit.tta.cost import Cost, cost_usd, with_cost
 from labkit.tta.curves import curves, default_target, run_table
+from labkit.tta.energy import with_energy
 from labkit.tta.summary import summary
 from labkit.tta.survival import survival, survival_curve, time_against_target
 from labkit.tta.thresholds import crossings, higher_is_better
@@ -21,4 +22,5 @@ __all__ = [
     "survival_curve",
     "time_against_target",
     "with_cost",
+    "with_energy",
 ]

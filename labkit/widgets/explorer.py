@@ -18,9 +18,12 @@ from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name
 from labkit.training.metrics import METRICS
 from labkit.tta import crossings, curves, run_table, survival
-from labkit.tta.cost import with_cost
+from labkit.tta.cost import price_usd_per_h, with_cost
 from labkit.tta.curves import default_target
+from labkit.tta.energy import with_energy
 from labkit.tta.thresholds import higher_is_better
+from labkit.widgets.live_figure import live_figure
+from labkit.widgets.picture_button import PictureButton
 
 WIDE = {"description_width": "initial"}
 BESIDE = {"width": "auto", "margin": "0 16px 0 0"}
@@ -49,7 +52,9 @@ class Explorer(widgets.VBox):
         self._folders, self._template = folders, template
         self._runs = run_table(folders)
         self._by_metric = {
-            name: frame for name in METRICS if len(frame := with_cost(curves(folders, metric=name, runs=self._runs)))
+            name: with_energy(with_cost(frame), self._runs)
+            for name in METRICS
+            if len(frame := curves(folders, metric=name, runs=self._runs))
         }
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
@@ -62,9 +67,10 @@ class Explorer(widgets.VBox):
             description="Target", readout_format=".4g", continuous_update=True, layout={"width": "420px"}
         )
         self.x = widgets.Dropdown(description="Horizontal axis", style=WIDE, layout={"width": "420px"})
+        self.without = widgets.HTML()
         self.log_x = widgets.Checkbox(description="logarithmic", indent=False, layout={"width": "120px"})
         self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
-        self.plot = go.FigureWidget()
+        self.plot = live_figure()
         self.words = widgets.HTML()
         self.save = widgets.Button(
             description="Save CSV", tooltip="Write these crossings into the notebook's folder", icon="save"
@@ -87,10 +93,11 @@ class Explorer(widgets.VBox):
             [
                 widgets.HBox([self.job, self.metric, self.target], layout={"flex_flow": "row wrap"}),
                 widgets.HBox([self.x, self.log_x], layout={"flex_flow": "row wrap"}),
+                self.without,
                 self.budgets,
                 self.plot,
                 self.words,
-                widgets.HBox([self.save, self.saved]),
+                widgets.HBox([self.save, PictureButton(), self.saved], layout={"flex_flow": "row wrap"}),
                 self.code,
             ]
         )
@@ -134,9 +141,23 @@ class Explorer(widgets.VBox):
         options = [(title, name) for name, title in AXIS_TITLES.items() if frame[name].notna().any()]
         chosen = self.x.value if self.x.value in [name for _, name in options] else "wall_s"
         self.x.options = options
+        self.without.value = "".join(f"<p>{escape(reason)}</p>" for reason in self._missing_axes(frame))
         self.x.value = chosen
         self._setting_up = False
         self._draw()
+
+    def _missing_axes(self, frame: pd.DataFrame) -> list[str]:
+        """Why an axis is not offered, or leaves runs out."""
+        own = self._runs[self._runs["run"].isin(frame["run"])]
+        missing = []
+        if (why := own.loc[own["energy_j"].isna(), "energy_note"].unique()).size:
+            missing.append(f"No energy for {_how_many(own['energy_j'].isna())}: {'; '.join(why)}.")
+        prices = own["tier"].map(price_usd_per_h)
+        unpriced = prices.map(lambda price: price.value_usd is None)
+        if unpriced.any():
+            why = dict.fromkeys(price.note for price in prices[unpriced])
+            missing.append(f"No cost for {_how_many(unpriced)}: {'; '.join(why)}.")
+        return missing
 
     def _evaluations(self, *, all_budgets: bool = False) -> pd.DataFrame:
         frame = self._by_metric[self.metric.value]
@@ -167,12 +188,18 @@ class Explorer(widgets.VBox):
             self.plot.data = []
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout
-        self.words.value = f"<p>{escape(describe(drawn))}</p>"
+        self.words.value = f"<p>{escape(describe(drawn).text)}</p>"
         self.saved.value = ""
         self.code.value = (
-            "<p>The same in code: <code>evaluations = curves(folders, "
-            f"metric={self.metric.value!r}); show(figure_time_to_accuracy(evaluations, {self.target.value:.4g}, "
-            f"x={x!r}))</code>. The camera in the figure's toolbar saves it as PNG.</p>"
+            f"<p>The same in code: <code>evaluations = {self._evaluations_in_code()}; "
+            f"show(figure_time_to_accuracy(evaluations, {self.target.value:.4g}, "
+            f"x={x!r}))</code>.</p>"
+        )
+
+    def _evaluations_in_code(self) -> str:
+        read = f"curves(folders, metric={self.metric.value!r})"
+        return {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, run_table(folders))"}.get(
+            self.x.value, read
         )
 
     def _save(self) -> None:
@@ -182,6 +209,10 @@ class Explorer(widgets.VBox):
         self.saved.value = (
             f"<span role='status'>Saved {len(self.crossings)} rows to {escape(str(path.resolve()))}</span>"
         )
+
+
+def _how_many(left_out: pd.Series) -> str:
+    return "these runs" if left_out.all() else f"{int(left_out.sum())} of {len(left_out)} runs"
 
 
 def _in_unit_of(x: str, crossed: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

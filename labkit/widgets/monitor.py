@@ -17,6 +17,7 @@ from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.training.metrics import METRICS
 from labkit.widgets.feed import RunFeed, Snapshot
+from labkit.widgets.live_figure import live_figure
 
 REFRESH_S = 0.5
 
@@ -66,7 +67,7 @@ class Monitor(widgets.VBox):
         self.stop = widgets.Button(
             description="Stop run", tooltip="End the run after its step under way; all is saved", icon="stop"
         )
-        self.plot = go.FigureWidget()
+        self.plot = live_figure()
         self.words = widgets.HTML()
         self.code = widgets.HTML(
             f"<p>The same in code: <code>RunFeed({str(folder)!r}).read()</code>, "
@@ -122,7 +123,11 @@ class Monitor(widgets.VBox):
     def _show(self, snapshot: Snapshot) -> None:
         train = snapshot.config["train"]
         metric = METRICS[train["target_metric"]].label
-        named = {metric: snapshot.metric, "Training loss": snapshot.loss, "Samples/s": snapshot.throughput}
+        named = {
+            metric: snapshot.metric,
+            "Training loss (nats)": snapshot.loss,
+            "Throughput (samples/s)": snapshot.throughput,
+        }
         panels = {title: (series.x, series.y) for title, series in (named | snapshot.telemetry).items()}
         if len(self.plot.data) == len(panels):
             with self.plot.batch_update():
@@ -138,7 +143,7 @@ class Monitor(widgets.VBox):
                 self.plot.layout = drawn.layout
                 self.plot.add_traces(drawn.data)
         self.status.value = f"<p role='status'>{escape(_sentence(snapshot, metric))}</p>"
-        self.words.value = f"<p>{escape(describe(go.Figure(drawn)))}</p>"
+        self.words.value = f"<p>{escape(describe(go.Figure(drawn)).text)}</p>"
         if snapshot.status != "running":
             self.stop.disabled = self.pause.disabled = True
 

@@ -10,7 +10,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.course.junit import write_junit
-from labkit.course.notebook_file import SOLUTIONS
+from labkit.course.notebook_file import SOLUTIONS, read_notebook
 from labkit.course.runner import Limits, core_shares, run_notebooks
 from labkit.errors import UserError
 
@@ -52,7 +52,11 @@ def test_an_error_in_a_cell_is_named(tmp_path):
 
 def test_an_error_inside_interact_is_found(tmp_path):
     source = "from ipywidgets import interact\ninteract(lambda x: 1 / 0, x=(0, 1));"
-    assert "an error is hidden in the widget state" in run(tmp_path, source).faults
+    executed = run(tmp_path, source)
+    assert "an error is hidden in the widget state: ZeroDivisionError: division by zero" in executed.faults
+    kept = read_notebook(executed.out)
+    assert "widgets" not in kept.metadata
+    assert "interactive view" in str([cell.outputs for cell in kept.cells if cell.cell_type == "code"])
 
 
 def test_a_notebook_that_exits_midway_is_found(tmp_path):

@@ -102,7 +102,7 @@ def test_names_from_a_run_cannot_become_markup():
 
 
 def test_describe_tells_type_axes_series_and_finding(figure):
-    text = describe(figure)
+    text = describe(figure).text
     assert text.startswith("Line chart. Horizontal axis: Wall time, evaluation included (s), from 0 to ")
     assert "one-core · emulated (2 curves), all-cores · measured (2 curves)" in text
     assert "range of 2 seeds" in text
@@ -111,7 +111,7 @@ def test_describe_tells_type_axes_series_and_finding(figure):
 
 def test_describe_gives_the_values_of_a_logarithmic_axis():
     curves = synthetic("cer")
-    text = describe(figure_time_to_accuracy(curves, 0.05))
+    text = describe(figure_time_to_accuracy(curves, 0.05)).text
     assert "from 0.01 to 1" in text or "from 0.01 to 0.9" in text
     assert "logarithmic" in text
 
@@ -123,4 +123,4 @@ def test_harder_targets_lie_to_the_right_for_rising_and_falling_metrics():
         left, right = figure.layout.xaxis.range
         assert (left < right) == up
         assert np.isnan(traces(figure, "run")[0].y).sum() == 1  # the hardest is not reached: the line ends
-        assert "the hardest it reaches" in describe(figure)
+        assert "the hardest it reaches" in describe(figure).text

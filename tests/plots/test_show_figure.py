@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import plotly.graph_objects as go
 
 from labkit.plots.show import show
@@ -14,3 +17,13 @@ def test_show_is_offline_and_describes(monkeypatch, capsys):
     assert configs[0]["plotlyServerURL"] == ""
     assert "sendChartToCloud" in configs[0]["modeBarButtonsToRemove"]
     assert "Bar chart" in capsys.readouterr().out
+
+
+def test_the_grammar_of_addresses_is_not_compiled_and_can_still_be_imported():
+    program = (
+        "import sys\nfrom labkit.widgets.live_figure import live_figure\n"
+        "live_figure()\n"
+        "assert 'nbformat' in sys.modules and 'rfc3987_syntax' not in sys.modules\n"
+        "import rfc3987_syntax"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

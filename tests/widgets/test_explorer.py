@@ -1,14 +1,21 @@
 """The explorer's controls change the figure, its words, its numbers and its code, without a browser."""
 
+import json
+import time
+from datetime import UTC, datetime
+from html import unescape
+
 import pandas as pd
 import pytest
 
 from labkit.errors import UserError
 from labkit.runs import Provenance, RunWriter
+from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.widgets import explore
 
 
-def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-2", evaluated: bool = True):
+def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-2", evaluated: bool = True, watts=None):
+    """A run of four evaluations, `every_s` apart; with `watts`, of a machine whose energy counter says so."""
     run = RunWriter.create(
         runs_dir, "dlrm-x", config={
             "job": "dlrm", "data": {"name": "synthetic", "fingerprint": "f"}, "model": {},
@@ -21,8 +28,29 @@ def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-
         point = {"step": number, "wall_s": number * every_s, "train_s": number * every_s / 2, "samples": number * 100}
         run.metric(name="auc", value=value + seed / 1000, **point)
         run.metric(name="log_loss", value=1 - value, **point)
+    if watts is not None:
+        _sample_energy(run.folder, watts, every_s)
     run.finish("done", {})
     return run.folder
+
+
+def _sample_energy(folder, watts: float, every_s: float) -> None:
+    """Samples of a RAPL counter, and evaluations at their wall times after the first."""
+    began = time.time()
+    with (folder / "events.jsonl").open("a") as events:
+        for number in range(1, 5):
+            when = datetime.fromtimestamp(began + number * every_s, UTC).isoformat(timespec="milliseconds")
+            events.write(json.dumps({"event": "evaluated", "time": when, "wall_s": number * every_s}) + "\n")
+    parts = PartWriter(folder / "telemetry", TELEMETRY)
+    for number in range(20):
+        parts.append(
+            {
+                "time_ns": int((began + number * every_s / 2) * 1e9), "device": "cpu", "scope": "host", "pid": 1,
+                "counter": "cpu_energy_intel-rapl:0", "value": watts * number * every_s / 2, "unit": "J",
+                "source": "RAPL", "note": "wraps at 100000.0 J",
+            }
+        )  # fmt: skip
+    parts.flush()
 
 
 @pytest.fixture
@@ -60,6 +88,20 @@ def test_cost_is_an_axis_only_where_there_is_a_price(tmp_path, folders):
     assert "cost_usd" in [name for _, name in explore(folders).x.options]
     unpriced = write_run(tmp_path, "all-cores", 5, 1.0, tier=None)
     assert "cost_usd" not in [name for _, name in explore([unpriced]).x.options]
+
+
+def test_energy_is_an_axis_where_it_was_measured_and_said_why_elsewhere(tmp_path, folders):
+    view = explore(folders)
+    assert "energy_j" not in [name for _, name in view.x.options]
+    assert "No energy for these runs: not measurable" in view.without.value
+    measured = write_run(tmp_path, "all-cores", 7, 1.0, watts=50.0)
+    view = explore([*folders, measured])
+    assert "No energy for 3 of 4 runs" in view.without.value
+    view.x.value = "energy_j"
+    assert list(view.plot.data[0].x) == pytest.approx([50.0, 100.0, 150.0, 200.0], rel=0.01)
+    assert view.crossings["time_to_target_s"].tolist() == pytest.approx([150.0], rel=0.01)
+    assert "with_energy(curves(folders, metric='auc'), run_table(folders))" in unescape(view.code.value)
+    assert "150.0 J" in view.words.value
 
 
 def test_another_metric_brings_its_own_target_and_direction(folders):

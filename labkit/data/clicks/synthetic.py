@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
 
+from labkit.data.auc import auc
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
 from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
 from labkit.data.store import Progress
@@ -83,17 +83,6 @@ def prepare_synthetic(
             "skipped": {"rows": 0, "first": []},
         },
     )
-
-
-def auc(label: np.ndarray, score: np.ndarray) -> float:
-    """Area under the ROC curve as the Mann-Whitney statistic, ties by half; NaN where only one class is
-    present."""
-    positives = int(label.sum())
-    negatives = len(label) - positives
-    if positives == 0 or negatives == 0:
-        return float("nan")
-    ranks = rankdata(score)
-    return float((ranks[label == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def log_loss(label: np.ndarray, probability: np.ndarray) -> float:

@@ -12,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
+from labkit.data.auc import auc
 from labkit.data.clicks.generate import BLOCK_ROWS, ClickGenerator, GeneratorConfig, expected_auc
-from labkit.data.clicks.synthetic import auc, log_loss
+from labkit.data.clicks.synthetic import log_loss
 from labkit.data.clicks.zipf import ZipfSampler, alias_table
 from labkit.errors import UserError
 
