@@ -64,6 +64,7 @@ def run_run(args: argparse.Namespace) -> int:
     from labkit.course.junit import write_junit
     from labkit.course.notebook_file import authored
     from labkit.course.runner import Executed, Limits, run_notebooks
+    from labkit.course.site import build_site
     from labkit.errors import UserError
 
     if args.jobs < 1:
@@ -91,6 +92,8 @@ def run_run(args: argparse.Namespace) -> int:
     for executed in results:
         for fault in executed.faults:
             console.print(f"{executed.source}: {fault}", highlight=False, soft_wrap=True, markup=False)
+    if any(executed.out.exists() for executed in results):
+        console.print(f"As web pages: {build_site(args.out, args.out / 'html')}", soft_wrap=True)
     console.print(f"Executed notebooks and junit.xml: {args.out}", soft_wrap=True)
     return 0 if all(executed.passed for executed in results) else 1
 

@@ -103,6 +103,8 @@ def _source_faults(source: str) -> Iterator[str]:
     if any(name.startswith("figure_") for name in names) and not names & {"show", "describe"}:
         yield "draws a figure without a description in words: pass it to show()"
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "show":
+            yield f"{ast.unparse(node)}() gives no description in words: pass the figure to show()"
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             yield f"imports * from {node.module}: import the names it uses"
 

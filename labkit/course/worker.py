@@ -29,6 +29,7 @@ def main() -> int:
             kernel_name="python3",
             execution_timeout=request["cell_timeout_s"],
             progress_bar=False,
+            shutdown_kernel="immediate",  # all is written: taking torch apart would take a second or two more
             cwd=request["cwd"],
         )
     except PapermillExecutionError as failure:

@@ -64,8 +64,12 @@ def describe(fig: go.Figure) -> Description:
     >>> description.table.to_dict("list")
     {'series': ['time', 'time'], 'x': ['a', 'b'], 'y': [1, 3]}
     """
-    # traces with hoverinfo "skip" are decoration of a series: bands, marks
-    data = [trace for trace in fig.data if trace.hoverinfo != "skip"]
+    return Description(in_words(fig), _table(fig))
+
+
+def in_words(fig: go.Figure) -> str:
+    """`describe(fig).text` alone, for a view that changes twice a second."""
+    data = _series(fig)
     kind = _TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
     names: dict[str, int] = {}
     for trace in data:
@@ -78,8 +82,7 @@ def describe(fig: go.Figure) -> Description:
         *([f"Shaded: {'; '.join(sorted(bands))}"] if bands else []),
     ]
     finding = (fig.layout.meta or {}).get("finding") or _ends(data)
-    text = ". ".join(sentences) + (f". {finding}" if finding else ".")
-    return Description(text, _table(fig, data))
+    return ". ".join(sentences) + (f". {finding}" if finding else ".")
 
 
 def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -89,14 +92,19 @@ def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
     return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)]
 
 
-def _table(fig: go.Figure, data: list) -> pd.DataFrame:
-    parts = list(_parts(fig, data))
+def _series(fig: go.Figure) -> list:
+    """The traces but for those with hoverinfo "skip", which are decoration of a series: bands, marks."""
+    return [trace for trace in fig.data if trace.hoverinfo != "skip"]
+
+
+def _table(fig: go.Figure) -> pd.DataFrame:
+    parts = list(_parts(fig))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["series"])
 
 
-def _parts(fig: go.Figure, data: list) -> Iterator[pd.DataFrame]:
+def _parts(fig: go.Figure) -> Iterator[pd.DataFrame]:
     counts: dict[str, int] = {}
-    for trace in data:
+    for trace in _series(fig):
         name = _name(trace)
         counts[name] = counts.get(name, 0) + 1
         name = name if counts[name] == 1 else f"{name} ({counts[name]})"

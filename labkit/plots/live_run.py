@@ -49,6 +49,11 @@ def figure_live_run(
         figure.update_yaxes(title_text=unit, rangemode="tozero" if number else "normal", row=row, col=column)
     if target is not None:
         figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
-    last = [f"{title}: {y[-1]:.4g}" for title, (_, y) in panels.items() if len(y)]
-    figure.update_layout(meta={"finding": f"Latest values: {'; '.join(last)}." if last else "No value yet."})
+    figure.update_layout(meta={"finding": latest_values(panels)})
     return figure
+
+
+def latest_values(panels: Mapping[str, Curve]) -> str:
+    """The newest value of each panel, in a sentence."""
+    last = [f"{title}: {y[-1]:.4g}" for title, (_, y) in panels.items() if len(y)]
+    return f"Latest values: {'; '.join(last)}." if last else "No value yet."

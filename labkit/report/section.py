@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from labkit.plots import describe, figure_time_against_target, figure_time_to_accuracy
+from labkit.plots import figure_time_against_target, figure_time_to_accuracy
+from labkit.plots.describe import in_words
 from labkit.plots.time_against_target import TITLES
 from labkit.plots.time_to_accuracy import nearest
 from labkit.plots.words import AXIS_TITLES, budget_words, metric_label
@@ -125,8 +126,8 @@ def _figures(curves: pd.DataFrame, hits: pd.DataFrame, target: float, up: bool, 
         "grid": grid.tolist(),
         "figure": json.loads(figure.to_json()),
         "target_figure": json.loads(target_figure.to_json()),
-        "description": describe(figure).text,
-        "target_description": describe(target_figure).text,
+        "description": in_words(figure),
+        "target_description": in_words(target_figure),
         "finding": figure.layout.meta["finding"],
         "drawn": [labels.index(tuple(key[1:])) for key in series],
         "bands": {key: [_polygon(frame, one) for one in series] for key, frame in bands.items()},

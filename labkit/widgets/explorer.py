@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from labkit.errors import UserError
 from labkit.plots import figure_time_to_accuracy
-from labkit.plots.describe import describe
+from labkit.plots.describe import in_words
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name
 from labkit.training.metrics import METRICS
@@ -188,7 +188,7 @@ class Explorer(widgets.VBox):
             self.plot.data = []
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout
-        self.words.value = f"<p>{escape(describe(drawn).text)}</p>"
+        self.words.value = f"<p>{escape(in_words(drawn))}</p>"
         self.saved.value = ""
         self.code.value = (
             f"<p>The same in code: <code>evaluations = {self._evaluations_in_code()}; "

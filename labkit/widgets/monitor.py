@@ -11,8 +11,8 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
-from labkit.plots.describe import describe
-from labkit.plots.live_run import figure_live_run
+from labkit.plots.describe import in_words
+from labkit.plots.live_run import figure_live_run, latest_values
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.training.metrics import METRICS
@@ -133,7 +133,7 @@ class Monitor(widgets.VBox):
             with self.plot.batch_update():
                 for trace, (x, y) in zip(self.plot.data, panels.values(), strict=True):
                     trace.x, trace.y = list(x), list(y)
-                drawn = self.plot
+                self.plot.layout.meta = {"finding": latest_values(panels)}
         else:
             drawn = figure_live_run(
                 panels, provenance=snapshot.provenance, target=train["target"], template=self._template
@@ -143,7 +143,7 @@ class Monitor(widgets.VBox):
                 self.plot.layout = drawn.layout
                 self.plot.add_traces(drawn.data)
         self.status.value = f"<p role='status'>{escape(_sentence(snapshot, metric))}</p>"
-        self.words.value = f"<p>{escape(describe(go.Figure(drawn)).text)}</p>"
+        self.words.value = f"<p>{escape(in_words(self.plot))}</p>"
         if snapshot.status != "running":
             self.stop.disabled = self.pause.disabled = True
 

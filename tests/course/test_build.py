@@ -60,7 +60,7 @@ def test_drift_is_named(folder, capsys, fault, plant):
 
 def edit(path: Path) -> None:
     notebook = read_notebook(path)
-    notebook.cells[1].source += " More."
+    notebook.cells[2].source += " More."
     path.write_text(canonical(notebook))
 
 

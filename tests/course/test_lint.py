@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from labkit.course.colab import COLAB_CELL
 from labkit.course.lint import ANSWER, CHECK, faults
 from labkit.course.notebook_file import authored, canonical, read_notebook
 from labkit.hardware.labs import LABS
@@ -42,6 +43,8 @@ def sound():
     opening = f"# X\n\n{badges}\n\nAfter it you will be able to\n\n- count\n\n**Time:** 1 s\n**Prerequisites:** none"
     cells = [
         new_markdown_cell(opening),
+        new_code_cell(COLAB_CELL),
+        new_markdown_cell("What you may change:"),
         new_code_cell('profile = "standard"', metadata={"tags": ["parameters"]}),
         new_markdown_cell("## Count"),
         new_code_cell('guess("a", 1)\nguess("b", 1)\nguess("c", 1)'),
@@ -71,28 +74,30 @@ def test_a_sound_notebook_passes(tmp_path):
     {
         "no badge": lambda n: n.cells[0].update(source=n.cells[0].source.replace("mybinder", "elsewhere")),
         "does not say **Time:**": lambda n: n.cells[0].update(source=n.cells[0].source.replace("**Time:**", "")),
-        "2 headings of level 1": lambda n: n.cells[2].update(source="# Count"),
-        "skips a heading level": lambda n: n.cells[2].update(source="### Count"),
-        "0 cells tagged parameters": lambda n: n.cells[1].metadata.update(tags=["parameter"]),
+        "2 headings of level 1": lambda n: n.cells[4].update(source="# Count"),
+        "skips a heading level": lambda n: n.cells[4].update(source="### Count"),
+        "0 cells tagged parameters": lambda n: n.cells[3].metadata.update(tags=["parameter"]),
         "0 cells tagged results": lambda n: n.cells[-2].update(metadata={}),
-        "no parameter profile": lambda n: n.cells[1].update(source='profile = "smoke"'),
-        "imports * from math": lambda n: n.cells[3].update(source="from math import *"),
-        "has 13 lines": lambda n: n.cells[3].update(source="\n".join(["1"] * 13)),
+        "no parameter profile": lambda n: n.cells[3].update(source='profile = "smoke"'),
+        "imports * from math": lambda n: n.cells[5].update(source="from math import *"),
+        "has 13 lines": lambda n: n.cells[5].update(source="\n".join(["1"] * 13)),
         "more than 5 lines": lambda n: [
             c.update(source=c.source + "\n1" * 6) for c in n.cells if c.cell_type == "code"
         ],
-        "no prose before it": lambda n: n.cells.pop(2),
+        "no prose before it": lambda n: n.cells.pop(4),
         "no recap": lambda n: n.cells.pop(),
-        "has outputs": lambda n: n.cells[3].update(execution_count=1),
+        "has outputs": lambda n: n.cells[5].update(execution_count=1),
         "kernel is not python3": lambda n: n.metadata.pop("kernelspec"),
         "has widget state": lambda n: n.metadata.update(widgets={}),
-        "is no Python": lambda n: n.cells[3].update(source="1 +"),
-        "without a description": lambda n: n.cells[3].update(source="figure_time_to_accuracy(runs)"),
-        "has 2 guesses": lambda n: n.cells[3].update(source='guess("a", 1)\nguess("b", 1)'),
-        "has 2 exercises": lambda n: n.cells.__delitem__(slice(4, 7)),
-        "no answer that nbgrader clears": lambda n: n.cells[5].update(source="answer = 1"),
-        "not that of a check": lambda n: n.cells[6].metadata.nbgrader.update(points=0),
-        "checks nothing": lambda n: n.cells[6].update(source="answer"),
+        "second cell is not": lambda n: n.cells[1].update(source="import sys"),
+        "figure.show() gives no description": lambda n: n.cells[5].update(source="figure.show()"),
+        "is no Python": lambda n: n.cells[5].update(source="1 +"),
+        "without a description": lambda n: n.cells[5].update(source="figure_time_to_accuracy(runs)"),
+        "has 2 guesses": lambda n: n.cells[5].update(source='guess("a", 1)\nguess("b", 1)'),
+        "has 2 exercises": lambda n: n.cells.__delitem__(slice(6, 9)),
+        "no answer that nbgrader clears": lambda n: n.cells[7].update(source="answer = 1"),
+        "not that of a check": lambda n: n.cells[8].metadata.nbgrader.update(points=0),
+        "checks nothing": lambda n: n.cells[8].update(source="answer"),
     }.items(),
 )
 def test_a_fault_is_noticed(tmp_path, fault, plant):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -73,3 +75,28 @@ def test_binder_solves_what_conda_users_get_and_installs_the_same_extra():
     assert '--editable ".[lab]"' in post_build.read_text(encoding="utf-8")
     assert os.access(post_build, os.X_OK)
     subprocess.run(["bash", "-n", post_build], check=True)
+
+
+def test_repo2docker_makes_a_dockerfile_of_binder():
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(REPOSITORY)]
+    made = subprocess.run(command, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    dockerfile = made.stdout + made.stderr
+    assert 'env update -p ${NB_PYTHON_PREFIX} --file "binder/environment.yml"' in dockerfile
+    assert "RUN ./binder/postBuild" in dockerfile
+
+
+def test_a_server_configured_as_binders_opens_the_first_notebook_in_jupyterlab(tmp_path):
+    (tmp_path / "jupyter_server_config.json").write_bytes(
+        (REPOSITORY / "binder" / "jupyter_server_config.json").read_bytes()
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "jupyter_server", "--show-config-json"],
+        env=os.environ | {"JUPYTER_CONFIG_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    address = json.loads(shown.stdout)["ServerApp"]["default_url"]
+    assert address.startswith("/lab/tree/")
+    assert (REPOSITORY / address.removeprefix("/lab/tree/")).is_file()
