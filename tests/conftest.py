@@ -38,6 +38,24 @@ def own_cache(tmp_path_factory, monkeypatch):
     return cache
 
 
+def pytest_addoption(parser):
+    parser.addoption("--update-pictures", action="store_true", help="write the docs' pictures anew (docs/images)")
+
+
+@pytest.fixture
+def picture(request, tmp_path):
+    """Takes a picture of a page or an element; with --update-pictures it becomes the one in the docs."""
+    committed = Path(__file__).resolve().parents[1] / "docs" / "images"
+    folder = committed if request.config.getoption("--update-pictures") else tmp_path
+
+    def take(of, name: str, **options) -> None:
+        of.screenshot(path=folder / name, **options)
+        assert (folder / name).stat().st_size > 10_000, "an empty picture"
+        assert (committed / name).is_file(), "run pytest with --update-pictures"
+
+    return take
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A headless Chromium; tests that need it skip without one."""

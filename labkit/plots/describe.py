@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from labkit.plots.words import number_text
+
 _TYPES = {
     "scatter": "Line chart",
     "bar": "Bar chart",
@@ -158,7 +160,7 @@ def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> 
 
 
 def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float, np.number)) else str(value)
+    return number_text(value) if isinstance(value, (int, float, np.number)) else str(value)
 
 
 def _ends(data: list) -> str:

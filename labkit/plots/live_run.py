@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from labkit.plots.theme import encoding
+from labkit.plots.words import number_text
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x in seconds, y)"""
@@ -27,10 +28,11 @@ def figure_live_run(
     """
     rows = -(-len(panels) // 2)
     titles = [title.partition(" (")[0] for title in panels]
-    figure = make_subplots(
-        rows=rows, cols=2, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.14
-    )
-    figure.update_layout(template=template, height=80 + 190 * rows, showlegend=False, margin={"t": 40, "b": 50})
+    height = 90 + 230 * rows
+    # between two rows: the upper one's axis title and the lower one's heading
+    between = 90 / (height - 90) if rows > 1 else 0
+    figure = make_subplots(rows=rows, cols=2, subplot_titles=titles, vertical_spacing=between, horizontal_spacing=0.14)
+    figure.update_layout(template=template, height=height, showlegend=False, margin={"t": 40, "b": 50})
     for number, (title, (x, y)) in enumerate(panels.items()):
         row, column = number // 2 + 1, number % 2 + 1
         look = encoding(number, template)
@@ -55,5 +57,5 @@ def figure_live_run(
 
 def latest_values(panels: Mapping[str, Curve]) -> str:
     """The newest value of each panel, in a sentence."""
-    last = [f"{title}: {y[-1]:.4g}" for title, (_, y) in panels.items() if len(y)]
+    last = [f"{title}: {number_text(y[-1])}" for title, (_, y) in panels.items() if len(y)]
     return f"Latest values: {'; '.join(last)}." if last else "No value yet."

@@ -38,6 +38,15 @@ def fixed(value: float, digits: int) -> str:
     return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
 
 
+def number_text(value: float) -> str:
+    """Four figures, without an exponent where a reader would not expect one.
+
+    >>> [number_text(value) for value in (0.012346, 812.44, 24310.0, 2e12)]
+    ['0.01235', '812.4', '24,310', '2e+12']
+    """
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
 def seconds_text(seconds: float) -> str:
     """A duration with three figures or so.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -131,9 +132,10 @@ class Explorer(widgets.VBox):
         own = self._runs[self._runs["job"] == self.job.value]
         watched = own[own["metric"] == self.metric.value]
         target = default_target(frame, watched) if len(watched) else float(frame["value"].median())
-        low, high = min(low, target), max(high, target)
         self._setting_up = True
-        self.target.step = float(f"{max((high - low) / 200, 1e-9):.1g}")
+        self.target.step = step = float(f"{max((high - low) / 200, 1e-9):.1g}")
+        # multiples of the step, so that every place of the slider is a number with few digits
+        low, high = (math.floor(min(low, target) / step) * step, math.ceil(max(high, target) / step) * step)
         # a slider's limits must hold its value and each other at every moment
         self.target.min, self.target.max = min(low, self.target.min), max(high, self.target.max)
         self.target.value = target

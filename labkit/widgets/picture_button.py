@@ -10,6 +10,7 @@ function render({ el }) {
   const button = document.createElement("button");
   button.className = "jupyter-button widget-button";
   button.type = "button";
+  button.style.margin = "var(--jp-widgets-margin, 2px)";
   button.textContent = "Save PNG";
   button.title = "Save the figure as shown, as a picture, where your browser saves downloads";
   button.addEventListener("click", () => {

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -51,7 +52,10 @@ def wait_for(page, what: Callable[[], bool], deadline_s: float) -> None:
     """Poll until it is so; a deadline, not a measurement."""
     end = time.monotonic() + deadline_s
     while not what():
-        assert time.monotonic() < end, "it did not happen in time"
+        if time.monotonic() > end:
+            shot = Path(tempfile.gettempdir()) / "labkit-browser-test.png"
+            page.screenshot(path=shot)
+            raise AssertionError(f"it did not happen within {deadline_s} s: {shot} shows the page")
         page.wait_for_timeout(100)
 
 

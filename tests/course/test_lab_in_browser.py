@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from jupyter_lab import serve, wait_for
 
-from labkit.course.notebook_file import SOLUTIONS, canonical, read_notebook
+from labkit.course.notebook_file import SOLUTIONS, called_names, canonical, read_notebook
 from labkit.runs import list_runs, read_run
 from labkit.training.background import BackgroundRun
 from labkit.training.request import TrainRequest
@@ -29,14 +29,19 @@ def runs(lab):
     return lab.folder / "runs"
 
 
-def widget_errors(page) -> int:
-    return page.get_by_text("Error displaying widget").count() + page.get_by_text("Loading widget...").count()
+def widget_errors(page) -> list[str]:
+    """What JupyterLab says in place of a widget that it cannot show."""
+    said = ("Error displaying widget", "Loading widget...", "model not found", "Failed to load model")
+    return [words for words in said if page.get_by_text(words).count()]
+
+
+TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["00_start_here", "01_know_your_machine", "20_train_speech", "50_time_to_accuracy"])
-def test_run_all_leaves_no_error_and_every_figure(lab, name):
+def test_run_all_leaves_no_error_and_every_figure(lab, name, picture):
     notebook = read_notebook(NOTEBOOKS / f"{name}.ipynb")
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []):
@@ -45,34 +50,43 @@ def test_run_all_leaves_no_error_and_every_figure(lab, name):
     page = lab.open(f"{name}.ipynb")
     lab.run_all(page)
     assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']").count() == 0
-    assert widget_errors(page) == 0
-    shown = sum("show(figure" in cell.source for cell in notebook.cells if cell.cell_type == "code")
+    calls = [called_names(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+    drawn = sum(bool(names & {"show", "monitor", "explore"}) for names in calls)
     # cells far from the view are drawn when they come into it
     for output in page.locator(".jp-CodeCell").all():
         output.scroll_into_view_if_needed()
-    wait_for(page, lambda: page.locator(".js-plotly-plot .main-svg").count() >= shown, 60)
+    wait_for(page, lambda: len(page.evaluate(TRACES)) >= drawn and all(page.evaluate(TRACES)), 60)
+    assert widget_errors(page) == []
+    if name == "00_start_here":
+        page.locator(".jp-Cell").first.scroll_into_view_if_needed()
+        picture(page, "start_notebook.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1000})
     page.context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme):
+def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme, picture):
     folders = [str(folder) for folder in list_runs(runs)["folder"]]
     name = f"explorer_{scheme}.ipynb"
     lab.write(name, f"from labkit.widgets import explore\nexplore({folders!r}, template='labkit_{scheme}')")
     page = lab.open(name)
     lab.run_all(page)
     page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
-    assert widget_errors(page) == 0
-    traces = "document.querySelector('.js-plotly-plot').data"
-    assert page.evaluate(f"{traces}.length") >= 3
-    title = "document.querySelector('.js-plotly-plot').layout.shapes?.[0]?.y0 ?? 0"
-    before = page.evaluate(title)
+    assert widget_errors(page) == []
+    assert page.evaluate(TRACES)[0] >= 3
+    ring = """document.querySelector('.js-plotly-plot').data
+      .filter((trace) => trace.name === 'first crossing').map((trace) => [...trace.x, ...trace.y]).join()"""
+    before = page.evaluate(ring)
     page.get_by_role("slider").first.focus()
-    for _ in range(5):
-        page.keyboard.press("ArrowLeft")
-    wait_for(page, lambda: page.evaluate(title) != before, 30)
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+    wait_for(page, lambda: page.evaluate(ring) != before, 30)
+    if scheme == "light":
+        picture(page.locator(".jp-OutputArea-output").first, "explorer.png")
+    with page.expect_download(timeout=30_000) as download:
+        page.get_by_role("button", name="Save PNG").press("Enter")
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
     page.get_by_label("logarithmic").focus()
     page.keyboard.press("Space")
     wait_for(page, lambda: page.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.type") == "log", 30)
@@ -81,7 +95,7 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(lab):
+def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(lab, picture):
     shutil.rmtree(lab.folder / "live", ignore_errors=True)
     lab.write(
         "monitor.ipynb",
@@ -94,11 +108,14 @@ def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(la
     lab.run_all(page)
     points = "document.querySelector('.js-plotly-plot')?.data?.[0]?.x?.length ?? 0"
     wait_for(page, lambda: page.evaluate(points) >= 2, 90)
-    assert widget_errors(page) == 0
+    assert widget_errors(page) == []
     (folder,) = (lab.folder / "live").iterdir()
     assert read_run(folder).status == "running"
     before = page.evaluate(points)
-    wait_for(page, lambda: page.evaluate(points) > before, 30)
+    wait_for(page, lambda: page.evaluate(points) > before, 60)
+    # telemetry comes in parts of some seconds
+    wait_for(page, lambda: page.evaluate(TRACES) == [5], 60)
+    picture(page.locator(".jp-OutputArea-output").first, "monitor.png")
     page.get_by_role("button", name="Stop run").press("Enter")
     wait_for(page, lambda: read_run(folder).status == "stopped", 30)
     page.get_by_text("stopped on request").wait_for(timeout=30_000)
