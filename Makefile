@@ -84,7 +84,7 @@ test: setup
 
 # On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
 lab: setup
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import EllipsisType
 
 import platformdirs
 
@@ -19,7 +20,8 @@ _open: dict[str, _Guess] = {}
 
 @dataclass
 class _Guess:
-    value: float
+    value: float | None
+    """None where the dots were left in its place."""
     unit: str
     truth: float | None = None
 
@@ -30,22 +32,28 @@ def guess_file() -> Path:
     return (Path(folder) if folder else platformdirs.user_data_path("labkit") / "course") / "guesses.jsonl"
 
 
-def guess(name: str, value: float, unit: str = "") -> None:
+def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
     """Commit a guess before the answer is shown.
 
     Args:
         name: the notebook's number and what is guessed, such as "00.time_to_target".
-        value: the guess.
+        value: the guess; the dots that exercise notebooks have in its place are none, and are not scored.
         unit: of the value, in words.
 
     Raises:
         UserError: the value is no finite number.
     """
+    if value is ...:
+        of = f" of {unit}" if unit else ""
+        print(f"No guess yet: write a number{of} in place of the dots, then run this cell again.")
+        _open.setdefault(name, _Guess(None, unit))
+        return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"The guess {name!r} is {value!r}: write a number{f' of {unit}' if unit else ''}, such as 2.5.")
     known = _open.get(name)
     if known is not None and known.truth is not None:
-        print(f"The answer was shown already ({_number(known.truth, known.unit)}), so your first guess stays.")
+        rest = "this guess does not count" if known.value is None else "your first guess stays"
+        print(f"The answer was shown already ({_number(known.truth, known.unit)}), so {rest}.")
         return
     _open[name] = _Guess(float(value), unit)
     print(f"Your guess: {_number(value, unit)}.")
@@ -65,9 +73,13 @@ def reveal(name: str, truth: float | None) -> None:
     if made is None:
         raise UserError(f"There is no guess {name!r} yet: run the cell with your guess first, then this one again.")
     if truth is None:
-        print(f"You guessed {_number(made.value, made.unit)}. This run has no answer, so it is not scored.")
+        guessed = "You did not guess" if made.value is None else f"You guessed {_number(made.value, made.unit)}"
+        print(f"{guessed}. This run has no answer, so it is not scored.")
         return
     first_time, made.truth = made.truth is None, float(truth)
+    if made.value is None:
+        print(f"It is {_number(truth, made.unit)}. You did not guess, so it is not scored.")
+        return
     print(f"You guessed {_number(made.value, made.unit)}; it is {_number(truth, made.unit)}: {_how_far(made)}.")
     if first_time:
         entry = {"time": timestamp(), "name": name, "guess": made.value, "truth": made.truth, "unit": made.unit}
@@ -92,7 +104,7 @@ def ratio_error(guessed: float, truth: float) -> float:
 
 def score_notebook() -> None:
     """Print this notebook's guesses, answers and factors."""
-    scored = [(name, g.value, g.truth, g.unit) for name, g in _open.items() if g.truth is not None]
+    scored = [(name, g.value, g.truth, g.unit) for name, g in _open.items() if None not in (g.value, g.truth)]
     _print_scores(scored, "this notebook")
 
 

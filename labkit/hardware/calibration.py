@@ -100,14 +100,20 @@ def cache_curve(
 ) -> pd.DataFrame:
     """Copy speed by the size of what is copied: it falls where a cache ends.
 
+    A CPU copies on one thread: with more, torch would share out the large copies only, a step that is no cache's.
+
     Returns:
         Columns size_bytes (read and written together), gb_per_s.
     """
     import pandas as pd
     import torch
 
-    on = torch.device(device)
-    rows = [(2 * size, copy_gb_per_s(on, size, repeats=repeats)) for size in sizes_bytes]
+    on, threads = torch.device(device), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows = [(2 * size, copy_gb_per_s(on, size, repeats=repeats)) for size in sizes_bytes]
+    finally:
+        torch.set_num_threads(threads)
     return pd.DataFrame(rows, columns=["size_bytes", "gb_per_s"])
 
 

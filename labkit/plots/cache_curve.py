@@ -31,7 +31,7 @@ def figure_cache_curve(
     figure.add_scatter(
         x=curve["size_bytes"] / 2**10,
         y=curve["gb_per_s"],
-        name=f"copy on one thread · {provenance}",
+        name=f"copy · {provenance}",
         mode="lines+markers",
         line={"color": look.color, "dash": look.dash},
         marker={"color": look.color, "symbol": look.marker},
@@ -46,7 +46,7 @@ def figure_cache_curve(
         showlegend=True,
         meta={
             "finding": f"The fastest copy, {fastest.gb_per_s:.3g} GB/s, is of {fastest.size_bytes / 2**10:,.0f} KiB; "
-            f"{largest.size_bytes / 2**20:,.0f} MiB, which no cache holds, move at {largest.gb_per_s:.3g} GB/s."
+            f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s."
         },
     )
     return figure

@@ -1,5 +1,6 @@
 """Exercise notebooks are made from authored ones, and drift is noticed."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def test_an_exercise_notebook_has_no_solution_and_its_checks_are_locked(folder):
         assert {cell.source for cell in answers} == {STUB}
         assert all(cell.metadata.editable is False and cell.metadata.deletable is False for cell in checks)
         assert len(made.cells) == len(source.cells)
+
+
+def test_an_exercise_notebook_has_dots_in_place_of_the_authors_guesses(folder):
+    for path in authored(folder):
+        sources = [cell.source for cell in read_notebook(folder / path.name).cells if cell.cell_type == "code"]
+        guesses = [line for source in sources for line in source.splitlines() if line.startswith("guess(")]
+        assert len(guesses) >= 3
+        assert all(re.fullmatch(r'guess\("[\w.]+", \.\.\.(, "[^"]+")?\)', line) for line in guesses), guesses
 
 
 def test_building_twice_changes_nothing(folder):

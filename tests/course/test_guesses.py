@@ -55,7 +55,28 @@ def test_a_run_without_an_answer_is_not_scored(capsys):
     assert kept() == []
 
 
-@pytest.mark.parametrize("value", ["10", None, float("nan"), True, ...])
+def test_dots_are_no_guess_the_answer_is_shown_and_nothing_scored(capsys):
+    guess("00.time", ..., "s")
+    assert "write a number of s in place of the dots" in capsys.readouterr().out
+    reveal("00.time", None)
+    assert "You did not guess. This run has no answer" in capsys.readouterr().out
+    reveal("00.time", 8.0)
+    assert "It is 8 s. You did not guess" in capsys.readouterr().out
+    guess("00.time", 8.0, "s")
+    assert "this guess does not count" in capsys.readouterr().out
+    score_notebook()
+    assert "No guess of this notebook is scored yet" in capsys.readouterr().out
+    assert kept() == []
+
+
+def test_dots_do_not_undo_a_guess(capsys):
+    guess("00.time", 4.0, "s")
+    guess("00.time", ..., "s")
+    reveal("00.time", 8.0)
+    assert [entry["guess"] for entry in kept()] == [4.0]
+
+
+@pytest.mark.parametrize("value", ["10", None, float("nan"), True])
 def test_a_guess_is_a_number(value):
     with pytest.raises(UserError, match=r"write a number of s, such as 2\.5"):
         guess("00.time", value, "s")
