@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from labkit.errors import UserError
 
 NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "number", "integer", "text", "choice", "yes or no"
 EXAMPLES = {NUMBER: "2.5", INTEGER: "3", TEXT: '"seven"', YES_NO: "True or False"}
@@ -57,10 +60,8 @@ class Exercise:
     """Why the right answer is right; shown with it."""
     choices: tuple[str, ...] = ()
     """What a CHOICE may be."""
-    relative: float = 0.0
-    """How far a NUMBER may be off, as a share of the right one."""
-    absolute: float = 0.0
-    """How far a NUMBER may be off at least."""
+    relative: float = 0.03
+    """How far a NUMBER may be off, as a share of the right one: by default, by what two figures round off."""
     unit: str = ""
     mistakes: Sequence[Mistake] = ()
 
@@ -69,7 +70,14 @@ class Exercise:
 
         Raises:
             NotAnswered, WrongKind, WrongAnswer: it is none; the text says what to do next.
+            UserError: a given value is missing.
         """
+        needed = inspect.signature(self.truth).parameters if callable(self.truth) else ()
+        if missing := [name for name in needed if name not in given]:
+            values = ", ".join(f"{name}={name}" for name in missing)
+            raise UserError(
+                f"Exercise {self.name}: the check needs more of this notebook: check(..., answer, {values})."
+            )
         if answer is None or answer is Ellipsis:
             raise NotAnswered(
                 f"Exercise {self.name} is not answered yet: write your answer in the cell above in place of the dots, "
@@ -108,13 +116,16 @@ class Exercise:
             wanted = f"one of {', '.join(map(repr, self.choices))}"
         if self.kind == YES_NO:
             wanted = EXAMPLES[YES_NO]
+        if isinstance(answer, str) and self.kind in (NUMBER, INTEGER, YES_NO):
+            wanted += ", without quotes"
         shown = repr(answer)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return WrongKind(f"Exercise {self.name}: write {wanted}; {shown} is none.")
 
     def _equal(self, answer: Any, truth: Any) -> bool:
         if self.kind in (NUMBER, INTEGER):
-            return math.isclose(answer, float(truth), rel_tol=self.relative, abs_tol=max(self.absolute, 1e-12))
+            relative = self.relative if self.kind == NUMBER else 0.0
+            return math.isclose(answer, float(truth), rel_tol=relative, abs_tol=1e-12)
         return answer == truth
 
 

@@ -64,7 +64,8 @@ def reveal(name: str, truth: float | None) -> None:
 
     Args:
         name: as given to `guess`.
-        truth: the answer; None where this machine gave none (a run that did not reach its target), which is not scored.
+        truth: the answer; None or NaN where this machine gave none (a run that did not reach its target), which is not
+            scored.
 
     Raises:
         UserError: nothing was guessed under that name.
@@ -72,7 +73,7 @@ def reveal(name: str, truth: float | None) -> None:
     made = _open.get(name)
     if made is None:
         raise UserError(f"There is no guess {name!r} yet: run the cell with your guess first, then this one again.")
-    if truth is None:
+    if truth is None or math.isnan(truth):
         guessed = "You did not guess" if made.value is None else f"You guessed {_number(made.value, made.unit)}"
         print(f"{guessed}. This run has no answer, so it is not scored.")
         return
@@ -109,7 +110,7 @@ def score_notebook() -> None:
 
 
 def score_course() -> None:
-    """Print the first guess of each name over all notebooks and days."""
+    """Print the first guess of each name over all notebooks and days, and where they are kept."""
     entries: dict[str, tuple[str, float, float, str]] = {}
     for line in guess_file().read_text(encoding="utf-8").splitlines() if guess_file().exists() else []:
         try:
@@ -119,6 +120,7 @@ def score_course() -> None:
             continue  # a line that a crash cut short
         entries.setdefault(row[0], row)
     _print_scores(list(entries.values()), "the course")
+    print(f"They are kept in {guess_file()}: delete it to start anew.")
 
 
 def _print_scores(scored: list[tuple[str, float, float, str]], where: str) -> None:

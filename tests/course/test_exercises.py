@@ -62,6 +62,29 @@ def test_the_right_answer_passes_and_says_why(name, capsys):
     assert all_exercises()[name].explanation in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "rounded"), {"01.intensity": 0.17, "50.waiting": 0.38, "10.table_gb": 2.6, "20.wer": 0.67}.items()
+)
+def test_two_figures_are_enough(name, rounded):
+    check(name, rounded)
+
+
+def test_a_whole_number_has_no_tolerance():
+    with pytest.raises(WrongAnswer):
+        check("10.pairs", 350)
+
+
+def test_a_check_without_its_values_says_which():
+    with pytest.raises(UserError, match=r"check\(\.\.\., answer, small=small, large=large\)"):
+        check("10.sooner", "small")
+
+
+@pytest.mark.parametrize("answer", ["0.30", "3/10"])
+def test_a_number_in_quotes_is_told_so(answer):
+    with pytest.raises(WrongKind, match="without quotes"):
+        check("00.cost", answer)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_answers_get_a_hint_and_the_usual_ones_their_own(name):
     given, _, wrong = CASES[name]

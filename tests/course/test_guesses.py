@@ -48,6 +48,8 @@ def test_an_answer_without_a_guess_is_not_shown(capsys):
 
 def test_a_run_without_an_answer_is_not_scored(capsys):
     guess("00.time", 1.0)
+    reveal("00.time", float("nan"))
+    assert "not scored" in capsys.readouterr().out
     reveal("00.time", None)
     assert "not scored" in capsys.readouterr().out
     score_notebook()

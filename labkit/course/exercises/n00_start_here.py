@@ -20,7 +20,6 @@ EXERCISES = (
         "00.cost",
         NUMBER,
         0.30,
-        relative=0.001,
         unit="US dollars",
         hint="Cost is hours × dollars an hour.",
         explanation="45 minutes are 0.75 hours, and 0.75 × 0.40 is 0.30.",

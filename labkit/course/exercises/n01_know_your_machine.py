@@ -13,7 +13,6 @@ EXERCISES = (
         "01.intensity",
         NUMBER,
         2 / 12,
-        relative=0.01,
         unit="operations a byte",
         hint="Count what one element costs: the operations, and the bytes that are read and written.",
         explanation="A multiplication and an addition for 12 bytes: two numbers of 4 bytes read, one written.",

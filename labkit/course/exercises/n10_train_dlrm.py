@@ -29,7 +29,6 @@ EXERCISES = (
         "10.table_gb",
         NUMBER,
         2.56,
-        relative=0.01,
         unit="GB, 1e9 bytes",
         hint="Rows × embedding_dim × bytes of a number.",
         explanation="10 million rows of 64 numbers of 4 bytes.",

@@ -31,7 +31,6 @@ EXERCISES = (
         "20.wer",
         NUMBER,
         2 / 3,
-        relative=0.01,
         hint="Count the words inserted, deleted or replaced, and divide by the words of the correct text.",
         explanation="`a` was inserted and `nine` replaced: two errors for three words.",
         mistakes=(

@@ -14,13 +14,13 @@ EXERCISES = (
         "50.waiting",
         NUMBER,
         0.375,
-        relative=0.001,
         hint="At each crossing, multiply by the share of the runs still running at that moment that did not cross.",
         explanation="3/4 after 10 s; at 20 s two runs were still running and one crossed: 3/4 · 1/2.",
         mistakes=(
             Mistake(0.5, "Two of four did cross, but the run that ended at 15 s was not there any more at 20 s."),
             Mistake(0.0, "That drops the runs that stopped short; they were running until they stopped."),
             Mistake(0.75, "That is after 10 s; another run crossed at 20 s."),
+            Mistake(37.5, "As a share, not in per cent."),
         ),
     ),
     Exercise(
@@ -41,7 +41,6 @@ EXERCISES = (
         "50.cost",
         NUMBER,
         0.002,
-        relative=0.01,
         unit="US dollars",
         hint="Cost is hours × dollars an hour.",
         explanation="20 s are 20/3600 hours, at 0.36 dollars each.",
