@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 
@@ -22,9 +23,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one more parameter"
     )
-    run.add_argument("--cell-timeout", type=int, default=120, metavar="S", help="seconds a cell may take (120)")
-    run.add_argument("--timeout", type=float, default=600, metavar="S", help="seconds a notebook may take (600)")
-    run.add_argument("--total-timeout", type=float, default=3600, metavar="S", help="seconds for all of them (3600)")
+    run.add_argument(
+        "--cell-timeout", type=int, metavar="S", help="seconds a cell may take (by profile: 120, 600, 3600)"
+    )
+    run.add_argument("--timeout", type=float, metavar="S", help="seconds a notebook may take (600, 1800, 10800)")
+    run.add_argument("--total-timeout", type=float, metavar="S", help="seconds for all of them (3600, 10800, 43200)")
     run.add_argument(
         "--memory", metavar="SIZE", help="most memory of a notebook (default: 2GB, and no bound at profile full)"
     )
@@ -70,7 +73,13 @@ def run_run(args: argparse.Namespace) -> int:
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
     notebooks = [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks)
-    limits = Limits(args.cell_timeout, args.timeout, args.total_timeout, _memory(args.memory, args.profile))
+    chosen = {
+        "cell_s": args.cell_timeout,
+        "notebook_s": args.timeout,
+        "total_s": args.total_timeout,
+        "memory_bytes": _memory(args.memory),
+    }
+    limits = replace(Limits.of(args.profile), **{name: value for name, value in chosen.items() if value is not None})
     parameters = {name: _literal(value) for name, value in args.parameter}
     console = Console()
 
@@ -119,13 +128,12 @@ def _find(which: str, folder: Path) -> Path:
     return found[0]
 
 
-def _memory(text: str | None, profile: str) -> int | None:
-    from labkit.course.runner import Limits
+def _memory(text: str | None) -> int | None:
     from labkit.errors import UserError
     from labkit.hardware.sizes import parse_size
 
     if text is None:
-        return None if profile == "full" else Limits().memory_bytes
+        return None
     size = parse_size(text)
     if not size:
         raise UserError(f"--memory is {text!r}: give a size such as 2GB.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,8 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from labkit.course.lint import faults
-from labkit.course.notebook_file import authored, canonical, read_notebook
+from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook
 from labkit.errors import UserError
-
-STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
-"""What stands where the solution was; the check below it says by name that it is not answered yet."""
 
 
 @dataclass(frozen=True)
@@ -40,39 +36,24 @@ def build(folder: Path) -> list[Built]:
 
 
 def exercise_version(notebook: NotebookNode) -> NotebookNode:
-    """A notebook without solutions and outputs, its checks locked.
+    """A notebook without solutions, guesses and outputs, its checks locked.
 
     Raises:
         UserError: nbgrader is not installed.
     """
     try:
         from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells
+
+        from labkit.course.nbgrader_settings import STUB, ClearGuesses
     except ImportError as error:
         raise UserError(
             'building the exercises needs nbgrader: install it with `python -m pip install "labkit[course]"`.'
         ) from error
     resources: dict = {}
     made = deepcopy(notebook)
-    for step in (ClearSolutions(code_stub={"python": STUB}), LockCells(), ClearOutput()):
+    for step in (ClearSolutions(code_stub={"python": STUB}), ClearGuesses(), LockCells(), ClearOutput()):
         made, resources = step.preprocess(made, resources)
-    for cell in made.cells:
-        if cell.cell_type == "code" and "guess(" in cell.source:
-            cell.source = without_guesses(cell.source)
     return made
-
-
-def without_guesses(source: str) -> str:
-    """A cell with dots in place of the author's guesses, which would be a student's anchor.
-
-    >>> without_guesses('guess("50.reached", len(folders), "runs")')
-    'guess("50.reached", ..., "runs")'
-    """
-    lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "guess":
-            value, line = node.args[1], lines[node.args[1].lineno - 1].encode()  # columns count bytes
-            lines[value.lineno - 1] = (line[: value.col_offset] + b"..." + line[value.end_col_offset :]).decode()
-    return "\n".join(lines)
 
 
 def write(folder: Path) -> list[Path]:
@@ -84,11 +65,11 @@ def write(folder: Path) -> list[Path]:
     for path in authored(folder):
         text = canonical(read_notebook(path))
         if text != path.read_text(encoding="utf-8"):
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8", newline="\n")
             changed.append(path)
     for built in build(folder):
         if not built.is_current:
-            built.path.write_text(built.text, encoding="utf-8")
+            built.path.write_text(built.text, encoding="utf-8", newline="\n")
             changed.append(built.path)
     return changed
 
@@ -104,4 +85,6 @@ def drift(folder: Path) -> list[str]:
             found.append(f"{built.path}: differs from what its authored notebook gives: run `labkit course build`")
     known = {built.path.name for built in made}
     strays = [path for path in sorted(folder.glob("*.ipynb")) if path.name not in known]
+    others = sorted(set((folder / SOLUTIONS).glob("*.ipynb")) - set(authored(folder)))
+    found += [f"{path}: is no notebook of the course: name it as 00_start_here.ipynb, or delete it" for path in others]
     return found + [f"{path}: has no authored notebook in solutions/: write one, or delete it" for path in strays]

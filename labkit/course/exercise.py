@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from labkit.errors import UserError
 
 NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "number", "integer", "text", "choice", "yes or no"
@@ -93,9 +95,10 @@ class Exercise:
 
     def _typed(self, answer: Any) -> Any:
         """The answer in this exercise's kind."""
+        # a number of numpy or torch, or an array or tensor of one
+        answer = answer.item() if hasattr(answer, "item") and np.size(answer) == 1 else answer
         if self.kind in (NUMBER, INTEGER):
-            answer = answer.item() if hasattr(answer, "item") and getattr(answer, "size", 1) == 1 else answer
-            if isinstance(answer, bool) or not isinstance(answer, numbers.Real) or not math.isfinite(answer):
+            if not is_number(answer):
                 raise self._wrong_kind(answer)
             if self.kind == INTEGER and answer != int(answer):
                 raise self._wrong_kind(answer)
@@ -127,6 +130,18 @@ class Exercise:
             relative = self.relative if self.kind == NUMBER else 0.0
             return math.isclose(answer, float(truth), rel_tol=relative, abs_tol=1e-12)
         return answer == truth
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one finite number that a float can hold; `True` is none.
+
+    >>> is_number(2), is_number(np.float32(2)), is_number(True), is_number(10**400)
+    (True, True, False, False)
+    """
+    try:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _value(value: Any | Callable[..., Any], given: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from types import EllipsisType
 
 import platformdirs
 
+from labkit.course.exercise import is_number
 from labkit.errors import UserError
 from labkit.runs.record import timestamp
 
@@ -48,14 +49,14 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
         print(f"No guess yet: write a number{of} in place of the dots, then run this cell again.")
         _open.setdefault(name, _Guess(None, unit))
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_number(value):
         raise UserError(f"The guess {name!r} is {value!r}: write a number{f' of {unit}' if unit else ''}, such as 2.5.")
-    known = _open.get(name)
+    value, known = float(value), _open.get(name)
     if known is not None and known.truth is not None:
         rest = "this guess does not count" if known.value is None else "your first guess stays"
         print(f"The answer was shown already ({_number(known.truth, known.unit)}), so {rest}.")
         return
-    _open[name] = _Guess(float(value), unit)
+    _open[name] = _Guess(value, unit)
     print(f"Your guess: {_number(value, unit)}.")
 
 
@@ -77,11 +78,13 @@ def reveal(name: str, truth: float | None) -> None:
         guessed = "You did not guess" if made.value is None else f"You guessed {_number(made.value, made.unit)}"
         print(f"{guessed}. This run has no answer, so it is not scored.")
         return
-    first_time, made.truth = made.truth is None, float(truth)
+    first_time = made.truth is None
+    made.truth = float(truth) if first_time else made.truth  # the first answer is the one that was guessed
     if made.value is None:
         print(f"It is {_number(truth, made.unit)}. You did not guess, so it is not scored.")
         return
-    print(f"You guessed {_number(made.value, made.unit)}; it is {_number(truth, made.unit)}: {_how_far(made)}.")
+    how_far = _how_far(made.value, float(truth), made.unit)
+    print(f"You guessed {_number(made.value, made.unit)}; it is {_number(truth, made.unit)}: {how_far}.")
     if first_time:
         entry = {"time": timestamp(), "name": name, "guess": made.value, "truth": made.truth, "unit": made.unit}
         path = guess_file()
@@ -130,7 +133,7 @@ def _print_scores(scored: list[tuple[str, float, float, str]], where: str) -> No
     width = max(len(name) for name, *_ in scored)
     for name, guessed, truth, unit in scored:
         factor = ratio_error(guessed, truth)
-        off = "other sign" if math.isinf(factor) else f"factor {factor:.2f}"
+        off = f"off by {_number(abs(guessed - truth), unit)}" if math.isinf(factor) else f"factor {factor:.2f}"
         print(f"{name:{width}}  guessed {_number(guessed, unit):>16}  is {_number(truth, unit):>16}  {off}")
     factors = sorted(ratio_error(guessed, truth) for _, guessed, truth, _ in scored)
     middle = factors[(len(factors) - 1) // 2]
@@ -139,13 +142,13 @@ def _print_scores(scored: list[tuple[str, float, float, str]], where: str) -> No
     print(f"{within} of {len(factors)} guesses of {where} were within a factor of 2{typical}.")
 
 
-def _how_far(made: _Guess) -> str:
-    factor = ratio_error(made.value, made.truth)
+def _how_far(guessed: float, truth: float, unit: str) -> str:
+    factor = ratio_error(guessed, truth)
     if factor == 1.0:
         return "exactly right"
     if math.isinf(factor):
-        return f"off by {_number(abs(made.value - made.truth), made.unit)}"
-    return f"your guess was {'too high' if made.value > made.truth else 'too low'} by a factor of {factor:.2f}"
+        return f"off by {_number(abs(guessed - truth), unit)}"
+    return f"your guess was {'too high' if guessed > truth else 'too low'} by a factor of {factor:.2f}"
 
 
 def _number(value: float, unit: str) -> str:

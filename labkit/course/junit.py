@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 from labkit.course.runner import Executed
+
+NOT_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Terminal colours, and characters that XML 1.0 has no place for."""
 
 
 def write_junit(executed: list[Executed], path: Path) -> None:
@@ -31,6 +35,7 @@ def write_junit(executed: list[Executed], path: Path) -> None:
         ):
             ElementTree.SubElement(properties, "property", name=name, value=str(value))
         if each.faults:
-            ElementTree.SubElement(case, "failure", message=each.faults[0]).text = "\n".join(each.faults)
+            faults = [NOT_XML.sub("", fault) for fault in each.faults]
+            ElementTree.SubElement(case, "failure", message=faults[0]).text = "\n".join(faults)
     path.parent.mkdir(parents=True, exist_ok=True)
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from statistics import median
 from nbformat import NotebookNode
 
 from labkit.course.colab import COLAB_CELL
+from labkit.course.exercises import all_exercises
 from labkit.course.notebook_file import called_names, canonical, read_notebook
 from labkit.project import binder_url, colab_url
 
@@ -20,6 +22,9 @@ LONGEST_MEDIAN = 5
 FEWEST_GUESSES = 3
 FEWEST_EXERCISES = 3
 ANSWER = {"grade": False, "locked": False, "schema_version": 3, "solution": True, "task": False}
+FIGURE = re.compile(r"^(px|go|plt)\.|^(fig|figure)\b|\.(figure|fig)$")
+"""How the last expression of a cell looks when it is a figure."""
+GUESS = re.compile(r'guess\("[\w.]+", [^"]+(, "[^"]+")?\)')
 CHECK = {"grade": True, "locked": True, "schema_version": 3, "solution": False, "task": False}
 
 
@@ -27,6 +32,8 @@ def faults(path: Path) -> list[str]:
     """What is wrong with one authored notebook, a line each, naming the cell."""
     notebook = read_notebook(path)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if not code:
+        return ["has no code cell"]
     return [
         *_file_faults(path.read_text(encoding="utf-8"), notebook),
         *_heading_faults(notebook),
@@ -51,9 +58,12 @@ def _file_faults(text: str, notebook: NotebookNode) -> Iterator[str]:
 
 
 def _heading_faults(notebook: NotebookNode) -> Iterator[str]:
-    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    prose = re.sub(r"^(```|~~~).*?^\1", "", prose, flags=re.MULTILINE | re.DOTALL)
+    if underlined := re.search(r"^(\S.*)\n(=+|-+)[ \t]*$", prose, re.MULTILINE):
+        yield f"underlines the heading {underlined[1]!r}: begin it with #"
     levels = [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
-    if levels.count(1) != 1 or levels[0] != 1:
+    if levels[:1] != [1] or levels.count(1) != 1:
         yield f"has {levels.count(1)} headings of level 1, or does not begin with it"
     if any(later > earlier + 1 for earlier, later in pairwise(levels)):
         yield "skips a heading level"
@@ -80,7 +90,7 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
             yield f"has {len(cells)} cells tagged {tag}: it needs one"
     if not any('profile = "standard"' in cell.source for cell in tagged["parameters"]):
         yield 'has no parameter profile = "standard"'
-    lines = [sum(bool(line.strip()) for line in cell.source.splitlines()) for cell in code]
+    lines = [len(cell.source.splitlines()) for cell in code]
     if median(lines) > LONGEST_MEDIAN:
         yield f"half of its code cells have more than {LONGEST_MEDIAN} lines"
     for cell, count in zip(code, lines, strict=True):
@@ -100,11 +110,17 @@ def _source_faults(source: str) -> Iterator[str]:
         yield f"is no Python ({error.msg}, line {error.lineno})"
         return
     names = called_names(source)
-    if any(name.startswith("figure_") for name in names) and not names & {"show", "describe"}:
+    if any(name.startswith("figure_") for name in names) and "show" not in names:
         yield "draws a figure without a description in words: pass it to show()"
+    if "display" in names:
+        yield "calls display(), which gives a figure no description in words: pass it to show()"
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+        shown = ast.unparse(tree.body[-1].value)
+        if FIGURE.search(shown):
+            yield f"ends in the figure {shown}, which gives no description in words: pass it to show()"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "show":
-            yield f"{ast.unparse(node)}() gives no description in words: pass the figure to show()"
+        if isinstance(node, ast.Attribute) and node.attr in ("show", "plot"):
+            yield f"{ast.unparse(node)}() gives no description in words: pass a plotly figure to show()"
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             yield f"imports * from {node.module}: import the names it uses"
 
@@ -113,6 +129,18 @@ def _exercise_faults(code: list[NotebookNode]) -> Iterator[str]:
     guessed = sum(len(re.findall(r"^guess\(", cell.source, re.MULTILINE)) for cell in code)
     if guessed < FEWEST_GUESSES:
         yield f"has {guessed} guesses: it needs {FEWEST_GUESSES}"
+    for line in (line for cell in code for line in cell.source.splitlines()):
+        if line.lstrip().startswith("guess(") and not GUESS.fullmatch(line):
+            yield f'guesses by {line!r}: write guess("name", value, "unit") as a line of its own'
+    source = "\n".join(cell.source for cell in code)
+    for name in re.findall(r'^guess\("([\w.]+)"', source, re.MULTILINE):
+        if f'reveal("{name}", ' not in source:
+            yield f"never reveals the guess {name!r}"
+    for name in re.findall(r'^check\("([\w.]+)"', source, re.MULTILINE):
+        if name not in all_exercises():
+            yield f"checks {name!r}, which is no exercise of labkit.course.exercises"
+    ids = Counter(cell.metadata["nbgrader"].get("grade_id") for cell in code if "nbgrader" in cell.metadata)
+    yield from (f"has {count} cells with the nbgrader grade_id {name!r}" for name, count in ids.items() if count > 1)
     checks = 0
     for before, cell in pairwise(code):
         graded = cell.metadata.get("nbgrader", {})

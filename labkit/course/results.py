@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 MIME = "application/vnd.labkit.results+json"
@@ -29,19 +28,11 @@ def results(**numbers: Bounded) -> None:
     display({MIME: record, "text/plain": "\n".join(words)}, raw=True)
 
 
-@dataclass(frozen=True)
-class Breach:
-    """A number of a results record that does not hold."""
-
-    name: str
-    text: str
-
-
-def breaches(record: dict[str, dict[str, Any]]) -> list[Breach]:
+def breaches(record: dict[str, dict[str, Any]]) -> list[str]:
     """What of a results record is out of its bounds or no number.
 
-    >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})[0].text
-    'auc is 1.2, not from 0.5 to 1'
+    >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})
+    ['auc is 1.2, not from 0.5 to 1']
     """
     found = []
     for name, entry in record.items():
@@ -49,5 +40,5 @@ def breaches(record: dict[str, dict[str, Any]]) -> list[Breach]:
         if value is None:
             continue
         if not math.isfinite(value) or not low <= value <= high:
-            found.append(Breach(name, f"{name} is {value:g}, not from {low:g} to {high:g}"))
+            found.append(f"{name} is {value:g}, not from {low:g} to {high:g}")
     return found

@@ -10,17 +10,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
-import psutil
 from nbformat import NotebookNode
 
+from labkit.course.family import Family
 from labkit.course.notebook_file import SOLUTIONS, canonical, drop_widgets, read_notebook
-from labkit.course.verdict import count_figures, execution_faults
+from labkit.course.verdict import count_figures, execution_faults, faults_until_stopped
 from labkit.errors import UserError
 from labkit.hardware.budgets import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
@@ -44,6 +45,15 @@ class Limits:
     """Seconds all notebooks may take together; what has not begun by then does not begin."""
     memory_bytes: int | None = 2 * 10**9
     """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
+
+    @classmethod
+    def of(cls, profile: str) -> Limits:
+        """What suits a profile: a cell may train several times for minutes at "standard", and for longer at "full"."""
+        return {
+            "smoke": cls(),
+            "standard": cls(cell_s=600, notebook_s=1800.0, total_s=3 * 3600.0),
+            "full": cls(cell_s=3600, notebook_s=3 * 3600.0, total_s=12 * 3600.0, memory_bytes=None),
+        }[profile]
 
 
 @dataclass
@@ -86,17 +96,19 @@ def run_notebooks(
         profile: "smoke", "standard" or "full", handed to each.
         parameters: further parameters for each.
         jobs: how many run at once; the cores are shared out among them.
-        limits: time and memory; the defaults of `Limits` if None.
+        limits: time and memory; those of the profile if None.
         on_done: called after each, from one thread at a time.
 
     Returns:
         One result a notebook, in the order given.
 
     Raises:
-        UserError: a notebook cannot be read, or has no parameter of that name.
+        UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
+        KeyboardInterrupt: after the notebooks under way were ended; nothing of them is left running.
     """
-    limits = limits or Limits()
+    limits = limits or Limits.of(profile)
     parameters = {"profile": profile, **(parameters or {})}
+    check_places(notebooks, out)
     for path in notebooks:
         check_parameters(path, parameters)
     out.mkdir(parents=True, exist_ok=True)
@@ -104,12 +116,12 @@ def run_notebooks(
     for share in core_shares(jobs):
         shares.put(share)
     deadline = time.monotonic() + limits.total_s
-    lock = threading.Lock()
+    lock, stop = threading.Lock(), threading.Event()
 
     def run(path: Path) -> Executed:
         cores = shares.get()
         try:
-            executed = _Run(path, out, parameters, cores, limits, deadline).execute()
+            executed = _Run(path, out, parameters, cores, limits, deadline, stop).execute()
         finally:
             shares.put(cores)
         with lock:
@@ -118,8 +130,33 @@ def run_notebooks(
 
     # later notebooks build on earlier ones and take longer: begun first, they do not end alone
     with ThreadPoolExecutor(jobs) as pool:
-        ran = dict(zip(notebooks[::-1], pool.map(run, notebooks[::-1]), strict=True))
+        try:
+            ran = dict(zip(notebooks[::-1], pool.map(run, notebooks[::-1]), strict=True))
+        except KeyboardInterrupt:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     return [ran[path] for path in notebooks]
+
+
+def check_places(notebooks: list[Path], out: Path) -> None:
+    """Refuse to write over a notebook that is to be executed, or to give two the same place.
+
+    Raises:
+        UserError: it would happen.
+    """
+    names = Counter(path.name for path in notebooks)
+    for path in notebooks:
+        if (out / path.name).resolve() == path.resolve():
+            raise UserError(f"{path}: the executed notebook would replace it: name another folder with --out.")
+        if names[path.name] > 1:
+            raise UserError(
+                f"{names[path.name]} of these notebooks are named {path.name}: run them one after the other."
+            )
+    if (out / SOLUTIONS).is_dir():
+        raise UserError(
+            f"{out}: the exercise notebooks are there, and would be replaced: name another folder with --out."
+        )
 
 
 def check_parameters(path: Path, parameters: dict[str, object]) -> None:
@@ -151,13 +188,21 @@ class _Run:
     """The execution of one notebook."""
 
     def __init__(
-        self, path: Path, out: Path, parameters: dict[str, object], cores: list[int], limits: Limits, deadline: float
+        self,
+        path: Path,
+        out: Path,
+        parameters: dict[str, object],
+        cores: list[int],
+        limits: Limits,
+        deadline: float,
+        stop: threading.Event,
     ):
         self._cores, self._limits, self._deadline, self._parameters = cores, limits, deadline, parameters
+        self._stop = stop
         self._work = (out / path.stem).resolve()
         self._network_report = self._work / "network.txt"
         self._executed = Executed(path, out / path.name)
-        self._exercises = path.parent.name != SOLUTIONS
+        self._exercises = path.resolve().parent.name != SOLUTIONS
 
     def execute(self) -> Executed:
         executed = self._executed
@@ -196,13 +241,16 @@ class _Run:
                 env={**os.environ, **threads, "LABKIT_COURSE": str(self._work / "course")},
                 **OUT_OF_CTRL_C,
             )
+            family = Family(worker.pid, self._limits.memory_bytes)
             try:
                 with contextlib.suppress(BrokenPipeError):
                     worker.stdin.write(json.dumps(request) + "\n")
                     worker.stdin.close()
-                broken = self._wait(worker, began)
+                broken = self._wait(worker, family, began)
             finally:
-                _end(worker)
+                family.end()
+                worker.wait()
+            self._executed.peak_memory_bytes = family.peak_bytes
             line = worker.stdout.read()
             worker.stdout.close()
             if broken:
@@ -214,20 +262,22 @@ class _Run:
                     "cell": None,
                     "text": f"its worker ended without an answer: {log.read()[-2000:]}",
                 }
-            return json.loads(line.splitlines()[-1])
+            answer = json.loads(line.splitlines()[-1])
+            self._executed.faults += [f"it left a process running: {left}" for left in answer["left"]]
+            return answer["error"]
 
-    def _wait(self, worker: subprocess.Popen, began: float) -> str | None:
+    def _wait(self, worker: subprocess.Popen, family: Family, began: float) -> str | None:
         """Wait for the worker; return the limit that ended it, if one did."""
         limits = self._limits
-        watch = _MemoryWatch(psutil.Process(worker.pid), limits.memory_bytes)
         while True:
             try:
                 worker.wait(timeout=POLL_S)
                 return None
             except subprocess.TimeoutExpired:
                 pass
-            memory = watch.look()
-            self._executed.peak_memory_bytes = watch.peak_bytes
+            if self._stop.is_set():
+                return "it was interrupted"
+            memory = family.look()
             if limits.memory_bytes is not None and memory > limits.memory_bytes:
                 return (
                     f"its kernel took {size_text(memory)} of memory, and {size_text(limits.memory_bytes)} is the most"
@@ -258,6 +308,7 @@ class _Run:
         if error is not None:
             if self._exercises and error["kind"] == "NotAnswered":
                 executed.note = error["text"].partition(":")[0]
+                executed.faults += faults_until_stopped(notebook)
                 return
             place = f"cell {error['cell']}: " if error["cell"] is not None else ""
             executed.faults.append(f"{place}{_one_line(error)}")
@@ -280,52 +331,3 @@ def _one_line(error: dict) -> str:
     if error["kind"] in ("limit", "worker"):
         return error["text"]
     return f"{error['kind']}: {' '.join(str(error['text']).split())}"[:300]
-
-
-class _MemoryWatch:
-    """Memory of all processes below the worker: pages that several of them share count once, where the system tells.
-
-    Telling takes it 10 ms a process, in which that process waits for its memory. So it is asked only when the sum in
-    which shared pages count several times, which is quick to have and never less, has grown, or is above the limit.
-    """
-
-    GROWN = 1.02
-
-    def __init__(self, worker: psutil.Process, limit_bytes: int | None):
-        self._worker, self._limit_bytes = worker, limit_bytes
-        self._highest_sum, self.peak_bytes = 0, 0
-
-    def look(self) -> int:
-        """The bytes in use now, if they may be more than ever or more than the limit; else the most there were."""
-        total = sum(self._each(lambda child: child.memory_info().rss))
-        above = self._limit_bytes is not None and total > self._limit_bytes
-        if not above and total <= self.GROWN * self._highest_sum:
-            return self.peak_bytes
-        self._highest_sum = max(self._highest_sum, total)
-        in_use = sum(self._each(_unshared))
-        self.peak_bytes = max(self.peak_bytes, in_use)
-        return in_use
-
-    def _each(self, measure: Callable[[psutil.Process], int]) -> Iterator[int]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in self._worker.children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    yield measure(child)
-
-
-def _unshared(process: psutil.Process) -> int:
-    memory = process.memory_full_info()
-    return getattr(memory, "pss", memory.rss)
-
-
-def _end(worker: subprocess.Popen) -> None:
-    """Leave nothing of a worker running."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = psutil.Process(worker.pid).children(recursive=True)
-        if worker.poll() is None:
-            worker.kill()
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(family, timeout=10)
-    worker.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,24 +39,34 @@ ALLOWED_STDERR: tuple[str, ...] = ()
 
 def execution_faults(notebook: NotebookNode) -> list[str]:
     """What is wrong with an executed notebook, a line each, naming the cell."""
-    found = []
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        if cell.execution_count is None:
-            found.append(f"cell {cell.id}: never ran")
-        found += [f"cell {cell.id}: error in its output: {error}" for error in errors_in(cell.outputs)]
-        found += [f"cell {cell.id}: stderr: {line}" for line in _stderr_lines(cell)]
-        found += [f"cell {cell.id}: {fault}" for fault in _mime_faults(cell)]
-        found += [f"cell {cell.id}: {fault}" for fault in _figure_faults(cell.outputs)]
-    hidden = errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
-    found += [f"an error is hidden in the widget state: {error}" for error in hidden]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = [f"cell {cell.id}: never ran" for cell in code if cell.execution_count is None]
+    found += [fault for cell in code for fault in _cell_faults(cell)]
+    found += _hidden_errors(notebook)
     record = read_results(notebook)
     if record is None:
         found.append("its cell tagged results gave no results record: call labkit.course.results there")
     else:
-        found += [f"results: {breach.text}" for breach in breaches(record)]
+        found += [f"results: {breach}" for breach in breaches(record)]
     return found
+
+
+def faults_until_stopped(notebook: NotebookNode) -> list[str]:
+    """What is wrong with the cells of a notebook that ran before the one whose error stopped it."""
+    ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.execution_count is not None]
+    return [fault for cell in ran[:-1] for fault in _cell_faults(cell)] + _hidden_errors(notebook)
+
+
+def _cell_faults(cell: NotebookNode) -> Iterator[str]:
+    for error in errors_in(cell.outputs):
+        yield f"cell {cell.id}: error in its output: {error}"
+    for fault in (*_stderr_faults(cell), *_mime_faults(cell), *_figure_faults(cell.outputs)):
+        yield f"cell {cell.id}: {fault}"
+
+
+def _hidden_errors(notebook: NotebookNode) -> list[str]:
+    hidden = errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
+    return [f"an error is hidden in the widget state: {error}" for error in hidden]
 
 
 def read_results(notebook: NotebookNode) -> dict[str, dict[str, Any]] | None:
@@ -82,9 +93,9 @@ def errors_in(content: Any) -> Iterator[str]:
             yield from errors_in(value)
 
 
-def _stderr_lines(cell: NotebookNode) -> list[str]:
+def _stderr_faults(cell: NotebookNode) -> list[str]:
     written = "".join(output.text for output in cell.outputs if output.get("name") == "stderr")
-    return [line for line in written.splitlines() if line.strip() and not line.startswith(ALLOWED_STDERR)]
+    return [f"stderr: {line}" for line in written.splitlines() if line.strip() and not line.startswith(ALLOWED_STDERR)]
 
 
 def _mime_faults(cell: NotebookNode) -> Iterator[str]:
@@ -110,7 +121,9 @@ def _figure_faults(outputs: list[NotebookNode]) -> Iterator[str]:
             yield "a figure's legend does not say where its numbers come from"
         if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
             yield "a figure can be uploaded from its toolbar"
-        following = [later.get("data", {}).get("text/html", "") for later in outputs[position + 1 :]]
+        # its own description stands before the next figure
+        rest = itertools.takewhile(lambda later: PLOTLY not in later.get("data", {}), outputs[position + 1 :])
+        following = [later.get("data", {}).get("text/html", "") for later in rest]
         if not any("Horizontal axis" in html for html in following):
             yield "a figure has no description in words"
         elif not any("<table" in html for html in following):

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from typing import Any
 
+from labkit.course.isolation import adopt_orphans, leave_network
 from labkit.quick_nbformat import import_nbformat
+
+GRACE_S = 5.0
+"""How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""
 
 
 def main() -> int:
     request = json.loads(sys.stdin.readline())
-    if request["cores"] is not None and hasattr(os, "sched_setaffinity"):
+    adopt_orphans()
+    leave_network()
+    if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, request["cores"])
     # the kernel's Pythons, and theirs in turn, get the guard; this process has loaded without it
     os.environ["PYTHONPATH"] = os.pathsep.join([request["guard"], *filter(None, [os.environ.get("PYTHONPATH")])])
     os.environ["LABKIT_NETWORK_REPORT"] = request["network_report"]
+    answer = {"error": execute(request), "left": end_the_rest()}
+    sys.__stdout__.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def execute(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Execute the notebook; return the error that ended it, if one did."""
     import_nbformat()
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    error = None
     try:
         papermill.execute_notebook(
             request["source"],
@@ -33,11 +47,23 @@ def main() -> int:
             cwd=request["cwd"],
         )
     except PapermillExecutionError as failure:
-        error = {"kind": failure.ename, "cell": failure.cell_index, "text": failure.evalue}
+        return {"kind": failure.ename, "cell": failure.cell_index, "text": failure.evalue}
     except Exception as failure:
-        error = {"kind": type(failure).__name__, "cell": None, "text": str(failure)}
-    sys.__stdout__.write(json.dumps(error) + "\n")
-    return 0
+        return {"kind": type(failure).__name__, "cell": None, "text": str(failure)}
+    return None
+
+
+def end_the_rest() -> list[str]:
+    """End what the notebook left running, and say what it was."""
+    import psutil
+
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=GRACE_S)
+    named = []
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            named.append(" ".join(process.cmdline())[:80] or process.name())
+            process.kill()
+    return named
 
 
 if __name__ == "__main__":

@@ -109,6 +109,18 @@ def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
     return budgets
 
 
+def beside_a_view(devices: list[Device] | None = None) -> str:
+    """The budget of a run that is watched in a browser on this machine: its GPU, or all cores but one.
+
+    On all cores, threads that wait for each other would lose far more than the core that the browser takes.
+    """
+    devices = get_devices() if devices is None else devices
+    offered = offered_budgets(devices)
+    if offered[-1].torch_name != "cpu":
+        return next(budget.name for budget in offered if budget.torch_name != "cpu")
+    return "one-core" if devices[0].cores <= 2 else f"cores={devices[0].cores - 1}"
+
+
 def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     """Return the budget a user named: an offered one, or `cores=N[,memory=2GiB]`.
 

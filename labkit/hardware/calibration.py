@@ -71,10 +71,18 @@ def calibrate(device: str = "cpu", *, repeats: int = 7) -> Calibration:
     )
 
 
-def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int = 1024, repeats: int = 7) -> float:
-    """Billions of operations a second of a square matrix product, which takes 2·size³."""
+def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int | None = None, repeats: int = 7) -> float:
+    """Billions of operations a second of a square matrix product, which takes 2·size³.
+
+    Args:
+        device: what computes.
+        dtype: of the factors.
+        size: rows and columns; 1024 on a CPU and 8192 on a GPU if None, which smaller ones do not fill.
+        repeats: how many times; the best counts.
+    """
     import torch
 
+    size = size or (1024 if device.type == "cpu" else 8192)
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2 * size**3 / _best_s(lambda: a @ b, device, repeats) / 1e9
 
@@ -100,7 +108,7 @@ def cache_curve(
 ) -> pd.DataFrame:
     """Copy speed by the size of what is copied: it falls where a cache ends.
 
-    A CPU copies on one thread: with more, torch would share out the large copies only, a step that is no cache's.
+    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more, torch would share out the large copies only, a step that is no cache's.
 
     Returns:
         Columns size_bytes (read and written together), gb_per_s.

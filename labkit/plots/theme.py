@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 import plotly.io as pio
 
+from labkit.errors import UserError
+
 # Okabe and Ito (2008), "Color Universal Design"; of their eight, those that reach 3:1 on the background.
 PALETTES = {
     "labkit_light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"),
@@ -19,6 +21,16 @@ AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def check_template(name: str) -> None:
+    """Refuse a theme that is none of labkit's.
+
+    Raises:
+        UserError: it is none.
+    """
+    if name not in PALETTES:
+        raise UserError(f"template is {name!r}: give one of {', '.join(map(repr, PALETTES))}.")
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,16 @@ def faint(color: str, alpha: float = 0.16) -> str:
     """`color` (#rrggbb) as a transparent fill."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha})"
+
+
+def in_the_dark() -> dict[str, str]:
+    """Each colour that labkit's light figures name, and what stands for it in dark ones."""
+    light, dark = (PALETTES[name] for name in PALETTES)
+    return {
+        **dict(zip(light, dark, strict=True)),
+        **{faint(one): faint(other) for one, other in zip(light, dark, strict=True)},
+        **{colors["labkit_light"]: colors["labkit_dark"] for colors in (INK, AXIS)},
+    }
 
 
 def contrast(first: str, second: str) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from labkit.errors import UserError
 from labkit.plots.theme import INK, encoding, faint
 from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, metric_label
 
@@ -25,6 +26,7 @@ def figure_time_to_accuracy(
     survival: pd.DataFrame | None = None,
     bands: pd.DataFrame | None = None,
     x: str = "wall_s",
+    log_y: bool | None = None,
     template: str = "labkit_light",
 ) -> go.Figure:
     """The metric against time, for the runs of one job.
@@ -38,15 +40,21 @@ def figure_time_to_accuracy(
             median.
         bands: level, low, high (in the unit of x) and kind a series; shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
+        log_y: whether the metric's axis is logarithmic; None chooses by the metric, as `value_axis` says.
         template: "labkit_light" or "labkit_dark".
 
     Returns:
         A figure whose traces carry in `meta` their kind (band, run, reached, median), series number and run.
         `layout.meta["finding"]` says in words what the medians say.
+
+    Raises:
+        UserError: there is no evaluation.
     """
+    if curves.empty:
+        raise UserError("none of these runs was evaluated yet, so there is no curve: let a run go on for longer.")
     metric = str(curves["metric"].iloc[0])
     label = metric_label(metric)
-    axis = value_axis(curves["value"], target, metric)
+    axis = value_axis(curves["value"], target, metric, log=log_y)
     figure = go.Figure(layout={"template": template})
     groups = list(curves.groupby(SERIES, sort=False, dropna=False))
     longest = float(curves[x].max())
@@ -141,15 +149,16 @@ class ValueAxis:
         return [math.log10(self.low), math.log10(self.high)] if self.log else [self.low, self.high]
 
 
-def value_axis(values: pd.Series, target: float, metric: str) -> ValueAxis:
+def value_axis(values: pd.Series, target: float, metric: str, *, log: bool | None = None) -> ValueAxis:
     """An axis on which the start of training, at chance level, does not squash the part around the target.
 
-    Error rates fall over more than one power of ten, so theirs is logarithmic unless a rate is 0. Elsewhere,
+    Error rates fall over more than one power of ten, so theirs is logarithmic unless `log` says otherwise; an axis that
+    has to show 0 or less never is. Elsewhere,
     when leaving out the third of the evaluations that lie furthest from the target makes the range much
     smaller, the axis starts there; the reader can still zoom out.
     """
     values = values[np.isfinite(values)]
-    if metric in ERROR_RATES and min(values.min(), target) > 0:
+    if (metric in ERROR_RATES if log is None else log) and min(values.min(), target) > 0:
         low, high = min(values.min(), target), max(values.max(), target)
         return ValueAxis(float(low / 2), float(high * 1.12), True)  # room below for the medians' labels
     near = nearest(values, target, 2 / 3)

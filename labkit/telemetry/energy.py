@@ -49,7 +49,7 @@ def run_energy(folder: Path | str) -> Energy:
         return cpu_energy(read_samples(folder, scope="host"))
     # one a process that trained the run; an older labkit did not write the devices of a resume
     devices = [record.devices, *(e.get("devices", record.devices) for e in events if e["event"] == "resumed")]
-    gpus = [_gpu_of(each, torch_name) for each in devices]
+    gpus = [gpu_of(each, torch_name) for each in devices]
     uuids = {gpu.uuid for gpu in gpus}
     if None in uuids:
         return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
@@ -61,17 +61,19 @@ def run_energy(folder: Path | str) -> Energy:
     return gpu_energy(samples, mig=any(gpu.is_slice for gpu in gpus))
 
 
-class _Gpu(NamedTuple):
+class RecordedGpu(NamedTuple):
+    """A GPU as a run recorded it."""
+
     uuid: str | None
     """Of the whole GPU."""
     is_slice: bool
 
 
-def _gpu_of(devices: list[dict[str, Any]], torch_name: str) -> _Gpu:
+def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> RecordedGpu:
     """The GPU that a process computed on, of those recorded."""
     device = next((device for device in devices if device.get("torch_name") == torch_name), {})
     parent = device.get("mig_parent_uuid")
-    return _Gpu(parent or device.get("uuid"), parent is not None)
+    return RecordedGpu(parent or device.get("uuid"), parent is not None)
 
 
 def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:

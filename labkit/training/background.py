@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ class BackgroundRun:
 
     def __init__(self, request: TrainRequest, runs_dir: Path | str):
         """Start it; the call returns at once."""
-        self._launched = LaunchedRun(request, Path(runs_dir))
+        self._launched = LaunchedRun(request, Path(runs_dir)).__enter__()  # the thread below leaves it
         self._folder: Path | None = None
         self._error: BaseException | None = None
         self._has_folder = threading.Event()
@@ -24,8 +25,9 @@ class BackgroundRun:
 
     def _follow(self) -> None:
         try:
-            with self._launched as launched:
-                for event in launched.events():
+            with contextlib.ExitStack() as stack:
+                stack.push(self._launched)
+                for event in self._launched.events():
                     if event["kind"] == "Started":
                         self._folder = Path(event["folder"])
                         self._has_folder.set()

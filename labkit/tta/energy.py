@@ -43,9 +43,9 @@ def energy_until(when_ns: np.ndarray, steps: tuple[Step, ...]) -> np.ndarray:
     >>> energy_until(np.array([0, 5, 10, 15]), (Step(0, 10, 4.0), Step(12, 14, 1.0)))
     array([0., 2., 4., 5.])
     """
-    begin_ns, end_ns, joules = (np.array(column, dtype=float)[:, None] for column in zip(*steps, strict=True))
-    share = np.clip((np.asarray(when_ns, dtype=float) - begin_ns) / (end_ns - begin_ns), 0.0, 1.0)
-    return (share * joules).sum(axis=0)
+    begin_ns, end_ns, joules = (np.array(column, dtype=float) for column in zip(*steps, strict=True))
+    shares = (np.clip((moment - begin_ns) / (end_ns - begin_ns), 0.0, 1.0) for moment in when_ns)
+    return np.array([share @ joules for share in shares])
 
 
 def _epoch_ns(time: str) -> float:

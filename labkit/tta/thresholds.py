@@ -32,7 +32,8 @@ def crossings(curves: pd.DataFrame, target: float, *, higher_is_better: bool, x:
         curves: one row an evaluation (see `labkit.tta.curves`) of one metric.
         target: value of that metric.
         higher_is_better: direction of the metric.
-        x: the clock, "wall_s" or "train_s".
+        x: the clock, "wall_s" or "train_s"; or another column that grows, such as "samples", "energy_j" or "cost_usd",
+            in whose unit the times below then are.
 
     Returns:
         One row a run: job, budget, provenance, run, seed, reached, sustained, time_to_target_s and

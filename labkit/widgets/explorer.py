@@ -15,8 +15,11 @@ import plotly.graph_objects as go
 from labkit.errors import UserError
 from labkit.plots import figure_time_to_accuracy
 from labkit.plots.describe import in_words
+from labkit.plots.theme import check_template
+from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name
+from labkit.runs.query import list_rows
 from labkit.training.metrics import METRICS
 from labkit.tta import crossings, curves, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
@@ -30,11 +33,11 @@ WIDE = {"description_width": "initial"}
 BESIDE = {"width": "auto", "margin": "0 16px 0 0"}
 
 
-def explore(folders: Iterable[Path | str], *, template: str = "labkit_light") -> Explorer:
+def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labkit_light") -> Explorer:
     """Explore the time to accuracy of any runs.
 
     Args:
-        folders: run folders.
+        folders: run folders; or one folder of runs, of which all are taken.
         template: "labkit_light" or "labkit_dark".
 
     Returns:
@@ -43,6 +46,12 @@ def explore(folders: Iterable[Path | str], *, template: str = "labkit_light") ->
     Raises:
         UserError: there are no runs, or none was evaluated.
     """
+    check_template(template)
+    if isinstance(folders, str | Path):
+        rows = list_rows(folders)
+        if not rows:
+            raise UserError(f"{folders}: there is no run here: train some, or name another folder.")
+        folders = [row["folder"] for row in rows]
     return Explorer(list(folders), template)
 
 
@@ -69,7 +78,10 @@ class Explorer(widgets.VBox):
         )
         self.x = widgets.Dropdown(description="Horizontal axis", style=WIDE, layout={"width": "420px"})
         self.without = widgets.HTML()
-        self.log_x = widgets.Checkbox(description="logarithmic", indent=False, layout={"width": "120px"})
+        self.log_x, self.log_y = (
+            widgets.Checkbox(description=f"logarithmic {axis}", indent=False, layout={"width": "190px"})
+            for axis in ("horizontally", "vertically")
+        )
         self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
         self.plot = live_figure()
         self.words = widgets.HTML()
@@ -88,12 +100,13 @@ class Explorer(widgets.VBox):
             (self.target, self._draw),
             (self.x, self._draw),
             (self.log_x, self._draw),
+            (self.log_y, self._draw),
         ):
             control.observe(lambda _, change=change: self._setting_up or change(), names="value")
         super().__init__(
             [
                 widgets.HBox([self.job, self.metric, self.target], layout={"flex_flow": "row wrap"}),
-                widgets.HBox([self.x, self.log_x], layout={"flex_flow": "row wrap"}),
+                widgets.HBox([self.x, self.log_x, self.log_y], layout={"flex_flow": "row wrap"}),
                 self.without,
                 self.budgets,
                 self.plot,
@@ -145,6 +158,7 @@ class Explorer(widgets.VBox):
         self.x.options = options
         self.without.value = "".join(f"<p>{escape(reason)}</p>" for reason in self._missing_axes(frame))
         self.x.value = chosen
+        self.log_y.value = value_axis(frame["value"], target, self.metric.value).log
         self._setting_up = False
         self._draw()
 
@@ -168,19 +182,25 @@ class Explorer(widgets.VBox):
         return frame if all_budgets else frame[frame["budget"].isin(chosen)]
 
     def _draw(self) -> None:
-        frame, x = self._evaluations(), self.x.value
+        frame, x, target = self._evaluations(), self.x.value, round(self.target.value, 9)
         frame = frame[frame[x].notna()]
+        self.saved.value = ""
+        self.save.disabled = frame.empty
         if frame.empty:
+            self.crossings, self.plot.data, self.plot.layout.shapes = pd.DataFrame(), [], []
+            self.plot.layout.annotations = []
             self.words.value = "<p>No run is chosen: tick a budget that has one with this axis.</p>"
+            self.code.value = ""
             return
         up = higher_is_better(self.metric.value)
-        self.crossings = _in_unit_of(x, crossings(frame, self.target.value, higher_is_better=up), frame)
+        self.crossings = crossings(frame, target, higher_is_better=up, x=x)
         drawn = figure_time_to_accuracy(
             frame,
-            self.target.value,
+            target,
             crossings=self.crossings,
             survival=survival(self.crossings),
             x=x,
+            log_y=self.log_y.value,
             template=self._template,
         )
         if self.log_x.value:
@@ -191,23 +211,42 @@ class Explorer(widgets.VBox):
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout
         self.words.value = f"<p>{escape(in_words(drawn))}</p>"
-        self.saved.value = ""
-        self.code.value = (
-            f"<p>The same in code: <code>evaluations = {self._evaluations_in_code()}; "
-            f"show(figure_time_to_accuracy(evaluations, {self.target.value:.4g}, "
-            f"x={x!r}))</code>.</p>"
-        )
+        self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"
 
-    def _evaluations_in_code(self) -> str:
+    def in_code(self) -> str:
+        """The lines that draw what is shown from `folders`."""
+        x, target = self.x.value, f"{round(self.target.value, 9):.9g}"
         read = f"curves(folders, metric={self.metric.value!r})"
-        return {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, run_table(folders))"}.get(
-            self.x.value, read
-        )
+        read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, run_table(folders))"}.get(x, read)
+        budgets = [box.description for box in self.budgets.children if box.value]
+        lines = [
+            f"evaluations = {read}",
+            f"evaluations = evaluations.query({f'job == {self.job.value!r} and budget in {budgets!r}'!r})"
+            f".dropna(subset={x!r})",
+            f"crossed = crossings(evaluations, {target}, higher_is_better={higher_is_better(self.metric.value)}, "
+            f"x={x!r})",
+            f"figure = figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=survival(crossed), "
+            f"x={x!r}, log_y={self.log_y.value})",
+            *(["figure.update_xaxes(type='log', autorange=True)"] if self.log_x.value else []),
+            "show(figure)",
+        ]
+        return "\n".join(lines)
 
     def _save(self) -> None:
         """Write the crossings beside the notebook; a file of that name gets the new ones."""
-        path = Path(f"time_to_{self.metric.value}_{self.target.value:.4g}_{self.x.value}.csv")
-        self.crossings.to_csv(path, index=False)
+        x = self.x.value
+        path = Path(f"time_to_{self.metric.value}_{self.target.value:.6g}_{x}.csv")
+        table = self.crossings
+        if x == "samples":  # which are there already, under their name
+            table = table.drop(columns=["time_to_target_s", "sustained_time_s", "last_time_s"])
+        elif x != "wall_s":
+            named = {
+                "time_to_target_s": f"{x}_to_target",
+                "sustained_time_s": f"sustained_{x}",
+                "last_time_s": f"last_{x}",
+            }
+            table = table.rename(columns=named)
+        table.to_csv(path, index=False)
         self.saved.value = (
             f"<span role='status'>Saved {len(self.crossings)} rows to {escape(str(path.resolve()))}</span>"
         )
@@ -215,14 +254,3 @@ class Explorer(widgets.VBox):
 
 def _how_many(left_out: pd.Series) -> str:
     return "these runs" if left_out.all() else f"{int(left_out.sum())} of {len(left_out)} runs"
-
-
-def _in_unit_of(x: str, crossed: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Crossings whose times are places on the axis `x`: the value of x at the crossing, and at the last evaluation."""
-    if x == "wall_s":
-        return crossed
-    here = frame.merge(crossed[["run", "samples_to_target"]], on="run")
-    at = here[here["samples"] == here["samples_to_target"]].groupby("run")[x].max()
-    last = frame.groupby("run")[x].max()
-    runs = crossed["run"]
-    return crossed.assign(time_to_target_s=runs.map(at).astype(float), last_time_s=runs.map(last).astype(float))

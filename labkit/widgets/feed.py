@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.runs import read_events, read_run
 from labkit.runs.parts import readable_parts
+from labkit.telemetry.energy import gpu_of
 
 SHOWN = {
     ("process", "cpu_percent"): "CPU of the run (% of a core)",
@@ -31,14 +32,18 @@ class Series:
 class Snapshot:
     """A run at one moment."""
 
+    name: str
+    """Job and data."""
+    budget: str
     status: str
-    config: dict[str, Any]
     provenance: str
+    metric_name: str
+    target: float | None
     metric: Series
     loss: Series
     throughput: Series
     telemetry: dict[str, Series]
-    """By title; x is seconds since the first sample."""
+    """By title; x is seconds since the first sample, a moment before training begins."""
     result: dict[str, Any]
 
 
@@ -70,11 +75,17 @@ class RunFeed:
                 if value is not None:
                     series.x.append(event["wall_s"])
                     series.y.append(value)
-        self._read_new_telemetry()
+        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
+        config = record.config
+        train, data = config.get("train", {}), config.get("data", {}).get("name")
+        job = str(config.get("job", record.name))
         return Snapshot(
+            job if data is None else f"{job} on {data}",
+            str(record.budget.get("name", "whole machine")),
             record.status,
-            record.config,
             record.provenance.kind,
+            train.get("target_metric") or "loss_validation",
+            train.get("target"),
             metric,
             loss,
             throughput,
@@ -89,7 +100,8 @@ class RunFeed:
             time.sleep(look_every_s)
         return status
 
-    def _read_new_telemetry(self) -> None:
+    def _read_new_telemetry(self, own_gpu: str | None) -> None:
+        """Read the parts that are new; of several GPUs only the one that the run computes on."""
         import pyarrow.parquet as pq
 
         whole, _ = readable_parts(self.folder / "telemetry")
@@ -97,11 +109,11 @@ class RunFeed:
             if part in self._seen:
                 continue
             self._seen.add(part)
-            columns = ("time_ns", "scope", "counter", "value", "unit")
+            columns = ("time_ns", "device", "scope", "counter", "value", "unit")
             table = pq.read_table(part, columns=list(columns)).to_pydict()
-            for time_ns, scope, counter, value, unit in zip(*(table[name] for name in columns), strict=True):
+            for time_ns, device, scope, counter, value, unit in zip(*(table[name] for name in columns), strict=True):
                 title = SHOWN.get((scope, counter))
-                if title is None or value is None:
+                if title is None or value is None or (scope == "device" and device != own_gpu):
                     continue
                 if self._first_ns is None:
                     self._first_ns = time_ns

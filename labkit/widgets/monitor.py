@@ -5,21 +5,23 @@ from __future__ import annotations
 import threading
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import ipywidgets as widgets
+import numpy as np
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
 from labkit.plots.describe import in_words
 from labkit.plots.live_run import figure_live_run, latest_values
+from labkit.plots.theme import check_template
+from labkit.plots.words import metric_label
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
-from labkit.training.metrics import METRICS
-from labkit.widgets.feed import RunFeed, Snapshot
+from labkit.widgets.feed import RunFeed, Series, Snapshot
 from labkit.widgets.live_figure import live_figure
 
 REFRESH_S = 0.5
+MOST_POINTS = 400
 
 
 def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "labkit_light") -> Monitor:
@@ -36,6 +38,7 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "l
     Raises:
         UserError: there is no run.
     """
+    check_template(template)
     return Monitor(find(run), refresh_s, template)
 
 
@@ -60,6 +63,8 @@ class Monitor(widgets.VBox):
     def __init__(self, folder: Path, refresh_s: float = REFRESH_S, template: str = "labkit_light"):
         self.folder, self._refresh_s, self._template = folder, refresh_s, template
         self._feed = RunFeed(folder)
+        self._closed = threading.Event()
+        self._drawing = threading.Lock()
         self.status = widgets.HTML()
         self.pause = widgets.ToggleButton(
             description="Pause view", tooltip="Freeze what is shown; the run goes on", icon="pause"
@@ -76,7 +81,6 @@ class Monitor(widgets.VBox):
         self.stop.on_click(lambda _: self._stop_run())
         super().__init__([self.status, widgets.HBox([self.pause, self.stop]), self.plot, self.words, self.code])
         self.refresh()
-        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_fresh, daemon=True)
         self._thread.start()
 
@@ -96,8 +100,9 @@ class Monitor(widgets.VBox):
 
     def refresh(self) -> str:
         """Show the run as it is now; return its status."""
-        snapshot = self._feed.read()
-        self._show(snapshot)
+        with self._drawing:  # the view's own thread and the notebook may both ask
+            snapshot = self._feed.read()
+            self._show(snapshot)
         return snapshot.status
 
     def _keep_fresh(self) -> None:
@@ -121,14 +126,13 @@ class Monitor(widgets.VBox):
             self.stop.disabled = True
 
     def _show(self, snapshot: Snapshot) -> None:
-        train = snapshot.config["train"]
-        metric = METRICS[train["target_metric"]].label
+        metric = metric_label(snapshot.metric_name)
         named = {
             metric: snapshot.metric,
             "Training loss (nats)": snapshot.loss,
             "Throughput (samples/s)": snapshot.throughput,
         }
-        panels = {title: (series.x, series.y) for title, series in (named | snapshot.telemetry).items()}
+        panels = {title: thinned(series) for title, series in (named | snapshot.telemetry).items()}
         if len(self.plot.data) == len(panels):
             with self.plot.batch_update():
                 for trace, (x, y) in zip(self.plot.data, panels.values(), strict=True):
@@ -136,7 +140,7 @@ class Monitor(widgets.VBox):
                 self.plot.layout.meta = {"finding": latest_values(panels)}
         else:
             drawn = figure_live_run(
-                panels, provenance=snapshot.provenance, target=train["target"], template=self._template
+                panels, provenance=snapshot.provenance, target=snapshot.target, template=self._template
             )
             with self.plot.batch_update():
                 self.plot.data = []
@@ -146,12 +150,20 @@ class Monitor(widgets.VBox):
         self.words.value = f"<p>{escape(in_words(self.plot))}</p>"
         if snapshot.status != "running":
             self.stop.disabled = self.pause.disabled = True
+            self.stop.description = "Stop run"
+
+
+def thinned(series: Series) -> tuple[list[float], list[float]]:
+    """At most MOST_POINTS points at even distances, first and last among them: a browser redraws them all."""
+    if len(series.x) <= MOST_POINTS:
+        return list(series.x), list(series.y)
+    places = np.linspace(0, len(series.x) - 1, MOST_POINTS).round().astype(int)
+    return [series.x[place] for place in places], [series.y[place] for place in places]
 
 
 def _sentence(snapshot: Snapshot, metric: str) -> str:
     """The state of a run in one sentence."""
-    config: dict[str, Any] = snapshot.config
-    words = f"{config['job']} on {config['data']['name']}, {config['budget']['name']}: {snapshot.status}"
+    words = f"{snapshot.name}, {snapshot.budget}: {snapshot.status}"
     if snapshot.metric.y:
         words += f", {snapshot.metric.x[-1]:.1f} s, {metric} {snapshot.metric.y[-1]:.4f}"
     reason = snapshot.result.get("reason")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import main
-from labkit.course.build import STUB, drift, write
+from labkit.course.build import drift, write
+from labkit.course.nbgrader_settings import STUB
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook
 from labkit.errors import UserError
 

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
     "50.median": ({}, 20, [30, 0]),
     "50.cost": ({}, 0.002, [2.0]),
 }
-NONSENSE = [object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all", lambda: 1]
+NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all", lambda: 1]
 
 
 def test_every_exercise_is_tried():
@@ -67,6 +67,12 @@ def test_the_right_answer_passes_and_says_why(name, capsys):
 )
 def test_two_figures_are_enough(name, rounded):
     check(name, rounded)
+
+
+def test_answers_of_numpy_count():
+    check("50.can_fall", np.True_)
+    check("10.pairs", np.int64(351))
+    check("00.cost", np.array([0.3]))
 
 
 def test_a_whole_number_has_no_tolerance():

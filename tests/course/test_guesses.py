@@ -1,7 +1,9 @@
 """Guesses are committed, scored as a ratio, and kept."""
 
 import json
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from labkit.course import guess, guesses, reveal, score_course, score_notebook
@@ -78,7 +80,24 @@ def test_dots_do_not_undo_a_guess(capsys):
     assert [entry["guess"] for entry in kept()] == [4.0]
 
 
-@pytest.mark.parametrize("value", ["10", None, float("nan"), True])
+@pytest.mark.parametrize("value", [np.int64(4), np.float32(4), Fraction(4)])
+def test_numbers_of_any_library_are_guesses(value):
+    guess("00.time", value)
+    reveal("00.time", 4)
+    assert kept()[0]["guess"] == 4.0
+
+
+def test_the_first_answer_is_scored_in_notebook_and_course(capsys):
+    guess("00.time", 4.0)
+    reveal("00.time", 8.0)
+    reveal("00.time", 4.0)
+    assert "exactly right" in capsys.readouterr().out
+    for score in (score_notebook, score_course):
+        score()
+        assert "factor 2.00" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["10", None, float("nan"), True, 10**400])
 def test_a_guess_is_a_number(value):
     with pytest.raises(UserError, match=r"write a number of s, such as 2\.5"):
         guess("00.time", value, "s")
@@ -113,4 +132,4 @@ def test_another_sign_has_no_ratio(capsys):
     reveal("00.a", 2.0)
     assert "off by 3" in capsys.readouterr().out
     score_notebook()
-    assert "other sign" in capsys.readouterr().out
+    assert "off by 3" in capsys.readouterr().out

@@ -23,6 +23,9 @@ def test_the_doctor_lists_these_notebooks():
     assert [path.stem for path in authored(NOTEBOOKS)] == [lab.notebook for lab in LABS]
 
 
+EXERCISES = ("00.provenance", "00.cost", "00.test_looks")
+
+
 def exercise(number: int) -> list:
     return [
         new_markdown_cell(f"### Exercise {number}"),
@@ -31,7 +34,8 @@ def exercise(number: int) -> list:
             metadata={"nbgrader": {**ANSWER, "grade_id": f"answer-{number}"}},
         ),
         new_code_cell(
-            f'check("{number}", answer)', metadata={"nbgrader": {**CHECK, "grade_id": f"check-{number}", "points": 1}}
+            f'check("{EXERCISES[number]}", answer)',
+            metadata={"nbgrader": {**CHECK, "grade_id": f"check-{number}", "points": 1}},
         ),
     ]
 
@@ -49,6 +53,8 @@ def sound():
         new_markdown_cell("## Count"),
         new_code_cell('guess("a", 1)\nguess("b", 1)\nguess("c", 1)'),
         *(cell for number in range(3) for cell in exercise(number)),
+        new_markdown_cell("And:"),
+        new_code_cell('reveal("a", 1)\nreveal("b", 1)\nreveal("c", 1)'),
         new_markdown_cell("The numbers:"),
         new_code_cell("results()", metadata={"tags": ["results"]}),
         new_markdown_cell("## Recap\n\n- Counted.\n\n**Next:** y"),
@@ -80,6 +86,16 @@ def test_a_sound_notebook_passes(tmp_path):
         "0 cells tagged results": lambda n: n.cells[-2].update(metadata={}),
         "no parameter profile": lambda n: n.cells[3].update(source='profile = "smoke"'),
         "imports * from math": lambda n: n.cells[5].update(source="from math import *"),
+        "underlines the heading 'Count'": lambda n: n.cells[4].update(source="Count\n-----"),
+        "ends in the figure px.line": lambda n: n.cells[5].update(source="px.line([1])"),
+        "ends in the figure view.figure": lambda n: n.cells[5].update(source="view.figure"),
+        "ends in the figure figure.update": lambda n: n.cells[5].update(source="figure.update_layout()"),
+        "calls display()": lambda n: n.cells[5].update(source="display(1)"),
+        "frame.plot() gives no": lambda n: n.cells[5].update(source="frame.plot()"),
+        "never reveals the guess 'a'": lambda n: n.cells[16].update(source="1"),
+        "as a line of its own": lambda n: n.cells[5].update(source='guess("a", 1); guess("b", 1)'),
+        "'99.no', which is no exercise": lambda n: n.cells[8].update(source='check("99.no", answer)'),
+        "grade_id 'check-0'": lambda n: n.cells[11].metadata.nbgrader.update(grade_id="check-0"),
         "has 13 lines": lambda n: n.cells[5].update(source="\n".join(["1"] * 13)),
         "more than 5 lines": lambda n: [
             c.update(source=c.source + "\n1" * 6) for c in n.cells if c.cell_type == "code"

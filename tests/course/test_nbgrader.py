@@ -14,6 +14,7 @@ from labkit.course.notebook_file import SOLUTIONS, canonical, read_notebook
 
 NOTEBOOK = "01_know_your_machine"
 SOURCE = Path(__file__).parents[2] / "notebooks" / SOLUTIONS / f"{NOTEBOOK}.ipynb"
+CONFIGURATION = SOURCE.parents[1] / "nbgrader_config.py"
 WRONG = {"answer-01-intensity": "answer = 2 / 8", "answer-01-limit": 'answer = "magic"'}
 
 
@@ -47,12 +48,15 @@ def test_the_three_steps_score_a_right_and_a_wrong_submission(tmp_path, monkeypa
     config.CourseDirectory.root = str(tmp_path)
     config.CourseDirectory.course_id = "labkit"
     config.CourseDirectory.db_url = f"sqlite:///{tmp_path / 'gradebook.db'}"
+    exec(CONFIGURATION.read_text(encoding="utf-8"), {"get_config": lambda: config})
     nbgrader = NbGraderAPI(config=config)
 
     made = nbgrader.generate_assignment("machine")
     assert made["success"], made["log"]
     released = tmp_path / "release" / "machine" / f"{NOTEBOOK}.ipynb"
-    assert "SOLUTION" not in released.read_text(encoding="utf-8")
+    assert [cell.source for cell in read_notebook(released).cells] == [
+        cell.source for cell in read_notebook(SOURCE.parents[1] / SOURCE.name).cells
+    ]
     for student, changed in (("right", {}), ("wrong", WRONG)):
         submit(released, tmp_path / "submitted" / student / "machine", changed)
         graded = nbgrader.autograde("machine", student)

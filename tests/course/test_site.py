@@ -4,6 +4,7 @@ import re
 from importlib.resources import files
 
 import nbformat
+import plotly.graph_objects as go
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
@@ -13,16 +14,22 @@ from labkit.course.site import build_site
 from labkit.course.site.render import render, search_entries
 from labkit.course.verdict import PLOTLY
 from labkit.errors import UserError
+from labkit.plots.describe import describe
+from labkit.plots.theme import INK, PALETTES, contrast
 
 
 def executed(title: str, following: str) -> nbformat.NotebookNode:
     """An executed notebook with every kind of output."""
     layout = {"xaxis": {"title": {"text": "Time (s)"}}, "yaxis": {"title": {"text": "AUC"}}}
-    figure = {"data": [{"type": "scatter", "x": [1, 2], "y": [0.5, 0.7], "name": "measured"}], "layout": layout}
+    layout["shapes"] = [{"type": "line", "x0": 0, "x1": 1, "y0": 0, "y1": 1, "line": {"color": INK["labkit_light"]}}]
+    black = {"color": PALETTES["labkit_light"][-1]}
+    data = [{"type": "scatter", "x": [1, 2], "y": [0.5, 0.7], "name": "measured", "line": black}]
+    figure = {"data": data, "layout": layout}
     frame = '<table border="1"><thead><tr style="text-align: right;"><th>a</th></tr></thead><tr><td>1</td></tr></table>'
     outputs = [
         new_output("stream", name="stdout", text="plain <b>text</b>\n"),
         new_output("display_data", data={PLOTLY: figure, "text/plain": "Figure"}),
+        new_output("display_data", data=describe(go.Figure(data))._repr_mimebundle_()),
         new_output("execute_result", data={"text/html": frame, "text/plain": "a"}, execution_count=1),
         new_output("display_data", data={MIME: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}}),
         new_output("error", ename="ValueError", evalue="odd", traceback=["\x1b[31mValueError\x1b[0m: odd"]),
@@ -32,7 +39,7 @@ def executed(title: str, following: str) -> nbformat.NotebookNode:
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
         new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Counting\n\nOnce more."),
         new_code_cell("print('</script>')", execution_count=1, outputs=outputs),
-        new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb)"),
+        new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
     return new_notebook(cells=cells, metadata={"papermill": {"end_time": "2026-01-02T03:04:05", "duration": 7.0}})
 
@@ -54,6 +61,8 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     assert "<th scope=row>auc</th><td>0.7</td>" in page
     assert "ansi-red-fg" in page
     assert 'href="10_two.html"' in page
+    assert 'href="77' not in page and "not made" in page
+    assert "<details><summary>The figure as a table" in page
     assert 'id="counting"' in page and 'id="counting-2"' in page
     assert "Executed on 2026-01-02" in page
     for path in site.glob("*.html"):
@@ -67,7 +76,7 @@ def test_the_index_lists_notebooks_by_module(site):
 
 
 def test_the_search_knows_sections_with_their_words():
-    entries = search_entries("x.html", render(executed("One", "y")))
+    entries = search_entries("x.html", render(executed("One", "y"), pages=set()))
     assert [(entry["title"], entry["anchor"]) for entry in entries][:2] == [("One", "one"), ("Counting", "counting")]
     assert "A zebra is no sheep." in entries[1]["text"]
     assert "print" in entries[2]["text"]
@@ -98,6 +107,11 @@ def test_figures_are_drawn_and_follow_the_theme(page):
     assert page.evaluate(paper) == "#ffffff"
     page.get_by_role("button", name="Dark mode").press("Enter")
     page.wait_for_function(f"{paper} === '#16191f'")
+    shape, line = (
+        page.evaluate(f"document.querySelector('.canvas').{of}")
+        for of in ("layout.shapes[0].line.color", "data[0].line.color")
+    )
+    assert contrast(shape, "#16191f") > 7 and contrast(line, "#16191f") > 3
     assert page.get_by_role("button", name="Dark mode").get_attribute("aria-pressed") == "true"
 
 

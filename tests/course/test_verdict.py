@@ -28,6 +28,12 @@ def test_a_good_notebook_passes():
     assert read_results(notebook)["auc"]["value"] == 0.7
 
 
+def test_each_of_two_figures_needs_its_own_description():
+    figure, words = shown_figure()
+    (found,) = execution_faults(ran([figure, figure, words]))
+    assert "no description" in found
+
+
 @pytest.mark.parametrize(
     ("fault", "plant"),
     {

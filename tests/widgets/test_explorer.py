@@ -3,12 +3,13 @@
 import json
 import time
 from datetime import UTC, datetime
-from html import unescape
 
 import pandas as pd
 import pytest
 
+import labkit.tta
 from labkit.errors import UserError
+from labkit.plots import figure_time_to_accuracy
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.widgets import explore
@@ -100,7 +101,7 @@ def test_energy_is_an_axis_where_it_was_measured_and_said_why_elsewhere(tmp_path
     view.x.value = "energy_j"
     assert list(view.plot.data[0].x) == pytest.approx([50.0, 100.0, 150.0, 200.0], rel=0.01)
     assert view.crossings["time_to_target_s"].tolist() == pytest.approx([150.0], rel=0.01)
-    assert "with_energy(curves(folders, metric='auc'), run_table(folders))" in unescape(view.code.value)
+    assert "with_energy(curves(folders, metric='auc'), run_table(folders))" in view.in_code()
     assert "150.0 J" in view.words.value
 
 
@@ -118,6 +119,9 @@ def test_a_budget_can_be_left_out(folders):
     assert set(view.crossings["budget"]) == {"all-cores"}
     view.budgets.children[0].value = False
     assert "No run is chosen" in view.words.value
+    assert view.plot.data == () and view.crossings.empty and view.save.disabled and view.code.value == ""
+    view.budgets.children[1].value = True
+    assert set(view.crossings["budget"]) == {"one-core"} and not view.save.disabled
 
 
 def test_a_logarithmic_axis_holds_every_point(folders):
@@ -137,6 +141,42 @@ def test_the_csv_holds_the_crossings(folders, tmp_path, monkeypatch):
     assert "Saved 3 rows" in view.saved.value
     view.target.value = 0.65
     assert view.saved.value == ""
+
+
+def test_the_csv_names_its_columns_by_the_axis(folders, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    view = explore(folders)
+    for x, column in (
+        ("cost_usd", "cost_usd_to_target"),
+        ("samples", "samples_to_target"),
+        ("train_s", "train_s_to_target"),
+    ):
+        view.x.value = x
+        view.save.click()
+        saved = pd.read_csv(tmp_path / f"time_to_auc_0.75_{x}.csv")
+        assert column in saved and "time_to_target_s" not in saved and "sustained_time_s" not in saved
+        assert saved[column].tolist() == pytest.approx(view.crossings["time_to_target_s"].tolist())
+
+
+@pytest.mark.parametrize(("x", "log"), [("wall_s", False), ("cost_usd", True), ("samples", False)])
+def test_its_code_draws_the_same_figure(folders, monkeypatch, x, log):
+    view = explore(folders)
+    view.x.value, view.log_x.value, view.target.value = x, log, 0.7
+    view.budgets.children[1].value = False
+    shown = []
+    names = vars(labkit.tta) | {"figure_time_to_accuracy": figure_time_to_accuracy, "show": shown.append}
+    exec(view.in_code(), names | {"folders": folders})
+    (figure,) = shown
+    assert [(t.name, list(t.x), list(t.y)) for t in figure.data] == [
+        (t.name, list(t.x), list(t.y)) for t in view.plot.data
+    ]
+    assert figure.layout.xaxis.type == view.plot.layout.xaxis.type
+
+
+def test_a_folder_of_runs_is_all_of_them(folders, tmp_path):
+    assert len(explore(tmp_path).crossings) == 3
+    with pytest.raises(UserError, match="there is no run here"):
+        explore(tmp_path / "elsewhere")
 
 
 def test_every_control_has_a_description_and_the_saved_figure_is_plain(folders):

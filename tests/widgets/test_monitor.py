@@ -5,12 +5,13 @@ import time
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import read_run
+from labkit.runs import Provenance, RunWriter, read_run
+from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.training.background import BackgroundRun
 from labkit.training.request import TrainRequest
 from labkit.widgets import monitor
-from labkit.widgets.feed import RunFeed
-from labkit.widgets.monitor import find
+from labkit.widgets.feed import RunFeed, Series
+from labkit.widgets.monitor import find, thinned
 
 ENDLESS = TrainRequest("dlrm", data="synthetic-small", max_epochs=100_000, target="0.999")
 
@@ -59,6 +60,68 @@ def test_a_folder_of_runs_gives_the_one_that_is_running(tmp_path):
         run.stop()
         run.wait()
     assert find(tmp_path) != folder  # now the latest
+
+
+def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
+    gpus = [{"torch_name": f"cuda:{number}", "uuid": f"GPU-{number}"} for number in (0, 1)]
+    run = RunWriter.create(
+        tmp_path, "own-script", config={}, budget={"torch_name": "cuda:1"}, tier=None, devices=gpus, seed=0,
+        provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    parts = PartWriter(run.folder / "telemetry", TELEMETRY)
+    for number in range(6):
+        parts.append(
+            {
+                "time_ns": number * 10**9, "device": f"GPU-{number % 2}", "scope": "device", "pid": 1,
+                "counter": "gpu_utilisation", "value": 90.0 if number % 2 else 10.0, "unit": "%",
+                "source": "s", "note": "",
+            }
+        )  # fmt: skip
+    parts.flush()
+    run.finish("done", {})
+    view = monitor(run.folder)  # a run of another program than ours, too: it has no configuration
+    shown = {trace.name.partition(" (")[0]: list(trace.y) for trace in view.plot.data}
+    assert shown["GPU with a kernel running"] == [90.0, 90.0, 90.0]
+    assert "own-script, whole machine: done" in view.status.value
+
+
+def test_two_threads_may_refresh_at_once(tmp_path):
+    run = BackgroundRun(ENDLESS, tmp_path)
+    try:
+        view = monitor(run.folder, refresh_s=0.001)
+        wait_for(lambda: view.refresh() and len(view.plot.data) >= 5)
+        for _ in range(50):
+            view.refresh()
+            assert len(view.plot.data) == len({trace.name for trace in view.plot.data})
+        assert "The view stopped" not in view.status.value
+        assert f"{view.plot.data[0].y[-1]:.4g}"[:5] in view.words.value
+    finally:
+        run.stop()
+        run.wait()
+
+
+def test_a_run_can_be_stopped_before_it_began(tmp_path):
+    run = BackgroundRun(ENDLESS, tmp_path)
+    run.stop()
+    assert run.wait()["status"] == "stopped"
+
+
+def test_a_refused_run_is_told_where_it_is_waited_for(tmp_path):
+    run = BackgroundRun(TrainRequest("dlrm", data="no-such-data"), tmp_path)
+    with pytest.raises(UserError, match="no-such-data"):
+        run.wait()
+    run.stop()
+
+
+def test_long_series_are_thinned_for_the_browser():
+    x, y = thinned(Series(list(range(5000)), list(range(5000))))
+    assert len(x) == len(y) == 400
+    assert (x[0], x[-1], y[-1]) == (0, 4999, 4999)
+
+
+def test_an_unknown_theme_is_refused(tmp_path):
+    with pytest.raises(UserError, match="labkit_dark"):
+        monitor(tmp_path, template="dark")
 
 
 def test_no_run_is_told(tmp_path):

@@ -20,7 +20,7 @@ def _is_own(host):
 
 
 def _refuse_outside(event, args):
-    if event == "socket.getaddrinfo":
+    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
         host = args[0]
     elif event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
         address = args[1]

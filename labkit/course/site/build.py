@@ -18,6 +18,7 @@ from labkit import __version__
 from labkit.course.notebook_file import read_notebook
 from labkit.course.site.render import Body, render, search_entries
 from labkit.errors import UserError
+from labkit.plots.theme import in_the_dark
 from labkit.report.page import json_for_html
 
 MODULES = {
@@ -41,7 +42,7 @@ def build_site(executed: Path, out: Path) -> Path:
     """Make the site from a folder of executed notebooks.
 
     Args:
-        executed: holds NN_topic.ipynb, as `labkit course run` leaves them.
+        executed: holds executed notebooks, as `labkit course run` leaves them.
         out: the folder to make; files of an older site in it are replaced.
 
     Returns:
@@ -50,13 +51,13 @@ def build_site(executed: Path, out: Path) -> Path:
     Raises:
         UserError: there are no executed notebooks.
     """
-    paths = sorted(executed.glob("[0-9]*.ipynb"))
+    paths = sorted(executed.glob("*.ipynb"))
     if not paths:
         raise UserError(
             f"{executed}: there are no executed notebooks: make them with `labkit course run --out {executed}`."
         )
     notebooks = {path.stem: read_notebook(path) for path in paths}
-    bodies = {stem: render(notebook) for stem, notebook in notebooks.items()}
+    bodies = {stem: render(notebook, pages=set(notebooks)) for stem, notebook in notebooks.items()}
     assets = out / "assets"
     assets.mkdir(parents=True, exist_ok=True)
     folder = files("labkit.course.site")
@@ -84,7 +85,11 @@ def build_site(executed: Path, out: Path) -> Path:
         encoding="utf-8",
     )
     entries = [entry for stem, body in bodies.items() for entry in search_entries(f"{stem}.html", body)]
-    data = {"search": entries, "themes": {name: _theme(f"labkit_{name}") for name in CODE_STYLES}}
+    data = {
+        "search": entries,
+        "themes": {name: _theme(f"labkit_{name}") for name in CODE_STYLES},
+        "dark": in_the_dark(),
+    }
     # as a script, not as JSON: a page opened from a file may load the one and not the other
     (assets / "data.js").write_text(f"window.labkitSite = {json_for_html(data)};\n", encoding="utf-8")
     (assets / "plotly.min.js").write_text(get_plotlyjs(), encoding="utf-8")

@@ -36,16 +36,16 @@ class Body:
     sections: list[Section] = field(default_factory=list)
 
 
-def render(notebook: NotebookNode) -> Body:
-    """Render the cells of a notebook."""
+def render(notebook: NotebookNode, *, pages: set[str]) -> Body:
+    """Render the cells of a notebook; links to notebooks that are not among `pages` become words."""
     parts, sections, figures = [], [], 0
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            html, found = _prose(cell.source, sections)
+            html, found = _prose(cell.source, sections, pages)
             sections += found
             parts.append(f'<div class="prose">{html}</div>')
         elif cell.cell_type == "code":
-            parts.append(f'<div class="code" role="region" aria-label="Code" tabindex="0">{_code(cell)}</div>')
+            parts.append(f'<div class="code" role="group" aria-label="Code" tabindex="0">{_code(cell)}</div>')
             for output in cell.outputs:
                 figures += PLOTLY in output.get("data", {})
                 parts.append(_output(output, figures))
@@ -58,7 +58,7 @@ def _code(cell: NotebookNode) -> str:
     return _highlight(cell.source)
 
 
-def _prose(source: str, before: list[Section]) -> tuple[str, list[Section]]:
+def _prose(source: str, before: list[Section], pages: set[str]) -> tuple[str, list[Section]]:
     """HTML of a markdown cell, its headings with anchors, and the sections that begin in it."""
     taken = {section.anchor for section in before}
     found: list[Section] = []
@@ -72,8 +72,12 @@ def _prose(source: str, before: list[Section]) -> tuple[str, list[Section]]:
         return f'<h{level} id="{anchor}">{inner}</h{level}>'
 
     html = re.sub(r"<h([1-6])[^>]*>(.*?)</h\1>", heading, markdown2html(source), flags=re.DOTALL)
+
     # links between notebooks lead to their pages; badges need a network and lead to other places than this site
-    html = re.sub(r'href="([\w-]+)\.ipynb"', r'href="\1.html"', html)
+    def link(match: re.Match) -> str:
+        return f'<a href="{match[1]}.html">{match[2]}</a>' if match[1] in pages else match[2]
+
+    html = re.sub(r'<a href="([\w-]+)\.ipynb">(.*?)</a>', link, html, flags=re.DOTALL)
     html = re.sub(r"<a [^>]*>\s*<img [^>]*badge[^>]*>\s*</a>", "", html)
     words = re.split(r"^#{1,6} .*$", source, flags=re.MULTILINE)
     if words[0].strip():
@@ -127,7 +131,7 @@ def _rich(data: NotebookNode, figure_number: int) -> Iterator[str]:
             for name, entry in data[RESULTS].items()
         )
         yield (
-            '<div class="table" tabindex="0" role="region" aria-label="Results"><table>'
+            '<div class="table" tabindex="0" role="group" aria-label="Results"><table>'
             "<thead><tr><th scope=col>number</th><th scope=col>here</th><th scope=col>bounds</th></tr></thead>"
             f"{rows}</table></div>"
         )
@@ -135,7 +139,12 @@ def _rich(data: NotebookNode, figure_number: int) -> Iterator[str]:
         # pandas marks its tables with attributes that HTML no longer has
         html = re.sub(r' (border="1"|style="text-align: right;")', "", data["text/html"])
         html = re.sub(r"<style scoped>.*?</style>", "", html, flags=re.DOTALL)
-        yield f'<div class="table" tabindex="0" role="region" aria-label="Table">{html}</div>'
+        if "<table" not in html:
+            yield f'<div class="output rich">{html}</div>'
+        elif html.startswith("<p"):  # a figure's description, its table folded away
+            yield f'<div class="description">{html}</div>'
+        else:
+            yield f'<div class="table" tabindex="0" role="group" aria-label="Table">{html}</div>'
     if "image/png" in data:
         words, picture = escape(data.get("text/plain", "picture")), data["image/png"]
         yield f'<img class="output" alt="{words}" src="data:image/png;base64,{picture}">'

@@ -2,7 +2,7 @@
    Text from notebooks enters the results through textContent only. */
 "use strict";
 (() => {
-  const { search, themes } = window.labkitSite;
+  const { search, themes, dark } = window.labkitSite;
   const root = document.documentElement;
   const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
   const button = document.getElementById("theme");
@@ -26,7 +26,10 @@
 
   // ---- figures ----
   function drawFigure(figure) {
-    const saved = JSON.parse(figure.querySelector("script").textContent);
+    let text = figure.querySelector("script").textContent;
+    // what a figure colours itself, its template does not recolour: lines of targets, labels, series
+    if (isDark()) for (const [light, other] of Object.entries(dark)) text = text.replaceAll(light, other);
+    const saved = JSON.parse(text);
     let target = figure.querySelector(".canvas");
     if (!target) {
       target = document.createElement("div");

@@ -1,0 +1,86 @@
+"""The machine's card: what is counted, and that the thread setting of the process is left alone."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from labkit.hardware import calibration
+from labkit.hardware.calibration import cache_curve, calibrate, copy_gb_per_s, launch_us, matmul_gflops
+from labkit.plots.cache_curve import figure_cache_curve
+from labkit.plots.roofline import figure_roofline
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def one_second(monkeypatch):
+    """Every piece of work takes a second, once."""
+    done = []
+
+    def once(work, device):
+        work()
+        done.append(work)
+        return 1.0
+
+    monkeypatch.setattr(calibration, "_once_s", once)
+    return done
+
+
+def test_a_matrix_product_counts_a_multiplication_and_an_addition_each(one_second):
+    assert matmul_gflops(CPU, torch.float32, size=100) == pytest.approx(2 * 100**3 / 1e9)
+
+
+def test_a_copy_counts_what_is_read_and_what_is_written(one_second):
+    assert copy_gb_per_s(CPU, 2**24) == pytest.approx(2 * 2**24 / 1e9)
+    assert copy_gb_per_s(CPU, 2**20) == pytest.approx(2 * 2**24 / 1e9)  # sixteen small copies in a turn
+
+
+def test_asking_is_a_share_of_a_round(one_second):
+    assert launch_us(CPU, calls=1000) == pytest.approx(1000.0)
+
+
+def test_the_cache_curve_is_of_one_thread_and_puts_the_setting_back(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        calibration, "copy_gb_per_s", lambda *args, **options: seen.append(torch.get_num_threads()) or 1.0
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        curve = cache_curve("cpu", sizes_bytes=[2**12, 2**13])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 1]
+    assert curve["size_bytes"].tolist() == [2**13, 2**14]
+
+
+def test_the_card_is_saved_with_its_units(tmp_path):
+    card = calibrate("cpu", repeats=1)
+    card.save(tmp_path / "deep" / "card.json")
+    saved = json.loads((tmp_path / "deep" / "card.json").read_text())
+    assert saved["fp32_gflops"] == card.fp32_gflops > 0
+    assert card.ridge_flop_per_byte == pytest.approx(card.fp32_gflops / card.bandwidth_gb_per_s)
+
+
+def test_the_curves_figure_marks_the_caches():
+    curve = pd.DataFrame({"size_bytes": [2**12, 2**20], "gb_per_s": [80.0, 10.0]})
+    figure = figure_cache_curve(curve, {"L1d": 2**15, "L2": 2**19})
+    assert [annotation.text for annotation in figure.layout.annotations] == ["L1d", "L2"]
+    assert [shape.x0 for shape in figure.layout.shapes] == [32.0, 512.0]
+    assert figure.layout.xaxis.type == "log"
+    assert "The fastest copy, 80 GB/s" in figure.layout.meta["finding"]
+
+
+def test_a_roof_rises_with_the_bandwidth_to_the_peak():
+    roofs = pd.DataFrame(
+        {"name": ["here"], "provenance": ["measured"], "peak_gflops": [100.0], "bandwidth_gb_per_s": [10.0]}
+    )
+    marks = pd.DataFrame({"name": ["copy"], "provenance": ["measured"], "flop_per_byte": [0.25], "gflops": [2.5]})
+    roof = figure_roofline(roofs, marks).data[0]
+    points = dict(zip(roof.x, roof.y, strict=True))
+    assert points[10.0] == pytest.approx(100.0)  # the ridge
+    assert max(roof.y) == pytest.approx(100.0)
+    assert min(roof.y) == pytest.approx(10.0 * min(roof.x))
