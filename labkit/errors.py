@@ -57,7 +57,7 @@ def refusal(error: Exception) -> UserError | None:
     place = f"{error.filename}: " if error.filename else ""
     return UserError(
         f"{place}the system refused ({error.strerror}): {SYSTEM_REFUSALS[error.errno]}. Runs go to --runs-dir, "
-        "pages and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
+        "pages, notebooks and made data to --out, and prepared data to the folder that LABKIT_CACHE names."
     )
 
 

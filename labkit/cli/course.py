@@ -66,7 +66,7 @@ def run_run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
     from labkit.course.junit import write_junit
     from labkit.course.notebook_file import authored
-    from labkit.course.runner import Executed, Limits, run_notebooks
+    from labkit.course.runner import PROFILES, Executed, Limits, run_notebooks
     from labkit.course.site import build_site
     from labkit.errors import UserError
 
@@ -81,10 +81,12 @@ def run_run(args: argparse.Namespace) -> int:
     }
     limits = replace(Limits.of(args.profile), **{name: value for name, value in chosen.items() if value is not None})
     parameters = {name: _literal(value) for name, value in args.parameter}
+    if parameters.get("profile", args.profile) not in PROFILES:
+        raise UserError(f"profile is {parameters['profile']!r}: give one of {', '.join(PROFILES)}.")
     console = Console()
 
     def tell(executed: Executed) -> None:
-        state = "passed" if executed.passed else "FAILED"
+        state = (executed.note or "passed") if executed.passed else "FAILED"
         console.print(f"{executed.source.stem}: {state} after {executed.seconds:.1f} s", highlight=False)
 
     results = run_notebooks(
@@ -162,7 +164,8 @@ def _table(results: list) -> object:
         table.add_column(heading, justify="right")
     table.add_column("verdict")
     for executed in results:
-        verdict = executed.note or "passed" if executed.passed else f"{len(executed.faults)} faults"
+        count = len(executed.faults)
+        verdict = executed.note or "passed" if executed.passed else f"{count} fault{'s' * (count > 1)}"
         table.add_row(
             executed.source.stem,
             f"{executed.seconds:.1f} s",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 from nbgrader.converters import GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets.config import Config
 
@@ -43,4 +44,5 @@ def configure(config: Config) -> None:
     """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
     config.ClearSolutions.code_stub = {"python": STUB}
     config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ClearGuesses]
+    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs"]  # students' run folders stay with them
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
 import json
@@ -45,6 +46,11 @@ class Limits:
     """Seconds all notebooks may take together; what has not begun by then does not begin."""
     memory_bytes: int | None = 2 * 10**9
     """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
+
+    def __post_init__(self):
+        for name in ("cell_s", "notebook_s", "total_s"):
+            if not getattr(self, name) > 0:  # NaN, too
+                raise UserError(f"{name} is {getattr(self, name)}: give a number of seconds above 0.")
 
     @classmethod
     def of(cls, profile: str) -> Limits:
@@ -109,8 +115,7 @@ def run_notebooks(
     limits = limits or Limits.of(profile)
     parameters = {"profile": profile, **(parameters or {})}
     check_places(notebooks, out)
-    for path in notebooks:
-        check_parameters(path, parameters)
+    chosen = check_parameters(notebooks, parameters)
     out.mkdir(parents=True, exist_ok=True)
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for share in core_shares(jobs):
@@ -121,7 +126,7 @@ def run_notebooks(
     def run(path: Path) -> Executed:
         cores = shares.get()
         try:
-            executed = _Run(path, out, parameters, cores, limits, deadline, stop).execute()
+            executed = _Run(path, out, chosen[path], cores, limits, deadline, stop).execute()
         finally:
             shares.put(cores)
         with lock:
@@ -159,21 +164,41 @@ def check_places(notebooks: list[Path], out: Path) -> None:
         )
 
 
-def check_parameters(path: Path, parameters: dict[str, object]) -> None:
-    """Refuse a parameter that the notebook does not have; papermill would only warn.
+def check_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
+    """What of the parameters each notebook takes; papermill would only warn of a name that none has.
 
     Raises:
-        UserError: it has none of that name.
+        UserError: no notebook has a parameter of that name, or one has it with another type.
     """
     import papermill
 
-    read_notebook(path)
-    known = papermill.inspect_notebook(str(path))
+    chosen, known = {}, {}
+    for path in notebooks:
+        notebook = read_notebook(path)
+        has = papermill.inspect_notebook(str(path))
+        known |= has
+        chosen[path] = {name: value for name, value in parameters.items() if name in has}
+        for name, value in chosen[path].items():
+            default = _literal_of(notebook, name)
+            number = isinstance(default, int | float) and isinstance(value, int | float)
+            if default is not None and value is not None and not number and type(value) is not type(default):
+                raise UserError(f"{path}: the parameter {name!r} is {value!r}, and has to be one such as {default!r}.")
     for name in parameters:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            raise UserError(f"{path}: has no parameter {name!r}. {hint}It has {', '.join(known) or 'none'}.")
+            where = notebooks[0] if len(notebooks) == 1 else "these notebooks"
+            raise UserError(f"{where}: there is no parameter {name!r}. {hint}There are {', '.join(known) or 'none'}.")
+    return chosen
+
+
+def _literal_of(notebook: NotebookNode, name: str) -> object:
+    """The default of a parameter; None where it is none, or no literal."""
+    sources = [cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    for node in (node for source in sources for node in ast.parse(source).body if isinstance(node, ast.Assign)):
+        if getattr(node.targets[0], "id", None) == name and isinstance(node.value, ast.Constant):
+            return node.value.value
+    return None
 
 
 def core_shares(jobs: int) -> list[list[int]]:

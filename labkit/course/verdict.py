@@ -19,8 +19,6 @@ ALLOWED_MIME = {
     "text/plain",
     "text/html",
     "text/markdown",
-    "image/png",
-    "image/svg+xml",
     PLOTLY,
     WIDGET,
     RESULTS,
@@ -45,7 +43,7 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
     found += _hidden_errors(notebook)
     record = read_results(notebook)
     if record is None:
-        found.append("its cell tagged results gave no results record: call labkit.course.results there")
+        found.append("gave no results record: call labkit.course.results in a cell tagged results")
     else:
         found += [f"results: {breach}" for breach in breaches(record)]
     return found

@@ -97,10 +97,12 @@ class Budget:
 def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
     """Return the budgets this machine offers: one-core, all-cores where there are several, and each GPU."""
     devices = get_devices() if devices is None else devices
-    cores = devices[0].cores
-    budgets = [Budget("one-core", 1, tier=_cpu_tier_name(devices[0], 1), emulated=cores > 1)]
+    cores, whole = devices[0].cores, devices[0].machine_cores or devices[0].cores
+    budgets = [Budget("one-core", 1, tier=_cpu_tier_name(devices[0], 1), emulated=whole > 1)]
     if cores > 1:
-        budgets.append(Budget("all-cores", cores, tier=_cpu_tier_name(devices[0], cores)))
+        # a process that is bound to fewer cores than there are has a part of a larger machine, too
+        emulated = cores < whole
+        budgets.append(Budget("all-cores", cores, tier=_cpu_tier_name(devices[0], cores), emulated=emulated))
     gpus = [device for device in devices[1:] if device.torch_name is not None]
     for number, device in enumerate(gpus):
         tier = match_tier(device)
@@ -250,7 +252,7 @@ def _own_budget(text: str, cpu: Device) -> Budget:
             f"The budget {text!r} asks for {size_text(memory_bytes)} of memory and this process may use "
             f"{size_text(cpu.memory_bytes)}. Ask for at most memory={cpu.memory_bytes // 2**20}MiB."
         )
-    emulated = cores < cpu.cores or memory_bytes is not None
+    emulated = cores < (cpu.machine_cores or cpu.cores) or memory_bytes is not None
     return Budget(text, cores, memory_bytes, tier=_cpu_tier_name(cpu, cores), emulated=emulated)
 
 

@@ -108,7 +108,8 @@ def cache_curve(
 ) -> pd.DataFrame:
     """Copy speed by the size of what is copied: it falls where a cache ends.
 
-    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more, torch would share out the large copies only, a step that is no cache's.
+    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more,
+    torch would share out the large copies only, a step that is no cache's.
 
     Returns:
         Columns size_bytes (read and written together), gb_per_s.

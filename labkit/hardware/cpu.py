@@ -61,6 +61,8 @@ class CpuInfo:
     logical_cores: int
     available_cores: int
     """Cores left by CPU affinity and the container's quota"""
+    machine_cores: int
+    """Cores of the machine, or of the container: what its first process may use, within the quota"""
     quota_cores: float | None
     """The container's CPU quota in cores"""
     isa: tuple[str, ...] | None
@@ -87,13 +89,18 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
     total = limits.memory_bytes if limited else memory.total
     logical = psutil.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
+
+    def within_quota(cores: int) -> int:
+        return cores if limits.cores is None else max(1, min(cores, math.floor(limits.cores)))
+
     return CpuInfo(
         model=_model(cpuinfo),
         architecture=platform.machine(),
         board=_board(root),
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=logical,
-        available_cores=usable if limits.cores is None else max(1, min(usable, math.floor(limits.cores))),
+        available_cores=within_quota(usable),
+        machine_cores=within_quota(max(usable, _first_process_cores(root) or logical)),
         quota_cores=limits.cores,
         isa=_isa(cpuinfo),
         caches=_caches(root),
@@ -170,6 +177,16 @@ def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:
 def _board(root: Path) -> str | None:
     path = root / "proc/device-tree/model"
     return path.read_bytes().decode(errors="replace").strip("\0\n ") if path.is_file() else None
+
+
+def _first_process_cores(root: Path) -> int | None:
+    """How many cores the first process of this machine or container may use; None where the system does not say."""
+    try:
+        status = (root / "proc/1/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", status, re.MULTILINE)
+    return int(allowed[1].replace(",", ""), 16).bit_count() if allowed else None
 
 
 def _caches(root: Path) -> dict[str, int]:

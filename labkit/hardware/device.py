@@ -21,6 +21,8 @@ class Device:
     memory_bytes: int | None = None
     cores: int | None = None
     """CPU cores this process may use"""
+    machine_cores: int | None = None
+    """CPU cores of the machine, or of the container, of which this process may be bound to fewer"""
     sm_count: int | None = None
     compute_capability: str | None = None
     power_limit_w: float | None = None

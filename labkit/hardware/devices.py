@@ -44,6 +44,7 @@ def cpu_device() -> Device:
         torch_name="cpu",
         memory_bytes=cpu.memory_bytes,
         cores=cpu.available_cores,
+        machine_cores=cpu.machine_cores,
     )
 
 

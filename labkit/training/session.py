@@ -64,8 +64,8 @@ def _settle(request: TrainRequest, devices: list[Device]) -> tuple[Budget, Devic
     if request.budget is not None:
         budget = parse_budget(request.budget, devices)
     else:
-        # offered_budgets ends with the GPUs; the whole CPU is the last entry before them
-        whole = {b.torch_name: b for b in offered_budgets(devices) if not b.emulated}
+        # offered_budgets ends with the GPUs; all of the CPU is the last entry before them
+        whole = {budget.torch_name: budget for budget in offered_budgets(devices)}
         gpus = [name for name in whole if name != "cpu"]
         wanted = {"auto": gpus[0] if gpus else "cpu", "cuda": "cuda:0"}.get(request.device, request.device)
         if wanted not in whole:

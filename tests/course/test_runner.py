@@ -27,11 +27,17 @@ def leaves_network() -> bool:
     return subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
-def write(folder: Path, *sources: str, name: str = "90_planted", results: str = RESULTS) -> Path:
+def write(
+    folder: Path,
+    *sources: str,
+    name: str = "90_planted",
+    results: str = RESULTS,
+    parameters: str = 'profile = "standard"',
+) -> Path:
     """An authored notebook with a parameters cell, these cells, and a results cell."""
     cells = [
         new_markdown_cell("# Planted", id="title"),
-        new_code_cell('profile = "standard"', id="parameters", metadata={"tags": ["parameters"]}),
+        new_code_cell(parameters, id="parameters", metadata={"tags": ["parameters"]}),
         *(new_code_cell(source, id=f"cell-{number}") for number, source in enumerate(sources)),
         new_code_cell(results, id="results", metadata={"tags": ["results"]}),
     ]
@@ -76,9 +82,26 @@ def test_a_notebook_that_exits_midway_is_found(tmp_path):
 
 def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path):
     path = write(tmp_path)
-    with pytest.raises(UserError, match=r"no parameter 'profil'. Did you mean 'profile'"):
+    with pytest.raises(UserError, match=r"there is no parameter 'profil'. Did you mean 'profile'"):
         run_notebooks([path], tmp_path / "out", parameters={"profil": "smoke"})
     assert not (tmp_path / "out").exists()
+
+
+def test_a_parameter_of_another_type_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"'profile' is 3, and has to be one such as 'standard'"):
+        run_notebooks([write(tmp_path)], tmp_path / "out", parameters={"profile": 3})
+
+
+def test_a_parameter_goes_to_the_notebooks_that_have_it(tmp_path):
+    with_seed = write(tmp_path, "assert seed == 5", name="91_seed", parameters='profile = "standard"\nseed = 0')
+    executed = run_notebooks([write(tmp_path), with_seed], tmp_path / "out", parameters={"seed": 5}, jobs=2)
+    assert [each.faults for each in executed] == [[], []]
+
+
+@pytest.mark.parametrize("seconds", [0, -5, float("nan")])
+def test_a_limit_is_a_number_above_zero(seconds):
+    with pytest.raises(UserError, match="seconds above 0"):
+        Limits(notebook_s=seconds)
 
 
 def test_an_endless_cell_is_ended(tmp_path):

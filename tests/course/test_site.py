@@ -37,7 +37,7 @@ def executed(title: str, following: str) -> nbformat.NotebookNode:
     badge = "[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/x)"
     cells = [
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
-        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Counting\n\nOnce more."),
+        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Counting\n\nOnce more.\n\n## Kaplan–Meier & co"),
         new_code_cell("print('</script>')", execution_count=1, outputs=outputs),
         new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
@@ -79,7 +79,8 @@ def test_the_search_knows_sections_with_their_words():
     entries = search_entries("x.html", render(executed("One", "y"), pages=set()))
     assert [(entry["title"], entry["anchor"]) for entry in entries][:2] == [("One", "one"), ("Counting", "counting")]
     assert "A zebra is no sheep." in entries[1]["text"]
-    assert "print" in entries[2]["text"]
+    assert entries[3]["title"] == "Kaplan–Meier & co"
+    assert "print" in entries[3]["text"]
 
 
 def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):

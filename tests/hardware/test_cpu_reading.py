@@ -36,6 +36,11 @@ def test_an_arm_board_goes_by_its_own_name(tmp_path):
     assert cpu.model
 
 
+def test_the_machine_is_what_its_first_process_may_use(tmp_path):
+    files = {"proc/cpuinfo": XEON, "proc/1/status": "Name:\tinit\nCpus_allowed:\tf,ffffffff\n"}
+    assert read_cpu(tree(tmp_path, files)).machine_cores == 36
+
+
 def test_a_machine_that_says_nothing_is_not_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 
 from nbconvert.filters import Highlight2HTML, ansi2html, markdown2html
 from nbformat import NotebookNode
@@ -65,7 +65,7 @@ def _prose(source: str, before: list[Section], pages: set[str]) -> tuple[str, li
 
     def heading(match: re.Match) -> str:
         level, inner = int(match[1]), re.sub(r'<a class="anchor-link".*?</a>', "", match[2])
-        title = re.sub(r"<[^>]+>", "", inner).strip()
+        title = unescape(re.sub(r"<[^>]+>", "", inner)).strip()
         anchor = _anchor(title, taken)
         taken.add(anchor)
         found.append(Section(title, level, anchor, ""))
