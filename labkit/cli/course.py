@@ -97,6 +97,7 @@ def run_run(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         limits=limits,
         on_done=tell,
+        say=lambda words: console.print(words, highlight=False),
     )
     write_junit(results, args.out / "junit.xml")
     console.print(_table(results))

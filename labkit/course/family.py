@@ -37,10 +37,11 @@ class Family:
 
     def end(self) -> None:
         """Leave none of them running, not even those that have lost their parent since they were seen."""
-        self._meet()
-        for process in [self._worker, *self._known]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()  # psutil asks first whether the number is still that process
+        for _ in range(3):  # what is started while others are ended is met the next time; the worker adopts it
+            self._meet()
+            for process in self._known:
+                _kill(process)
+        _kill(self._worker)
         psutil.wait_procs(self._known, timeout=10)
 
     def _meet(self) -> None:
@@ -51,6 +52,11 @@ class Family:
         for process in list(self._known):
             with contextlib.suppress(psutil.Error):
                 yield measure(process)
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()  # psutil asks first whether the number is still that process
 
 
 def _unshared(process: psutil.Process) -> int:

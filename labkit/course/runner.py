@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import difflib
 import json
 import os
 import subprocess
@@ -20,8 +18,10 @@ from queue import SimpleQueue
 
 from nbformat import NotebookNode
 
+from labkit.course.datasets import prepare_data
 from labkit.course.family import Family
 from labkit.course.notebook_file import SOLUTIONS, canonical, drop_widgets, read_notebook
+from labkit.course.parameters import check_parameters, literal_default
 from labkit.course.verdict import count_figures, execution_faults, faults_until_stopped
 from labkit.errors import UserError
 from labkit.hardware.budgets import THREAD_VARIABLES
@@ -92,6 +92,7 @@ def run_notebooks(
     jobs: int = 1,
     limits: Limits | None = None,
     on_done: Callable[[Executed], None] = lambda executed: None,
+    say: Callable[[str], None] = lambda words: None,
 ) -> list[Executed]:
     """Execute notebooks and judge them.
 
@@ -104,6 +105,7 @@ def run_notebooks(
         jobs: how many run at once; the cores are shared out among them.
         limits: time and memory; those of the profile if None.
         on_done: called after each, from one thread at a time.
+        say: called with what is done before the first.
 
     Returns:
         One result a notebook, in the order given.
@@ -116,6 +118,7 @@ def run_notebooks(
     parameters = {"profile": profile, **(parameters or {})}
     check_places(notebooks, out)
     chosen = check_parameters(notebooks, parameters)
+    prepare_data((names.get("data") or literal_default(path, "data") for path, names in chosen.items()), say)
     out.mkdir(parents=True, exist_ok=True)
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for share in core_shares(jobs):
@@ -162,43 +165,6 @@ def check_places(notebooks: list[Path], out: Path) -> None:
         raise UserError(
             f"{out}: the exercise notebooks are there, and would be replaced: name another folder with --out."
         )
-
-
-def check_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
-    """What of the parameters each notebook takes; papermill would only warn of a name that none has.
-
-    Raises:
-        UserError: no notebook has a parameter of that name, or one has it with another type.
-    """
-    import papermill
-
-    chosen, known = {}, {}
-    for path in notebooks:
-        notebook = read_notebook(path)
-        has = papermill.inspect_notebook(str(path))
-        known |= has
-        chosen[path] = {name: value for name, value in parameters.items() if name in has}
-        for name, value in chosen[path].items():
-            default = _literal_of(notebook, name)
-            number = isinstance(default, int | float) and isinstance(value, int | float)
-            if default is not None and value is not None and not number and type(value) is not type(default):
-                raise UserError(f"{path}: the parameter {name!r} is {value!r}, and has to be one such as {default!r}.")
-    for name in parameters:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
-            where = notebooks[0] if len(notebooks) == 1 else "these notebooks"
-            raise UserError(f"{where}: there is no parameter {name!r}. {hint}There are {', '.join(known) or 'none'}.")
-    return chosen
-
-
-def _literal_of(notebook: NotebookNode, name: str) -> object:
-    """The default of a parameter; None where it is none, or no literal."""
-    sources = [cell.source for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    for node in (node for source in sources for node in ast.parse(source).body if isinstance(node, ast.Assign)):
-        if getattr(node.targets[0], "id", None) == name and isinstance(node.value, ast.Constant):
-            return node.value.value
-    return None
 
 
 def core_shares(jobs: int) -> list[list[int]]:

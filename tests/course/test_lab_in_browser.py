@@ -87,7 +87,7 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme, pictu
     with page.expect_download(timeout=30_000) as download:
         page.get_by_role("button", name="Save PNG").press("Enter")
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
-    page.get_by_label("logarithmic").focus()
+    page.get_by_label("logarithmic horizontally").focus()
     page.keyboard.press("Space")
     wait_for(page, lambda: page.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.type") == "log", 30)
     page.context.close()

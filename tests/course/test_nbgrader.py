@@ -14,7 +14,7 @@ from labkit.course.notebook_file import SOLUTIONS, canonical, read_notebook
 
 NOTEBOOK = "01_know_your_machine"
 SOURCE = Path(__file__).parents[2] / "notebooks" / SOLUTIONS / f"{NOTEBOOK}.ipynb"
-CONFIGURATION = SOURCE.parents[1] / "nbgrader_config.py"
+CONFIGURATION = SOURCE.with_name("nbgrader_config.py")
 WRONG = {"answer-01-intensity": "answer = 2 / 8", "answer-01-limit": 'answer = "magic"'}
 
 

@@ -98,6 +98,18 @@ def test_a_parameter_goes_to_the_notebooks_that_have_it(tmp_path):
     assert [each.faults for each in executed] == [[], []]
 
 
+def test_data_is_prepared_before_anything_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
+    parameters = 'profile = "standard"\ndata = "synthetic-small"'
+    source = "import os\nfrom pathlib import Path\n"
+    source += "assert list((Path(os.environ['LABKIT_CACHE']) / 'clicks').glob('synthetic-small-*'))"
+    path, said = write(tmp_path, source, parameters=parameters), []
+    for _ in range(2):
+        (executed,) = run_notebooks([path], tmp_path / "out", say=said.append)
+        assert executed.faults == []
+    assert said == ["preparing synthetic-small, which is done once ..."]
+
+
 @pytest.mark.parametrize("seconds", [0, -5, float("nan")])
 def test_a_limit_is_a_number_above_zero(seconds):
     with pytest.raises(UserError, match="seconds above 0"):

@@ -14,6 +14,7 @@ from labkit.hardware import budgets
 from labkit.hardware.budgets import (
     THREAD_VARIABLES,
     Budget,
+    beside_a_view,
     is_out_of_memory,
     memory_error,
     offered_budgets,
@@ -40,6 +41,23 @@ def test_one_core_is_the_whole_of_a_one_core_machine():
     (only,) = offered_budgets([replace(CPU, cores=1)])
     assert not only.emulated
     assert parse_budget("all-cores", [replace(CPU, cores=1)]) == only
+
+
+def test_a_process_bound_to_a_part_of_the_machine_emulates():
+    bound = replace(CPU, cores=2, machine_cores=4)
+    assert [(budget.name, budget.emulated) for budget in offered_budgets([bound])] == [
+        ("one-core", True),
+        ("all-cores", True),
+    ]
+    assert parse_budget("cores=2", [bound]).emulated
+    assert not parse_budget("all-cores", [replace(CPU, machine_cores=4)]).emulated
+
+
+def test_a_watched_run_leaves_a_core_to_the_browser():
+    names = {cores: beside_a_view([replace(CPU, cores=cores)]) for cores in (1, 2, 4)}
+    assert names == {1: "one-core", 2: "one-core", 4: "cores=3"}
+    assert all(parse_budget(name, [replace(CPU, cores=cores)]) for cores, name in names.items())
+    assert beside_a_view([CPU, GPU]) == "gpu"
 
 
 def test_several_gpus_are_numbered_and_unreachable_ones_left_out():
