@@ -1,4 +1,4 @@
-"""How nbgrader makes from an authored notebook what `labkit course build` makes: `notebooks/solutions/nbgrader_config.py`."""
+"""How nbgrader makes what `labkit course build` makes; `notebooks/solutions/nbgrader_config.py` calls it."""
 
 from __future__ import annotations
 
