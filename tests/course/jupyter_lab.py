@@ -39,13 +39,20 @@ class Lab:
 
     def run_all(self, page, timeout_s: float = 240) -> None:
         """Run all cells and wait until none is waiting."""
-        page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-        page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-        wait_for(page, lambda: page.evaluate(UNFINISHED) == 0, timeout_s)
+        end = time.monotonic() + timeout_s
+        while page.evaluate(UNFINISHED) and time.monotonic() < end:
+            page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+            page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+            # a kernel that was not connected yet forgets what it was asked: then no cell has run, and none is about to
+            page.wait_for_timeout(3000)
+            if page.evaluate(BEGUN):
+                break
+        wait_for(page, lambda: page.evaluate(UNFINISHED) == 0, end - time.monotonic())
 
 
-UNFINISHED = """() => [...document.querySelectorAll('.jp-CodeCell')].filter(
-  (cell) => !/\\[\\d+\\]/.test(cell.querySelector('.jp-InputPrompt').textContent)).length"""
+PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((prompt) => prompt.textContent)"
+UNFINISHED = rf"{PROMPTS}.filter((text) => !/\[\d+\]/.test(text)).length"
+BEGUN = rf"{PROMPTS}.some((text) => /\[(\*|\d+)\]/.test(text))"
 
 
 def wait_for(page, what: Callable[[], bool], deadline_s: float) -> None:
