@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,21 +40,30 @@ class Lab:
         return page
 
     def run_all(self, page, timeout_s: float = 240) -> None:
-        """Run all cells and wait until none is waiting."""
-        end = time.monotonic() + timeout_s
-        while page.evaluate(UNFINISHED) and time.monotonic() < end:
-            page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
-            page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-            # a kernel that was not connected yet forgets what it was asked: then no cell has run, and none is about to
-            page.wait_for_timeout(3000)
-            if page.evaluate(BEGUN):
-                break
-        wait_for(page, lambda: page.evaluate(UNFINISHED) == 0, end - time.monotonic())
+        """Run all cells and wait until none is waiting.
+
+        A kernel that was not connected yet forgets what it was asked, and the prompts become empty again. So where no
+        cell has been waiting for some seconds and not all have run, it is asked once more.
+        """
+        empty_since = -math.inf
+
+        def all_ran() -> bool:
+            nonlocal empty_since
+            prompts = page.evaluate(PROMPTS)
+            if prompts and all(re.search(r"\[\d+\]", prompt) for prompt in prompts):
+                return True
+            if any("[*]" in prompt for prompt in prompts):
+                empty_since = time.monotonic()
+            elif prompts and time.monotonic() - empty_since > 5:
+                page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
+                page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+                empty_since = time.monotonic()
+            return False
+
+        wait_for(page, all_ran, timeout_s)
 
 
 PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((prompt) => prompt.textContent)"
-UNFINISHED = rf"{PROMPTS}.filter((text) => !/\[\d+\]/.test(text)).length"
-BEGUN = rf"{PROMPTS}.some((text) => /\[(\*|\d+)\]/.test(text))"
 
 
 def wait_for(page, what: Callable[[], bool], deadline_s: float) -> None:
