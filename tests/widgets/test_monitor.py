@@ -94,6 +94,8 @@ def test_two_threads_may_refresh_at_once(tmp_path):
             view.refresh()
             assert len(view.plot.data) == len({trace.name for trace in view.plot.data})
         assert "The view stopped" not in view.status.value
+        view.close()
+        view.wait(10)  # from here on nothing is drawn any more
         assert f"{view.plot.data[0].y[-1]:.4g}"[:5] in view.words.value
     finally:
         run.stop()
