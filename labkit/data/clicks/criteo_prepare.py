@@ -1,19 +1,22 @@
 """Prepare Criteo files of any size in bounded memory.
 
 The text is parsed once, block by block, into the prepared arrays: logarithms and NaN for the dense
-features, the raw 32-bit values for the categories. Then the training rows are read back to learn means and
-vocabularies, and all rows are turned in place into what a model takes. Beyond the prepared arrays no disk
-is used.
+features, for the categories numbers that `BlockValues` explains. Then the training rows are read back to learn means
+and vocabularies, and all rows are turned in place into what a model takes. Beyond the prepared arrays, disk is used for
+the distinct values of each block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
+from labkit.data.clicks.block_values import Block, BlockValues
 from labkit.data.clicks.criteo import BLOCK_BYTES, CATEGORICAL_NAMES, DENSE_NAMES, line_blocks
 from labkit.data.clicks.criteo_rows import read_block
 from labkit.data.clicks.preflight import COUNTED_VALUES, estimate_rows
@@ -46,7 +49,31 @@ def prepare_criteo(
     Raises:
         DataError: bad rows, a damaged file, too few rows, or training rows of one class only.
     """
-    rows_of_files = _parse(folder, files, bad, progress, block_bytes)
+    with BlockValues(folder / "block-values.u32") as block_values:
+        rows_of_files = _parse(folder, block_values, files, bad, progress, block_bytes)
+        info, table_rows, splits = _turn(folder, block_values, rows_of_files, schema, files, progress)
+    write_meta(
+        folder,
+        name=name,
+        dense_names=DENSE_NAMES,
+        categorical_names=CATEGORICAL_NAMES,
+        table_rows=table_rows,
+        pooling_factor=1,
+        fingerprint=fingerprint,
+        splits=splits,
+        info=info | {"skipped": bad.info()},
+    )
+
+
+def _turn(
+    folder: Path,
+    block_values: BlockValues,
+    rows_of_files: list[int],
+    schema: CriteoSchema,
+    files: list[Path],
+    progress: Progress,
+) -> tuple[dict, list[int], dict[str, int]]:
+    """Learn from the training rows, turn all rows in place; return what is to be told, table rows and splits."""
     rows = sum(rows_of_files)
     splits = split_by_time(rows_of_files, schema)
     if min(splits.values()) == 0:
@@ -66,37 +93,39 @@ def prepare_criteo(
     progress(0.7, "dense features: mean and spread")
     mean, deviation = dense_statistics(folder, train)
     progress(0.75, "categories: vocabulary")
-    tables, vocabulary_info = _learn_tables(folder, train, schema)
+    tables, vocabulary_info = _learn_tables(folder, block_values, train, schema)
     for done, block in enumerate(blocks(folder, "dense", ROWS_AT_ONCE)):
         progress(0.85 + 0.05 * done * ROWS_AT_ONCE / rows, "dense features: standardise")
         standardise(block, mean, deviation)
-    for done, block in enumerate(blocks(folder, "categorical", ROWS_AT_ONCE)):
-        progress(0.9 + 0.1 * done * ROWS_AT_ONCE / rows, "categories: look up rows")
-        for index, table in enumerate(tables):
-            block[:, index, 0] = table.lookup(np.ascontiguousarray(block[:, index, 0]).view(np.uint32))
-    write_meta(
-        folder,
-        name=name,
-        dense_names=DENSE_NAMES,
-        categorical_names=CATEGORICAL_NAMES,
-        table_rows=[table.num_rows for table in tables],
-        pooling_factor=1,
-        fingerprint=fingerprint,
-        splits=splits,
-        info={
-            "source": [str(file) for file in files],
-            "schema": asdict(schema),
-            "rows": rows,
-            "base_rate": clicks / train,
-            "skipped": bad.info(),
-            "vocabulary": vocabulary_info,
-            "dense_mean": mean.tolist(),
-            "dense_sd": deviation.tolist(),
-        },
-    )
+    for block in block_values:
+        progress(0.9 + 0.1 * block.start / rows, "categories: look up rows")
+        with _places(folder, block) as places:
+            for column, values, table in zip(places, block.values, tables, strict=True):
+                column[:] = table.lookup(values)[column]
+    info = {
+        "source": [str(file) for file in files],
+        "schema": asdict(schema),
+        "rows": rows,
+        "base_rate": clicks / train,
+        "vocabulary": vocabulary_info,
+        "dense_mean": mean.tolist(),
+        "dense_sd": deviation.tolist(),
+    }
+    return info, [table.num_rows for table in tables], splits
 
 
-def _parse(folder: Path, files: list[Path], bad: BadRows, progress: Progress, block_bytes: int) -> list[int]:
+@contextmanager
+def _places(folder: Path, block: Block) -> Iterator[np.ndarray]:
+    """The categories of a block's rows, feature by feature: int32 (F, n); what is written there goes to the file."""
+    array = np.load(folder / "categorical.npy", mmap_mode="r+")[block.start : block.stop, :, 0]
+    columns = np.ascontiguousarray(array.T)
+    yield columns
+    array[:] = columns.T
+
+
+def _parse(
+    folder: Path, block_values: BlockValues, files: list[Path], bad: BadRows, progress: Progress, block_bytes: int
+) -> list[int]:
     """Write what the text says into the arrays; return the number of good rows of each file."""
     expected = max(1, sum(estimate_rows(file) for file in files))
     counts = []
@@ -106,7 +135,8 @@ def _parse(folder: Path, files: list[Path], bad: BadRows, progress: Progress, bl
             for line, text in line_blocks(file, block_bytes):
                 rows = read_block(text, file=file, first_line=line, bad=bad)
                 if rows is not None:
-                    writer.append(rows.dense, rows.categorical.view(np.int32)[:, :, None], rows.label)
+                    writer.append(rows.dense, rows.places[:, :, None], rows.label)
+                    block_values.append(len(rows.label), rows.values)
                 progress(min(0.7, 0.7 * writer.rows / expected), f"{file.name}: {writer.rows:,} rows read")
             counts.append(writer.rows - before)
             if counts[-1] == 0:
@@ -147,14 +177,19 @@ def standardise(block: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> N
     np.nan_to_num(block, copy=False, nan=0.0)
 
 
-def _learn_tables(folder: Path, train_rows: int, schema: CriteoSchema) -> tuple[list[Vocabulary] | list[Hashing], dict]:
+def _learn_tables(
+    folder: Path, block_values: BlockValues, train_rows: int, schema: CriteoSchema
+) -> tuple[list[Vocabulary] | list[Hashing], dict]:
     if schema.vocabulary == "hash":
         tables = [Hashing(schema.max_rows_per_table)] * len(CATEGORICAL_NAMES)
         return tables, {"kind": "hash"}
     counters = [ValueCounter(COUNTED_VALUES // len(CATEGORICAL_NAMES)) for _ in CATEGORICAL_NAMES]
-    for block in blocks(folder, "categorical", ROWS_AT_ONCE, 0, train_rows):
-        for index, counter in enumerate(counters):
-            counter.add(np.ascontiguousarray(block[:, index, 0]).view(np.uint32))
+    for block in block_values:
+        if block.start >= train_rows:
+            break
+        with _places(folder, block) as places:
+            for column, values, counter in zip(places, block.values, counters, strict=True):
+                counter.add(values, np.bincount(column[: train_rows - block.start], minlength=len(values)))
     tables = [
         Vocabulary.of_counts(*counter.counts(), min_count=schema.min_count, max_rows=schema.max_rows_per_table)
         for counter in counters

@@ -27,7 +27,8 @@ _CONVERT = pa_csv.ConvertOptions(
     column_types={
         "label": pa.int64(),
         **dict.fromkeys(DENSE_NAMES, pa.int64()),
-        **dict.fromkeys(CATEGORICAL_NAMES, pa.binary()),
+        # equal texts become one entry of a dictionary, so each is looked at once
+        **dict.fromkeys(CATEGORICAL_NAMES, pa.dictionary(pa.int32(), pa.binary())),
     },
     null_values=[""],
     strings_can_be_null=False,
@@ -50,8 +51,16 @@ class CriteoRows:
     """uint8 (n,)"""
     dense: np.ndarray
     """float32 (n, 13): signed logarithms, NaN where missing"""
-    categorical: np.ndarray
-    """uint32 (n, 26): the hexadecimal values; missing is 0, as in the reference DLRM"""
+    places: np.ndarray
+    """int32 (n, 26): where in `values` a category stands"""
+    values: list[np.ndarray]
+    """uint32 (U,) of each feature: the hexadecimal values; missing is 0, as in the reference DLRM. One that was written
+    in two ways stands here twice."""
+
+    @property
+    def categorical(self) -> np.ndarray:
+        """uint32 (n, 26): the value of each category."""
+        return np.stack([values[place] for values, place in zip(self.values, self.places.T, strict=True)], axis=1)
 
 
 def read_block(text: bytes, *, file: Path, first_line: int, bad: BadRows) -> CriteoRows | None:
@@ -86,10 +95,13 @@ def parse(text: bytes) -> CriteoRows:
     dense = np.empty((len(label), len(DENSE_NAMES)), dtype=np.float32)
     for index, name in enumerate(DENSE_NAMES):
         dense[:, index] = signed_log(table[name].to_numpy().astype(np.float64))
-    categorical = np.empty((len(label), len(CATEGORICAL_NAMES)), dtype=np.uint32)
+    places = np.empty((len(label), len(CATEGORICAL_NAMES)), dtype=np.int32)
+    values = []
     for index, name in enumerate(CATEGORICAL_NAMES):
-        categorical[:, index] = parse_hexadecimal(table[name].chunk(0))
-    return CriteoRows(label.astype(np.uint8), dense, categorical)
+        column = table[name].chunk(0)
+        places[:, index] = column.indices.to_numpy()
+        values.append(parse_hexadecimal(column.dictionary))
+    return CriteoRows(label.astype(np.uint8), dense, places, values)
 
 
 def parse_hexadecimal(strings: pa.BinaryArray) -> np.ndarray:

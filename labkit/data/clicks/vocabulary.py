@@ -26,11 +26,11 @@ class ValueCounter:
         self._new: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
 
-    def add(self, values: np.ndarray) -> None:
-        """Count values, uint32 (n,)."""
-        found, counts = np.unique(values, return_counts=True)
-        self._new.append((found, counts))
-        self._waiting += len(found)
+    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
+        """Count values uint32 (n,) that occurred `counts` (n,) times, perhaps 0; one may be named more than once."""
+        seen = counts > 0
+        self._new.append((values[seen], counts[seen]))
+        self._waiting += len(values)
         if self._waiting > max(MERGE_AT, len(self._values)):
             self._merge()
 

@@ -31,7 +31,7 @@ def test_values_are_counted_exactly_while_they_fit(monkeypatch):
     values = np.random.default_rng(0).integers(0, 300, 5000).astype(np.uint32)
     counter = ValueCounter(1000)
     for block in np.array_split(values, 37):
-        counter.add(block)
+        counter.add(*np.unique(block, return_counts=True))
     expected = np.unique(values, return_counts=True)
     np.testing.assert_array_equal(counter.counts(), expected)
     assert counter.undercount == 0
@@ -45,7 +45,7 @@ def test_beyond_its_capacity_a_counter_forgets_only_rare_values(monkeypatch):
     values = rng.permutation(np.concatenate([rare, frequent]))
     counter = ValueCounter(500)
     for block in np.array_split(values, 100):
-        counter.add(block)
+        counter.add(*np.unique(block, return_counts=True))
     found, counts = counter.counts()
     assert len(found) <= 500
     assert counter.undercount > 0
