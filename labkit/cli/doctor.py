@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
+
+STEPS_SHOWN = 6
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -18,8 +21,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_doctor(args: argparse.Namespace) -> int:
     """Examine the machine and print the report; the status is 0 whatever is found."""
     from labkit.hardware.doctor import examine
+    from labkit.training.step_memory import remembered
 
     report = examine()
+    report["steps"] = [asdict(times) for times in remembered()]
     if args.json:
         print(json.dumps(report, indent=2))
     else:
@@ -33,6 +38,7 @@ def _print_report(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     _print_machine(console, report)
     _print_gpus(console, report)
+    _print_steps(console, report)
     _print_software(console, report)
     _print_labs(console, report)
     _print_advice(console, report)
@@ -106,6 +112,20 @@ def _print_gpus(console, report: dict[str, Any]) -> None:
             "\n".join(f"{name}: {reason}" for name, reason in gpu["missing"].items() if name != "torch_name"),
         )
     console.print(table)
+
+
+def _print_steps(console, report: dict[str, Any]) -> None:
+    """Which kind of training step was chosen for what, and why; the latest few."""
+    from labkit.training.step_memory import StepTimes
+
+    if not report["steps"]:
+        return
+    lines = _grid()
+    for values in report["steps"][-STEPS_SHOWN:]:
+        times = StepTimes(**values)
+        job, _, _ = times.job.partition(", choice of ")
+        lines.add_row(times.chosen, f"{times}\n[dim]{job}; {times.machine}[/dim]")
+    console.print(_panel("Training steps, chosen by what was measured here", lines))
 
 
 def _print_software(console, report: dict[str, Any]) -> None:

@@ -28,6 +28,13 @@ PROFILER_INSTALLS = {
 }
 """How to get each profiler."""
 
+PACKAGE_USES = {
+    "core": "labkit needs it",
+    "fast": "training steps and data preparation are faster with it",
+    "lab": "the notebooks need it",
+}
+"""What a missing package means, by what needs it."""
+
 NVIDIA_ONLY = ("nsys", "ncu", "dcgmi")
 """Profilers that say nothing on a machine without an NVIDIA GPU."""
 
@@ -119,10 +126,9 @@ def _mig_report(devices: list[Device]) -> dict[str, Any]:
 def _advice(report: dict[str, Any]) -> list[dict[str, str]]:
     advice = []
     missing = [package for package, version in report["packages"].items() if version is None]
-    for need in ("core", "lab"):
+    for need, what in PACKAGE_USES.items():
         packages = [package for package in missing if PACKAGES[package] == need]
         if packages:
-            what = "labkit needs it" if need == "core" else "the notebooks need it"
             advice.append({"why": f"{', '.join(packages)} not installed ({what})", "do": install_command(packages)})
     advice += _gpu_advice(report)
     for tool in report["profilers"]:

@@ -21,6 +21,7 @@ PACKAGES = {
     "psutil": "core",
     "rich": "core",
     "nvidia-ml-py": "core",
+    "numba": "fast",
     "jupyterlab": "lab",
     "ipykernel": "lab",
     "ipywidgets": "lab",

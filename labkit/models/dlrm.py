@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import UserError
+from labkit.models.interaction import PairwiseProducts
+from labkit.models.tables import EmbeddingTables
 
 INTERACTIONS = ("dot", "cat", "dcnv2")
 
@@ -68,15 +70,11 @@ class Dlrm(nn.Module):
         self.config = config
         features = config.num_tables + 1
         self.bottom = _mlp(config.dense_dim, config.bottom_mlp, last_relu=True)
-        # All tables in one: a single lookup call instead of one a table; row_start tells them apart.
-        self.tables = nn.EmbeddingBag(sum(config.num_rows), config.embedding_dim, mode="sum", sparse=sparse)
-        starts = torch.tensor([0, *config.num_rows[:-1]]).cumsum(0)
-        self.register_buffer("row_start", starts.view(1, -1, 1).to(torch.int32), persistent=False)  # (1, F, 1)
+        self.tables = EmbeddingTables(config.num_rows, config.embedding_dim, sparse=sparse)
         width = features * config.embedding_dim
         if config.interaction == "dot":
-            rows, columns = torch.tril_indices(features, features, offset=-1)
-            self.register_buffer("pairs", rows * features + columns, persistent=False)
-            width = config.embedding_dim + self.pairs.numel()
+            self.products = PairwiseProducts(features)
+            width = config.embedding_dim + features * (features - 1) // 2
         elif config.interaction == "dcnv2":
             self.cross = nn.ModuleList(CrossLayer(width, config.cross_rank) for _ in range(config.cross_layers))
         self.top = _mlp(width, config.top_mlp, last_relu=False, dropout=config.dropout)
@@ -96,14 +94,11 @@ class Dlrm(nn.Module):
     def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
         """Return logits (B,) for dense float (B, dense_dim) and categorical int32 (B, F, L)."""
         config = self.config
-        batch, tables, pooling = categorical.shape
         bottom = self.bottom(dense)  # (B, D)
-        rows = (categorical + self.row_start).view(batch * tables, pooling)
-        embedded = self.tables(rows).view(batch, tables, config.embedding_dim)  # (B, F, D)
+        embedded = self.tables(categorical)  # (B, F, D)
         together = torch.cat([bottom.unsqueeze(1), embedded.to(bottom.dtype)], dim=1)  # (B, F+1, D)
         if config.interaction == "dot":
-            products = torch.bmm(together, together.transpose(1, 2)).flatten(1)  # (B, (F+1)²)
-            crossed = torch.cat([bottom, products.index_select(1, self.pairs)], dim=1)
+            crossed = torch.cat([bottom, self.products(together)], dim=1)  # (B, D + F (F+1) / 2)
         else:
             crossed = together.flatten(1)
             if config.interaction == "dcnv2":
@@ -131,7 +126,7 @@ def _mlp(width: int, widths: tuple[int, ...], *, last_relu: bool, dropout: float
         layers.append(nn.Linear(width, out))
         last = index == len(widths) - 1
         if not last or last_relu:
-            layers.append(nn.ReLU())
+            layers.append(nn.ReLU(inplace=True))
         if dropout and not last:
             layers.append(nn.Dropout(dropout))
         width = out

@@ -15,8 +15,8 @@ from labkit.training.config import TrainConfig
 from labkit.training.job import Job
 from labkit.training.request import TrainRequest
 
-OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "adam": 2}
-"""Tensors as large as the parameters that an optimiser keeps."""
+OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
+"""Tensors as large as the embedding tables that an optimiser keeps."""
 
 
 def load_data(request: TrainRequest, on_event: OnEvent) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from labkit.errors import UserError, with_flag
 
 PRECISIONS = ("auto", "fp32", "bf16")
-OPTIMISERS = ("sgd", "adagrad", "adam")
+OPTIMISERS = ("sgd", "adagrad", "rowwise-adagrad", "adam")
 SCHEDULES = ("constant", "cosine")
 FLAGS = ("batch_size", "lr", "max_epochs", "max_seconds", "seed")
 """Settings that are flags of `labkit train`, too."""
@@ -22,7 +22,7 @@ class TrainConfig:
     batch_size: int = 2048
     """Samples (click log rows, utterances) a step."""
     optimiser: str = "adam"
-    """"sgd", "adagrad" or "adam"."""
+    """"sgd", "adagrad", "rowwise-adagrad" (for tables; Adagrad for the rest) or "adam"."""
     lr: float = 1e-3
     """Learning rate after warm-up."""
     warmup_steps: int = 0

@@ -24,6 +24,12 @@ class Job(Protocol):
     def batches(self, epoch: int, start: int) -> Iterator[tuple[Any, int]]:
         """Yield (batch on the device, its samples) from batch `start` on, in an order fixed by seed and epoch."""
 
+    def describe(self) -> str:
+        """All that decides how long a step takes on a given machine, but for the optimiser."""
+
+    def stand_in(self) -> tuple[Job, Any]:
+        """A job whose steps take as long as this one's, to be tried and thrown away, and a made-up batch for it."""
+
     def num_batches(self, epoch: int) -> int:
         """Batches of one epoch; every epoch has as many."""
 

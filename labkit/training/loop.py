@@ -16,8 +16,7 @@ from labkit.training.config import TrainConfig
 from labkit.training.crossings import Crossings, Point
 from labkit.training.job import Job
 from labkit.training.metrics import METRICS, Target
-from labkit.training.optimisers import Optimisers
-from labkit.training.precision import Precision
+from labkit.training.step import StepKind, TrainStep
 from labkit.training.stop import StopRequest
 
 # Losses stay on the device for this many steps: reading one makes the CPU wait for the GPU.
@@ -92,14 +91,14 @@ class Loop:
         run: RunWriter,
         *,
         device: torch.device,
-        precision: Precision,
+        kind: StepKind,
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
     ):
         self.job, self.config, self.run = job, config, run
-        self.device, self.precision, self.stop, self.on_progress = device, precision, stop, on_progress
-        total_steps = job.num_batches(0) * config.max_epochs
-        self.optimisers = Optimisers(job.model, job.sparse_parameters, config, total_steps)
+        self.device, self.kind, self.stop, self.on_progress = device, kind, stop, on_progress
+        self._step = TrainStep(job, config, kind, device)
+        self.optimisers = self._step.optimisers
         target = None if config.target is None else Target(METRICS[config.target_metric], config.target)
         self.crossings = Crossings(target, config.confirm_evaluations)
         self.metric = METRICS[config.target_metric]
@@ -166,7 +165,7 @@ class Loop:
         while end is None:
             job.model.train()
             for batch, samples in job.batches(position.epoch, position.batch):
-                loss = self._step(batch)
+                loss = self._step(batch, position.step)
                 position.step += 1
                 position.batch += 1
                 position.samples += samples
@@ -186,13 +185,6 @@ class Loop:
                 self.run.event("epoch", epoch=position.epoch, **asdict(position.point))
                 end = end or self._reason_to_end()
         return end
-
-    def _step(self, batch: object) -> torch.Tensor:
-        with self.precision.autocast(self.device):
-            loss = self.job.loss(batch)
-        loss.backward()
-        self.optimisers.step(self.position.step)
-        return loss.detach()
 
     def _reason_to_end(self) -> tuple[str, str] | None:
         config, position = self.config, self.position
@@ -215,7 +207,7 @@ class Loop:
         self._read_losses()
         self._check_weights()
         self.job.model.eval()
-        with torch.inference_mode(), self.precision.autocast(self.device):
+        with torch.inference_mode(), self.kind.autocast(self.device):
             metrics = self.job.evaluate(self.job.model, "validation")
         self.job.model.train()
         self._tick(training=False)

@@ -9,22 +9,49 @@ import torch
 from torch import Tensor, nn
 
 from labkit.training.config import TrainConfig
+from labkit.training.rowwise_adagrad import RowwiseAdagrad
 
 
 class Optimisers:
     """One optimiser for dense gradients and one for sparse ones, stepped as one."""
 
-    def __init__(self, model: nn.Module, sparse_names: Iterable[str], config: TrainConfig, total_steps: int):
-        """Set up for `total_steps` steps; `sparse_names` are the parameters whose gradients are sparse."""
+    def __init__(
+        self,
+        model: nn.Module,
+        sparse_names: Iterable[str],
+        config: TrainConfig,
+        total_steps: int,
+        *,
+        compiled_tables: bool = False,
+    ):
+        """Set up for `total_steps` steps.
+
+        Args:
+            model: what is trained.
+            sparse_names: the parameters whose gradients are sparse.
+            config: says which optimiser.
+            total_steps: the length of the learning rate's schedule.
+            compiled_tables: update the model's `tables`, its only sparse parameter, with the compiled kernels.
+        """
         sparse_names = set(sparse_names)
         dense = [p for name, p in model.named_parameters() if name not in sparse_names]
         sparse = [p for name, p in model.named_parameters() if name in sparse_names]
         self.config, self.total_steps = config, total_steps
-        # torch's SGD and Adagrad take sparse gradients as they are; its Adam has a sparse twin
-        sparse_kind = torch.optim.SparseAdam if config.optimiser == "adam" else _KINDS[config.optimiser]
-        self.parts = [_KINDS[config.optimiser](dense, lr=config.lr)]
+        kind, sparse_kind = _KINDS[config.optimiser]
+        on_cpu = all(parameter.device.type == "cpu" for parameter in dense)
+        # one pass over each parameter; torch 2.13 has Adagrad's for CPUs only
+        fused = on_cpu or kind is not torch.optim.Adagrad
+        self.parts = [kind(dense, lr=config.lr, fused=fused)]
+        self._steps = [self.parts[0].step]
         if sparse:
+            torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
             self.parts.append(sparse_kind(sparse, lr=config.lr))
+            self._steps.append(self.parts[1].step)
+        if compiled_tables:
+            from labkit.training.table_update import TableUpdate
+
+            assert config.grad_clip_norm is None, "the norm needs the gradient that these kernels never make"
+            self._steps[1] = TableUpdate(model.tables, self.parts[1]).step
 
     def lr_at(self, step: int) -> float:
         """The learning rate of a step (from 0): linear warm-up, then the schedule."""
@@ -44,8 +71,8 @@ class Optimisers:
             clip_gradients((p for group in groups for p in group["params"]), self.config.grad_clip_norm)
         for group in groups:
             group["lr"] = lr
-        for part in self.parts:
-            part.step()
+        for part, update in zip(self.parts, self._steps, strict=True):
+            update()
             part.zero_grad(set_to_none=True)
 
     def state_dict(self) -> list[dict]:
@@ -56,7 +83,14 @@ class Optimisers:
             part.load_state_dict(state)
 
 
-_KINDS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+# For dense and for sparse gradients. torch's SGD and Adagrad take both, its Adam has a sparse twin, and the state of
+# rowwise Adagrad is for tables.
+_KINDS = {
+    "sgd": (torch.optim.SGD, torch.optim.SGD),
+    "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
+    "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
+    "adam": (torch.optim.Adam, torch.optim.SparseAdam),
+}
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:

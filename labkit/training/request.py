@@ -47,6 +47,8 @@ class TrainRequest:
     batch_size: int | None = None
     lr: float | None = None
     precision: str = "auto"
+    compiled_tables: bool | None = None
+    """Whether to update embedding tables with compiled kernels where they can be; None where they are faster."""
     max_seconds: float | None = None
     max_epochs: int | None = None
     on_bad_row: str = "error"

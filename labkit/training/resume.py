@@ -66,7 +66,11 @@ def resumed_request(folder: Path, job: str, given: dict) -> TrainRequest:
                 f"{folder}: this run has used {used:.4g} of {name} already, which counts from its beginning: give "
                 f"--{name.replace('_', '-')} more than that."
             )
-    pinned = {"budget": record.budget["name"], "precision": record.config["train"]["precision"]}
+    pinned = {
+        "budget": record.budget["name"],
+        "precision": record.config["train"]["precision"],
+        "compiled_tables": record.config["train"].get("compiled_tables", False),
+    }
     return replace(request, **pinned, **given)
 
 

@@ -101,7 +101,7 @@ class _Session:
 
         from labkit.training.assembly import build_job, load_data
         from labkit.training.loop import Loop
-        from labkit.training.precision import choose_precision
+        from labkit.training.step_choice import choose_step
 
         if self.budget.cores is not None:
             torch.set_num_threads(self.budget.cores)
@@ -113,9 +113,9 @@ class _Session:
             )
         data = load_data(self.request, self.on_event)
         config = self.request.train_config(len(data.split("train")))
-        precision = choose_precision(config.precision, torch_device)
         torch.manual_seed(config.seed)
         job, model = build_job(self.request, data, config, budget=self.budget, device=self.device)
+        kind, why = choose_step(config.precision, self.request.compiled_tables, job, config, torch_device)
         described = {
             "job": self.request.job,
             "request": self.request.to_dict(),
@@ -126,8 +126,8 @@ class _Session:
                 "info": data.info,
             },
             "model": asdict(model),
-            "train": {**asdict(config), "precision": precision.name},
-            "precision_note": precision.reason,
+            "train": {**asdict(config), **asdict(kind)},
+            "step_note": why,
             "budget": self.budget.to_dict(),
         }
         run = self._open_run(described)
@@ -137,9 +137,7 @@ class _Session:
             self.on_event(
                 Notice(f"batch_size {config.batch_size:,} is more than the {job.train_samples:,} samples there are")
             )
-        loop = Loop(
-            job, config, run, device=torch_device, precision=precision, stop=self.stop, on_progress=self.on_event
-        )
+        loop = Loop(job, config, run, device=torch_device, kind=kind, stop=self.stop, on_progress=self.on_event)
         answer = {"run": run.run_id, "folder": str(run.folder), "status": "failed", "result": {}}
         try:
             self._record(run, loop, answer)
@@ -223,7 +221,7 @@ class _Session:
             loop.job.model.load_state_dict(load_checkpoint(loop.checkpoints.best)["model"])
         loop.job.model.eval()
         began = time.perf_counter()
-        with torch.inference_mode(), loop.precision.autocast(loop.device):
+        with torch.inference_mode(), loop.kind.autocast(loop.device):
             metrics = loop.job.evaluate(loop.job.model, "test")
         look = len(looks) + 1
         run.event("tested", metrics=metrics, look=look, best_step=best_step, took_s=time.perf_counter() - began)
@@ -256,8 +254,8 @@ class _Session:
         try:
             refuse_another_run(self.resume, described, self.device)
             before = read_run(self.resume)
-            # the request asks for the precision that was settled then, so that its reason is the one of then
-            described["precision_note"] = before.config.get("precision_note", described["precision_note"])
+            # the request asks for the kind of step that was settled then, so that its reason is the one of then
+            described["step_note"] = before.config.get("step_note", described["step_note"])
             self.peak_gpu_before = (before.result or {}).get("peak_gpu_memory_bytes") or 0
             return RunWriter.reopen(
                 self.resume,
@@ -298,7 +296,7 @@ def _result(loop, outcome, peak_gpu_before: int) -> dict[str, Any]:
 
 
 def _forget_peak_gpu_memory(device) -> None:
-    """Start torch's high-water mark of the GPU anew, without what the precision probe took."""
+    """Start torch's high-water mark of the GPU anew, without what trying steps took."""
     import torch
 
     if device.type == "cuda":

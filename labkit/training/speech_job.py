@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,6 +31,27 @@ class SpeechJob:
         self._train = speech.split("train")
         self.train_samples = len(self._train)
         self._order: tuple[int, list[np.ndarray]] = (-1, [])
+
+    def describe(self) -> str:
+        config = self.model.config
+        shape = f"{config.layers} layers of {config.hidden or config.channels}, {config.vocabulary} characters"
+        return f"speech {config.kind}, {shape}, {self._typical_frames()} frames, batch {self.batch_size}"
+
+    def stand_in(self) -> tuple[SpeechJob, Batch]:
+        stand_in, frames, utterances = copy.copy(self), self._typical_frames(), self.batch_size
+        stand_in.model = SpeechModel(self.model.config).to(self.device)
+        tokens = torch.randint(1, self.model.config.vocabulary, (utterances, max(1, frames // 16)))
+        batch = Batch(
+            torch.randn(utterances, frames, self.model.config.mel_bins),
+            torch.full((utterances,), frames),
+            tokens,
+            torch.full((utterances,), tokens.shape[1]),
+            [],
+        )
+        return stand_in, batch
+
+    def _typical_frames(self) -> int:
+        return int(np.median(self._train.lengths))
 
     def num_batches(self, epoch: int) -> int:
         return len(self._batches_of(epoch))

@@ -57,7 +57,7 @@ ENDINGS = {
     "max_epochs",
     "patience_evaluations",
     "confirm_evaluations",
-    "precision_note",
+    "step_note",
 }
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
 

@@ -4,6 +4,8 @@ from torch import nn
 
 from labkit.errors import UserError
 from labkit.models.dlrm import INTERACTIONS, Dlrm, DlrmConfig
+from labkit.models.interaction import PairwiseProducts, pairwise_products
+from labkit.models.tables import EmbeddingTables
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 
@@ -58,3 +60,33 @@ def test_one_table_of_all_categories_equals_a_table_each():
 def test_a_shape_that_cannot_be_is_refused(wrong, words):
     with pytest.raises(UserError, match=words):
         DlrmConfig(**SHAPE | wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_pairwise_products_and_their_gradient_are_the_plain_ones(dtype):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(5, 4, 3, generator=generator).to(dtype)
+    weights = torch.randn(5, 6, generator=generator).to(dtype)
+    answers = []
+    for products in (pairwise_products, PairwiseProducts(4)):
+        leaf = features.clone().requires_grad_()
+        made = products(leaf)
+        (made * weights).sum().backward()
+        answers.append((made.detach(), leaf.grad))
+    # in bf16 a sum of two products may be rounded once more
+    torch.testing.assert_close(answers[0], answers[1], **({"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {}))
+
+
+def test_kept_bags_hold_the_gradient_that_autograd_spreads_over_rows():
+    tables = EmbeddingTables((5, 7), 4, sparse=False)
+    nn.init.normal_(tables.weight)
+    _, categorical = inputs(pooling_factor=3)
+    weights = torch.randn(6, 2, 4)
+    (tables(categorical) * weights).sum().backward()
+    expected = tables.weight.grad
+    tables.keeps_bags, tables.weight.grad = True, None
+    (tables(categorical) * weights).sum().backward()
+    rows, gradient = tables.take_bags()
+    assert tables.weight.grad is None
+    spread = torch.zeros(12, 4).index_add_(0, rows.flatten(), gradient.repeat_interleave(3, dim=1).view(-1, 4))
+    torch.testing.assert_close(spread, expected)

@@ -15,8 +15,8 @@ from labkit.training.checkpoint import load_checkpoint
 from labkit.training.clicks_job import ClicksJob
 from labkit.training.config import TrainConfig
 from labkit.training.loop import Loop
-from labkit.training.precision import Precision
 from labkit.training.speech_job import SpeechJob
+from labkit.training.step import StepKind
 from labkit.training.stop import StopRequest
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def clicks_loop(run, config: TrainConfig, on_progress=lambda progress: None, sto
     )
     job = ClicksJob(log, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
     stop = StopRequest() if stop is None else stop
-    return Loop(job, config, run, device=CPU, precision=Precision("fp32", "test"), stop=stop, on_progress=on_progress)
+    return Loop(job, config, run, device=CPU, kind=StepKind("fp32"), stop=stop, on_progress=on_progress)
 
 
 def speech_loop(run, config: TrainConfig, manifest, on_progress=lambda progress: None, stop=None) -> Loop:
@@ -54,7 +54,7 @@ def speech_loop(run, config: TrainConfig, manifest, on_progress=lambda progress:
     model = SpeechConfig(vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1, dropout=0.2)
     job = SpeechJob(speech, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
     stop = StopRequest() if stop is None else stop
-    return Loop(job, config, run, device=CPU, precision=Precision("fp32", "test"), stop=stop, on_progress=on_progress)
+    return Loop(job, config, run, device=CPU, kind=StepKind("fp32"), stop=stop, on_progress=on_progress)
 
 
 def losses(run) -> list[tuple[int, float]]:
@@ -263,8 +263,8 @@ def test_weights_that_are_no_numbers_are_never_saved(folder, tiny_speech, ending
     loop = speech_loop(run, config, tiny_speech, stop=stop)
     real, steps_to_break = loop._step, 4 if ending == "evaluation" else 3
 
-    def step(batch):
-        loss = real(batch)
+    def step(batch, index):
+        loss = real(batch, index)
         if loop.position.step + 1 == steps_to_break:
             with torch.no_grad():
                 loop.job.model.characters.bias[0] = math.nan
@@ -340,7 +340,7 @@ def test_a_gpu_trains_the_same_job(folder):
     job = ClicksJob(log, model, batch_size=2048, seed=0, device=device)
     loop = Loop(
         job, TrainConfig(max_epochs=3, lr=0.01), folder(), device=device,
-        precision=Precision("bf16", "test"), stop=StopRequest(), on_progress=lambda progress: None,
+        kind=StepKind("bf16"), stop=StopRequest(), on_progress=lambda progress: None,
     )  # fmt: skip
     assert loop.fit().best_value > 0.6
 
@@ -356,6 +356,6 @@ def test_a_gpu_trains_the_recogniser(folder, tiny_speech):
     job = SpeechJob(speech, model, batch_size=4, seed=0, device=device)
     loop = Loop(
         job, TrainConfig(max_epochs=2, target_metric="cer"), folder(), device=device,
-        precision=Precision("bf16", "test"), stop=StopRequest(), on_progress=lambda progress: None,
+        kind=StepKind("bf16"), stop=StopRequest(), on_progress=lambda progress: None,
     )  # fmt: skip
     assert loop.fit().status == "done"

@@ -17,7 +17,7 @@ class Bag(nn.Module):
         return (10 * self.linear(self.table(torch.tensor([[2, 2, 4]])))).square().sum()
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("optimiser", sorted({*OPTIMISERS} - {"rowwise-adagrad"}))  # which is for tables only
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_sparse_and_dense_tables_take_the_same_first_step(optimiser, clip):
     config = TrainConfig(optimiser=optimiser, lr=0.1, grad_clip_norm=clip)

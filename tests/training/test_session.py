@@ -167,9 +167,9 @@ def test_a_resume_keeps_budget_and_precision(tmp_path, monkeypatch):
 def test_a_resumed_run_stays_in_the_series_of_its_seeds(tmp_path):
     seeds = [run(replace(SMALL, seed=seed), tmp_path) for seed in (0, 1)]
     folder = Path(seeds[0]["folder"])
-    note = read_run(folder).config["precision_note"]
+    note = read_run(folder).config["step_note"]
     run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
-    assert read_run(folder).config["precision_note"] == note
+    assert read_run(folder).config["step_note"] == note
     assert run_table([answer["folder"] for answer in seeds])["budget"].nunique() == 1
 
 

@@ -1,0 +1,55 @@
+"""How the features of a DLRM meet: the dot product of every pair (Naumov et al., arXiv 1906.00091, §2.1).
+
+Shapes: B batch, N features that meet, D their width, P = N (N − 1) / 2 pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def pairwise_products(features: Tensor) -> Tensor:
+    """Dot products (B, P) of every pair of features (B, N, D): what `PairwiseProducts` computes, said plainly."""
+    count = features.shape[1]
+    first, second = torch.tril_indices(count, count, offset=-1, device=features.device)
+    return torch.bmm(features, features.transpose(1, 2))[:, first, second]
+
+
+class PairwiseProducts(nn.Module):
+    """`pairwise_products` with a backward pass of one gather and one matrix product.
+
+    Autograd would scatter the gradient into a zeroed matrix of all N² products, one number at a time, and multiply
+    that matrix twice.
+    """
+
+    def __init__(self, count: int):
+        """Set up for `count` features."""
+        super().__init__()
+        first, second = torch.tril_indices(count, count, offset=-1)
+        pairs = torch.arange(len(first))
+        # where each of the N² products finds its pair's gradient; those with themselves find the zero after the last
+        mirror = torch.full((count, count), len(first))
+        mirror[first, second], mirror[second, first] = pairs, pairs
+        self.register_buffer("pairs", first * count + second, persistent=False)
+        self.register_buffer("mirror", mirror.flatten(), persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return (B, P) for (B, N, D)."""
+        return _Products.apply(features, self.pairs, self.mirror)
+
+
+class _Products(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, pairs: Tensor, mirror: Tensor) -> Tensor:
+        ctx.save_for_backward(features, mirror)
+        return torch.bmm(features, features.transpose(1, 2)).flatten(1).index_select(1, pairs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        features, mirror = ctx.saved_tensors
+        batch, count, _ = features.shape
+        symmetric = nn.functional.pad(gradient, (0, 1)).index_select(1, mirror).view(batch, count, count)
+        return torch.bmm(symmetric, features), None, None

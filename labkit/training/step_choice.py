@@ -1,0 +1,150 @@
+"""The fast path chooses itself: each kind of step that could be the fastest is tried once on a machine.
+
+What is tried is the job's own step, on made-up data of its shapes, since instruction set, cores, batch size and the
+shapes of the model together decide. Kinds differ in rounding only, so they may be chosen by speed alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+
+import torch
+
+from labkit.compiled import why_not_compiled
+from labkit.hardware.cpu import read_cpu
+from labkit.training.config import TrainConfig
+from labkit.training.job import Job
+from labkit.training.step import StepKind, TrainStep
+from labkit.training.step_memory import StepTimes, recall, remember
+
+ROUNDS, MOST_S = 8, 2.0
+"""Each kind is tried this often, in turn, or until the trial has taken this long; the first round does not count."""
+WORTH = 0.95
+"""Another kind than the plain one is chosen where its step takes less than this share of the plain one's."""
+# Large enough that arithmetic, not the call, is timed. On a CPU that is one hidden layer of the presets at a mid-sized
+# batch; a GPU is not busy with less than this.
+_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
+_PRODUCT = {"cpu": (1024, 512, 256), "cuda": (4096, 4096, 4096)}
+
+
+def choose_step(
+    precision: str, compiled_tables: bool | None, job: Job, config: TrainConfig, device: torch.device
+) -> tuple[StepKind, str]:
+    """The kind of step for a job, and why.
+
+    Args:
+        precision: "fp32", "bf16", or "auto": the faster one.
+        compiled_tables: whether to use the compiled kernels where they can be; None where they are faster.
+        job: what is to be trained; it is left as it is.
+        config: how it is to be trained.
+        device: what computes.
+    """
+    kinds, left_out = _candidates(precision, compiled_tables, job, config, device)
+    if len(kinds) == 1:
+        reasons = [f"not {kind}: {why}" for kind, why in left_out.items()]
+        return kinds[0], "; ".join([str(kinds[0]), *(reasons or ["as asked"])])
+    what = f"{job.describe()}, {config.optimiser}, choice of {', '.join(map(str, kinds))}"
+    times = recall(machine_key(device), what)
+    if times is None:
+        times = _measure(kinds, left_out, what, job, config, device)
+        remember(times)
+    chosen = next(kind for kind in kinds if str(kind) == times.chosen)
+    return chosen, f"auto: {times}"
+
+
+def _candidates(
+    precision: str, compiled_tables: bool | None, job: Job, config: TrainConfig, device: torch.device
+) -> tuple[list[StepKind], dict[str, str]]:
+    """Kinds of step that can run here, the plain one first, and why others cannot."""
+    precisions = ["fp32", "bf16"] if precision == "auto" else [precision]
+    tables, left_out = [False], {}
+    could_be = job.sparse_parameters and device.type == "cpu" and config.grad_clip_norm is None
+    if could_be and compiled_tables is not False:
+        why_not = why_not_compiled()
+        if why_not is None:
+            tables = [False, True] if compiled_tables is None else [True]
+        else:
+            left_out["compiled tables"] = why_not
+    return [StepKind(name, compiled) for name in precisions for compiled in tables], left_out
+
+
+def _measure(
+    kinds: list[StepKind], left_out: dict[str, str], what: str, job: Job, config: TrainConfig, device: torch.device
+) -> StepTimes:
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        # a CPU without bf16 arithmetic emulates it, an order of magnitude slower: a step would take too long to try
+        if len({kind.precision for kind in kinds}) > 1 and (ratio := bf16_speedup(device)) < 1:
+            left_out |= {"bf16": f"its matrix products ran {ratio:.2f} times as fast as fp32"}
+            kinds = [kind for kind in kinds if kind.precision == "fp32"]
+        took = step_time_ms(kinds, job, config, device)
+    best = min(kinds, key=took.get)
+    chosen = best if took[best] < WORTH * took[kinds[0]] else kinds[0]
+    return StepTimes(
+        machine_key(device),
+        what,
+        {str(kind): took[kind] for kind in kinds},
+        left_out,
+        str(chosen),
+        time.strftime("%Y-%m-%d"),
+    )
+
+
+def step_time_ms(kinds: list[StepKind], job: Job, config: TrainConfig, device: torch.device) -> dict[StepKind, float]:
+    """Milliseconds of a step of each kind on a stand-in for the job; interleaved, the best of several."""
+    trials = {}
+    for kind in kinds:
+        stand_in, batch = job.stand_in()
+        stand_in.model.train()
+        trials[kind] = (TrainStep(stand_in, config, kind, device), batch)
+    took: dict[StepKind, list[float]] = {kind: [] for kind in kinds}
+    began = time.perf_counter()
+    for index in range(ROUNDS):
+        for kind, (step, batch) in trials.items():
+            start = time.perf_counter()
+            step(batch, index)
+            _synchronise(device)
+            took[kind].append(time.perf_counter() - start)
+        if index and time.perf_counter() - began > MOST_S:
+            break
+    return {kind: 1000 * min(times[1:]) for kind, times in took.items()}
+
+
+def bf16_speedup(device: torch.device) -> float:
+    """Time of an fp32 matrix product over that of the same under autocast, casts included; interleaved, best of 7."""
+    rows, inner, outer = _PRODUCT[device.type]
+    a, b = torch.randn(rows, inner, device=device), torch.randn(inner, outer, device=device)
+    times: dict[str, list[float]] = {"fp32": [], "bf16": []}
+    for _ in range(8):
+        for name, taken in times.items():
+            taken.append(_product_s(a, b, StepKind(name)))
+    # the first of each sets up its kernel
+    return min(times["fp32"][1:]) / min(times["bf16"][1:])
+
+
+def _product_s(a: torch.Tensor, b: torch.Tensor, kind: StepKind) -> float:
+    """Seconds of a product of fp32 operands."""
+    with kind.autocast(a.device):
+        _synchronise(a.device)
+        start = time.perf_counter()
+        a @ b
+        _synchronise(a.device)
+        return time.perf_counter() - start
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def machine_key(device: torch.device) -> str:
+    """What decides, beside the job, which kind of step is fast."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        # the two variables cap the instruction set, which decides whether bf16 is real
+        caps = [f"{name}={os.environ[name]}" for name in _CAPS if name in os.environ]
+        threads = f"{torch.get_num_threads()} threads"
+        name = ", ".join([read_cpu().model, torch.backends.cpu.get_cpu_capability(), *caps, threads])
+    return f"{platform.machine()}, {name}, torch {torch.__version__}"

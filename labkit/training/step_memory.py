@@ -1,0 +1,64 @@
+"""What kinds of training step took on this machine, remembered from run to run; readable without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from labkit.data.store import prepared_root
+
+PROBE = 3
+"""Counts the ways steps were probed in: what an older labkit measured another way is not remembered."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One measurement of the kinds of step of one job."""
+
+    machine: str
+    """Processor, instruction sets, threads and torch: with another one the answer may be another."""
+    job: str
+    """Model, batch size and optimiser."""
+    step_time_ms: dict[str, float]
+    """Best time of each kind that was tried, the plain one first."""
+    left_out: dict[str, str]
+    """Kinds that were not tried, and why."""
+    chosen: str
+    when: str
+    """ISO 8601 date."""
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{kind} {took:.3g} ms" for kind, took in self.step_time_ms.items())
+        without = "".join(f"; not {kind}: {why}" for kind, why in self.left_out.items())
+        return f"{self.chosen} (a step here: {times}{without}; measured {self.when})"
+
+
+def recall(machine: str, job: str) -> StepTimes | None:
+    """The measurement of this job on this machine, if there is one."""
+    return next((each for each in remembered() if (each.machine, each.job) == (machine, job)), None)
+
+
+def remember(times: StepTimes) -> None:
+    """Keep a measurement in place of an older one."""
+    others = [each for each in remembered() if (each.machine, each.job) != (times.machine, times.job)]
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    content = {"probe": PROBE, "steps": [asdict(each) for each in [*others, times]]}
+    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    temporary.replace(path)
+
+
+def remembered() -> list[StepTimes]:
+    """All measurements, the latest last; none where the file is damaged or of another labkit."""
+    try:
+        content = json.loads(_path().read_text(encoding="utf-8"))
+        return [StepTimes(**each) for each in content["steps"]] if content["probe"] == PROBE else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _path() -> Path:
+    return prepared_root() / "steps.json"

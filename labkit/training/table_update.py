@@ -1,0 +1,103 @@
+"""Steps the optimiser of embedding tables with the compiled kernels, in place of the optimiser's own step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.models.tables import EmbeddingTables
+from labkit.training import table_kernels
+from labkit.training.rowwise_adagrad import RowwiseAdagrad
+
+
+class TableUpdate:
+    """Updates the rows that the latest batch looked up. State is kept in the optimiser, as its own step would leave it,
+
+    so that a checkpoint of one way goes on in the other.
+    """
+
+    def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer):
+        """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else."""
+        self._tables, self._optimiser = tables, optimiser
+        tables.keeps_bags = True
+        self._kernel = _KERNELS[type(optimiser)]
+        self._room: _Room | None = None
+
+    def step(self) -> None:
+        rows, gradient = self._tables.take_bags()
+        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+        numba.set_num_threads(threads)
+        if self._room is None or not self._room.fits(rows, threads):
+            self._room = _Room(self._tables, rows, threads)
+        weight = self._tables.weight
+        self._kernel(
+            _array(weight), self._optimiser.state[weight], self._optimiser.param_groups[0], _array(rows),
+            _array(gradient), self._room,
+        )  # fmt: skip
+
+
+class _Room:
+    """What the kernels work in, made once for a size of batch."""
+
+    def __init__(self, tables: EmbeddingTables, rows: Tensor, threads: int):
+        total, dim = tables.weight.shape
+        starts = [*tables.row_start.tolist(), total]
+        largest = max(stop - start for start, stop in itertools.pairwise(starts))
+        self._lookups = rows.shape[0] * rows.shape[2]
+        distinct = min(largest, self._lookups)
+        self.threads = threads
+        self.slots = np.full(total, -1, np.int32)
+        self.touched = np.empty((threads, distinct), np.int32)
+        self.sums = np.empty((threads, distinct, dim), np.float32)
+
+    def fits(self, rows: Tensor, threads: int) -> bool:
+        return threads == self.threads and rows.shape[0] * rows.shape[2] <= self._lookups
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.slots, self.touched, self.sums
+
+
+def _sgd(weight, state, group, rows, gradient, room):
+    table_kernels.sgd(weight, rows, gradient, room.threads, np.float32(group["lr"]))
+
+
+def _adagrad(weight, state, group, rows, gradient, room):
+    state["step"] += 1
+    lr, eps = np.float32(group["lr"]), np.float32(group["eps"])
+    table_kernels.adagrad(weight, _array(state["sum"]), rows, gradient, *room.arrays, lr, eps)
+
+
+def _rowwise_adagrad(weight, state, group, rows, gradient, room):
+    lr, eps = np.float32(group["lr"]), np.float32(group["eps"])
+    table_kernels.rowwise_adagrad(weight, _array(state["sum"]), rows, gradient, *room.arrays, lr, eps)
+
+
+def _sparse_adam(weight, state, group, rows, gradient, room):
+    if not state:  # torch's own step begins like this
+        state["step"] = 0
+        state["exp_avg"], state["exp_avg_sq"] = (torch.zeros(weight.shape) for _ in range(2))
+    state["step"] += 1
+    beta1, beta2 = group["betas"]
+    corrected = math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+    numbers = (np.float32(number) for number in (group["lr"] * corrected, beta1, beta2, group["eps"]))
+    mean, square = _array(state["exp_avg"]), _array(state["exp_avg_sq"])
+    table_kernels.sparse_adam(weight, mean, square, rows, gradient, *room.arrays, *numbers)
+
+
+_KERNELS = {
+    torch.optim.SGD: _sgd,
+    torch.optim.Adagrad: _adagrad,
+    RowwiseAdagrad: _rowwise_adagrad,
+    torch.optim.SparseAdam: _sparse_adam,
+}
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """The tensor's own memory."""
+    return tensor.detach().numpy()

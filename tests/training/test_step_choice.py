@@ -1,0 +1,149 @@
+import copy
+
+import pytest
+import torch
+
+from labkit.compiled import SWITCH, why_not_compiled
+from labkit.data.clicks import load_clicks
+from labkit.models.dlrm import DlrmConfig
+from labkit.models.speech import SpeechConfig
+from labkit.training import step_choice
+from labkit.training.clicks_job import ClicksJob
+from labkit.training.config import TrainConfig
+from labkit.training.step import StepKind, TrainStep
+from labkit.training.step_choice import choose_step, step_time_ms
+from labkit.training.step_memory import remembered
+
+CPU = torch.device("cpu")
+PLAIN, COMPILED, BF16 = StepKind("fp32"), StepKind("fp32", True), StepKind("bf16")
+needs_numba = pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
+
+
+@pytest.fixture
+def job():
+    log = load_clicks("synthetic-small")
+    model = DlrmConfig(dense_dim=13, num_rows=log.table_rows, embedding_dim=8, bottom_mlp=(8,), top_mlp=(32, 1))
+    torch.manual_seed(0)
+    return ClicksJob(log, model, batch_size=64, seed=0, device=CPU)
+
+
+@pytest.fixture
+def probes(monkeypatch, tmp_path):
+    """Replace what is measured, which is this machine's, by made-up times; count the measurements."""
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.delenv(SWITCH, raising=False)
+    answers = {"bf16": 0.06, "calls": 0, "ms": {PLAIN: 4.0, COMPILED: 2.0, BF16: 3.0, StepKind("bf16", True): 1.0}}
+
+    def measured(kinds, job, config, device):
+        answers["calls"] += 1
+        return {kind: answers["ms"][kind] for kind in kinds}
+
+    monkeypatch.setattr(step_choice, "step_time_ms", measured)
+    monkeypatch.setattr(step_choice, "bf16_speedup", lambda device: answers["bf16"])
+    monkeypatch.setattr(step_choice, "why_not_compiled", lambda: None)
+    return answers
+
+
+def choose(job, *, precision="auto", compiled=None, **settings):
+    return choose_step(precision, compiled, job, TrainConfig(batch_size=64, **settings), CPU)
+
+
+def test_the_fastest_kind_is_chosen_and_explained(probes, job):
+    kind, why = choose(job)
+    assert kind == COMPILED
+    assert "fp32 4 ms, fp32 with compiled tables 2 ms" in why
+    assert "not bf16: its matrix products ran 0.06 times as fast" in why
+
+
+def test_bf16_is_tried_where_its_products_are_faster(probes, job):
+    probes["bf16"] = 6.9
+    assert choose(job)[0] == StepKind("bf16", True)
+
+
+def test_a_gain_that_noise_could_make_leaves_the_plain_step(probes, job):
+    probes["ms"][COMPILED] = 3.9
+    assert choose(job)[0] == PLAIN
+
+
+def test_a_machine_is_measured_once_for_each_job(probes, job, monkeypatch):
+    first = choose(job)
+    probes["ms"][COMPILED] = 9.0
+    assert choose(job) == first
+    assert probes["calls"] == 1
+    for change in (
+        lambda: setattr(job, "batch_size", 128),
+        lambda: monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2"),
+        lambda: monkeypatch.setattr(torch, "get_num_threads", lambda: 4096),
+    ):
+        before = probes["calls"]
+        change()
+        assert choose(job)[0] == PLAIN
+        assert probes["calls"] == before + 1
+
+
+def test_a_damaged_memory_is_measured_again(probes, job, tmp_path):
+    (tmp_path / "steps.json").write_text("{")
+    choose(job)
+    assert probes["calls"] == 1 and len(remembered()) == 1
+
+
+def test_what_is_asked_for_is_not_measured(probes, job):
+    assert choose(job, precision="bf16", compiled=False) == (BF16, "bf16; as asked")
+    assert choose(job, precision="fp32", compiled=True)[0] == COMPILED
+    assert probes["calls"] == 0
+
+
+def test_without_numba_the_plain_step_is_taken_and_said(probes, job, monkeypatch):
+    monkeypatch.setattr(step_choice, "why_not_compiled", lambda: "numba is not installed")
+    kind, why = choose(job, precision="fp32")
+    assert kind == PLAIN
+    assert why == "fp32; not compiled tables: numba is not installed"
+
+
+def test_clipped_gradients_keep_torchs_update(probes, job):
+    assert choose(job, grad_clip_norm=1.0)[0] == PLAIN
+
+
+@needs_numba
+def test_trying_steps_leaves_the_job_as_it_is(job, monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    before, state = copy.deepcopy(job.model.state_dict()), torch.get_rng_state()
+    choose(job)
+    torch.testing.assert_close(job.model.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    (times,) = remembered()
+    assert min(times.step_time_ms.values()) > 0
+
+
+def test_a_speech_job_has_a_step_to_try(tiny_speech):
+    from labkit.data.speech import load_speech
+    from labkit.training.speech_job import SpeechJob
+
+    speech = load_speech(str(tiny_speech))
+    model = SpeechConfig(vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1)
+    job = SpeechJob(speech, model, batch_size=4, seed=0, device=CPU)
+    took = step_time_ms([PLAIN], job, TrainConfig(batch_size=4, target_metric="cer"), CPU)
+    assert took[PLAIN] > 0
+
+
+def test_a_stand_in_of_large_tables_is_small(job, monkeypatch):
+    monkeypatch.setattr("labkit.training.clicks_job.STAND_IN_BYTES", 4 * 8 * 8 * 10)
+    stand_in, batch = job.stand_in()
+    assert set(stand_in.model.config.num_rows) == {10}
+    loss = TrainStep(stand_in, TrainConfig(optimiser="sgd"), PLAIN, CPU)(batch, 0)
+    assert loss.isfinite()
+
+
+def test_the_probe_of_bf16_compares_the_best_of_each_without_the_first(monkeypatch):
+    seconds = {"fp32": iter([0.1, *[5.0] * 6, 3.0]), "bf16": iter([0.1, 4.0, *[9.0] * 6])}
+    monkeypatch.setattr(step_choice, "_product_s", lambda a, b, kind: next(seconds[kind.precision]))
+    assert step_choice.bf16_speedup(CPU) == 3.0 / 4.0
+
+
+def test_a_product_of_the_probe_runs_in_its_precision(monkeypatch):
+    made = []
+    real = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(real(a, b)))
+    for name in ("fp32", "bf16"):
+        assert step_choice._product_s(torch.ones(2, 2), torch.ones(2, 2), StepKind(name)) > 0
+    assert [product.dtype for product in made] == [torch.float32, torch.bfloat16]
