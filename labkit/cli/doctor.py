@@ -124,7 +124,8 @@ def _print_steps(console, report: dict[str, Any]) -> None:
     for values in report["steps"][-STEPS_SHOWN:]:
         times = StepTimes(**values)
         job, _, _ = times.job.partition(", choice of ")
-        lines.add_row(times.chosen, f"{times}\n[dim]{job}; {times.machine}[/dim]")
+        kind, _, shape = job.partition(" ")
+        lines.add_row(kind, f"{times}\n[dim]{shape}\n{times.machine}[/dim]")
     console.print(_panel("Training steps, chosen by what was measured here", lines))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.training.config import TrainConfig
+from labkit.training.quick_optimiser import without_compiler
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
 
 
@@ -40,7 +41,7 @@ class Optimisers:
         kind, sparse_kind = _KINDS[config.optimiser]
         on_cpu = all(parameter.device.type == "cpu" for parameter in dense)
         # one pass over each parameter; torch 2.13 has Adagrad's for CPUs only
-        fused = on_cpu or kind is not torch.optim.Adagrad
+        fused = on_cpu or not issubclass(kind, torch.optim.Adagrad)
         self.parts = [kind(dense, lr=config.lr, fused=fused)]
         self._steps = [self.parts[0].step]
         if sparse:
@@ -91,6 +92,7 @@ _KINDS = {
     "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
     "adam": (torch.optim.Adam, torch.optim.SparseAdam),
 }
+_KINDS = {name: tuple(map(without_compiler, kinds)) for name, kinds in _KINDS.items()}
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:

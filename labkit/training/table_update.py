@@ -25,7 +25,7 @@ class TableUpdate:
         """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else."""
         self._tables, self._optimiser = tables, optimiser
         tables.keeps_bags = True
-        self._kernel = _KERNELS[type(optimiser)]
+        self._kernel = next(kernel for kind, kernel in _KERNELS.items() if isinstance(optimiser, kind))
         self._room: _Room | None = None
 
     def step(self) -> None:

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -47,3 +50,22 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine():
     assert [constant.lr_at(step) for step in (0, 3, 99)] == [0.25, 1.0, 1.0]
     cosine = Optimisers(nn.Linear(1, 1), [], TrainConfig(lr=1.0, schedule="cosine"), total_steps=100)
     assert [cosine.lr_at(step) for step in (0, 50, 100, 150)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_training_imports_no_compiler(name):
+    """A second and a half of every run's start: torch's optimisers import it to tell it what to leave alone."""
+    program = f"""
+import sys, torch
+from labkit.training.config import TrainConfig
+from labkit.training.optimisers import Optimisers
+model = torch.nn.Sequential(torch.nn.EmbeddingBag(5, 3, mode="sum", sparse=True), torch.nn.Linear(3, 1))
+optimisers = Optimisers(model, ["0.weight"], TrainConfig(optimiser={name!r}), total_steps=9)
+before = model[1].weight.detach().clone()
+model(torch.tensor([[0, 1]])).sum().backward()
+optimisers.step(0)
+optimisers.load_state_dict(optimisers.state_dict())
+assert not torch.equal(before, model[1].weight) and model[1].weight.grad is None
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -16,11 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+import numpy as np
+
 from labkit.errors import DataError
 
 DENSE_NAMES = [f"I{number}" for number in range(1, 14)]
 CATEGORICAL_NAMES = [f"C{number}" for number in range(1, 27)]
 FIELDS = ["label", *DENSE_NAMES, *CATEGORICAL_NAMES]
+
+HEX_DIGITS = np.full(256, 255, dtype=np.uint8)
+"""The value of each hexadecimal digit; 255 for any other byte."""
+for _character in b"0123456789abcdefABCDEF":
+    HEX_DIGITS[_character] = int(chr(_character), 16)
 
 BLOCK_BYTES = 8 * 2**20
 LONGEST_LINE_BYTES = 2**20

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from labkit.compiled import why_not_compiled
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.criteo import CATEGORICAL_NAMES, DENSE_NAMES, FIELDS
+from labkit.data.clicks.criteo import CATEGORICAL_NAMES, DENSE_NAMES, FIELDS, HEX_DIGITS
 from labkit.data.clicks.generate import signed_log
 from labkit.errors import DataError
 
@@ -33,10 +34,6 @@ _CONVERT = pa_csv.ConvertOptions(
     null_values=[""],
     strings_can_be_null=False,
 )
-
-_DIGIT = np.full(256, 255, dtype=np.uint8)
-for _character in b"0123456789abcdefABCDEF":
-    _DIGIT[_character] = int(chr(_character), 16)
 
 
 class NotCriteo(ValueError):
@@ -83,6 +80,22 @@ def read_block(text: bytes, *, file: Path, first_line: int, bad: BadRows) -> Cri
 
 
 def parse(text: bytes) -> CriteoRows:
+    """Parse lines that are all good, with the compiled reader where that can be.
+
+    Raises:
+        NotCriteo, pyarrow.ArrowInvalid: some line is not.
+    """
+    if why_not_compiled() is None:
+        from labkit.data.clicks.criteo_kernel import read_lines
+
+        lines = text.count(b"\n") + (not text.endswith(b"\n"))
+        found = read_lines(text, lines, len(DENSE_NAMES), len(CATEGORICAL_NAMES))
+        if found is not None:
+            return CriteoRows(*found)
+    return parse_with_pyarrow(text)
+
+
+def parse_with_pyarrow(text: bytes) -> CriteoRows:
     """Parse lines that are all good.
 
     Raises:
@@ -113,7 +126,7 @@ def parse_hexadecimal(strings: pa.BinaryArray) -> np.ndarray:
         raise NotCriteo
     digits = np.zeros((len(strings), 8), dtype=np.uint8)  # (n, 8), right-aligned
     # Row by row, the filled places are in the order of the characters in the buffer.
-    digits[np.arange(8) >= 8 - lengths[:, None]] = _DIGIT[data]
+    digits[np.arange(8) >= 8 - lengths[:, None]] = HEX_DIGITS[data]
     if (digits == 255).any():
         raise NotCriteo
     return (digits[:, ::2] << 4 | digits[:, 1::2]).view(">u4").ravel().astype(np.uint32)

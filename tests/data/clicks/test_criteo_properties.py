@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labkit.compiled import why_not_compiled
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.criteo_rows import GOOD_LINE, read_block
+from labkit.data.clicks.criteo_rows import GOOD_LINE, CriteoRows, parse_with_pyarrow, read_block
 from labkit.data.clicks.generate import signed_log
 
 INTEGERS = st.none() | st.integers(-(10**9), 10**9)
 CATEGORIES = st.none() | st.integers(0, 2**32 - 1)
+if why_not_compiled() is None:
+    from labkit.data.clicks.criteo_kernel import read_lines
+
 ROWS = st.tuples(
     st.integers(0, 1),
     st.lists(INTEGERS, min_size=13, max_size=13),
@@ -70,3 +75,26 @@ def test_no_bytes_whatever_crash_the_parser(text):
     bad = BadRows("skip")
     found = read_block(text.rstrip(b"\n"), file=HERE, first_line=1, bad=bad)
     assert found is None and bad.count == text.rstrip(b"\n").count(b"\n") + 1
+
+
+@pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled reader: {why_not_compiled()}")
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=8), st.data(), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_what_the_compiled_reader_reads_pyarrow_reads_too(rows, data, line_end, ended):
+    lines = [written(row) for row in rows]
+    if data.draw(st.booleans()):  # spoil a field, or perhaps not
+        place, field = data.draw(st.integers(0, len(lines) - 1)), data.draw(st.integers(0, 39))
+        fields = lines[place].split(b"\t")
+        fields[field] = data.draw(st.text("0123456789abcdefABCDEFg-+ .\t\r\x00", max_size=20)).encode()
+        lines[place] = b"\t".join(fields)
+    text = line_end.join(lines) + line_end * ended
+    found = read_lines(text, len(lines), 13, 26)
+    if found is None:
+        # it may give up on any byte, but not on lines that follow the rule
+        assert not all(GOOD_LINE.fullmatch(line.removesuffix(b"\r")) for line in lines)
+        return
+    compiled, plain = CriteoRows(*found), parse_with_pyarrow(text)
+    np.testing.assert_array_equal(compiled.label, plain.label)
+    np.testing.assert_allclose(compiled.dense, plain.dense, rtol=3e-7)  # a logarithm may round the other way
+    np.testing.assert_array_equal(np.signbit(compiled.dense), np.signbit(plain.dense))
+    np.testing.assert_array_equal(compiled.categorical, plain.categorical)

@@ -1,0 +1,148 @@
+"""From a raw Criteo file to a trained, evaluated model, once: `python benchmarks/click_pipeline.py`.
+
+Each side is a process of its own, from its start to its end, imports included: parse and prepare, one epoch, AUC of the
+test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the same first six sevenths of the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from measuring import Ratio, report
+
+ROWS, BATCH, LR, MIN_COUNT = 1_000_000, 2048, 0.1, 2
+SIDES = ("textbook", "labkit")
+
+
+def run_labkit(path: Path) -> dict[str, float]:
+    """Prepare, train and evaluate as `labkit train dlrm --preset kaggle` does; seconds of each part, and the AUC."""
+    import torch
+
+    from labkit.data.clicks import load_clicks
+    from labkit.models.dlrm import DlrmConfig
+    from labkit.training.clicks_job import ClicksJob
+    from labkit.training.config import TrainConfig
+    from labkit.training.presets import get_preset
+    from labkit.training.step import TrainStep
+    from labkit.training.step_choice import choose_step
+
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        log = load_clicks(str(path), cache_dir=Path(folder), min_count=MIN_COUNT)
+        prepared = time.perf_counter()
+        torch.manual_seed(0)
+        model = DlrmConfig(
+            dense_dim=len(log.dense_names), num_rows=log.table_rows, **get_preset("dlrm", "kaggle").model
+        )
+        device = torch.device("cpu")
+        job = ClicksJob(log, model, batch_size=BATCH, seed=0, device=device)
+        config = TrainConfig(batch_size=BATCH, optimiser="sgd", lr=LR)
+        kind, _ = choose_step("auto", None, job, config, device)
+        step = TrainStep(job, config, kind, device)
+        for index, (batch, _) in enumerate(job.batches(0, 0)):
+            step(batch, index)
+        trained = time.perf_counter()
+        job.model.eval()
+        with torch.inference_mode(), kind.autocast(device):
+            auc = job.evaluate(job.model, "test")["auc"]
+    return _parts(began, prepared, trained, auc)
+
+
+def run_textbook(path: Path) -> dict[str, float]:
+    """The same with the pipeline in `textbook_dlrm`."""
+    import torch
+    from sklearn.metrics import roc_auc_score
+    from textbook_dlrm import TextbookDlrm, TextbookRows, loader, textbook_optimiser, textbook_step
+
+    from labkit.models.dlrm import Dlrm, DlrmConfig
+    from labkit.training.presets import get_preset
+
+    began = time.perf_counter()
+    rows = TextbookRows(path, train_share=6 / 7, min_count=MIN_COUNT)
+    prepared = time.perf_counter()
+    torch.manual_seed(0)
+    config = DlrmConfig(dense_dim=13, num_rows=rows.num_rows, **get_preset("dlrm", "kaggle").model)
+    model = TextbookDlrm(config)
+    model.take_weights(Dlrm(config))
+    optimisers = textbook_optimiser(model, "sgd", LR)
+    for batch in loader(rows, range(rows.train_rows), BATCH, shuffle=True):
+        textbook_step(model, optimisers, batch)
+    trained = time.perf_counter()
+    labels, logits = [], []
+    test_from = rows.train_rows + (len(rows) - rows.train_rows) // 2
+    with torch.no_grad():
+        for dense, categorical, label in loader(rows, range(test_from, len(rows)), BATCH, shuffle=False):
+            logits.append(model(dense, categorical))
+            labels.append(label)
+    return _parts(began, prepared, trained, roc_auc_score(torch.cat(labels), torch.cat(logits)))
+
+
+def _parts(began: float, prepared: float, trained: float, auc: float) -> dict[str, float]:
+    ended = time.perf_counter()
+    return {
+        "prepare_s": prepared - began,
+        "train_s": trained - prepared,
+        "evaluate_s": ended - trained,
+        "auc": float(auc),
+    }
+
+
+def in_own_process(side: str, path: Path) -> dict[str, float]:
+    """Run a side; add its whole time and the most memory it held."""
+    began = time.perf_counter()
+    child = subprocess.Popen([sys.executable, __file__, "--side", side, "--data", str(path)], stdout=subprocess.PIPE)
+    answer = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"{side} ended with status {status}")
+    took = {"total_s": time.perf_counter() - began, "peak_memory_gb": usage.ru_maxrss * 1024 / 1e9}
+    return json.loads(answer) | took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="a Criteo file; default: one of a million generated rows")
+    parser.add_argument("--turns", type=int, default=1, help="of both sides (1; a textbook turn takes minutes)")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        print(json.dumps({"textbook": run_textbook, "labkit": run_labkit}[args.side](args.data)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = args.data or made_up_file(Path(folder) / "criteo.tsv")
+        turns = [{side: in_own_process(side, path) for side in SIDES} for _ in range(args.turns)]
+    ratios = []
+    for part in ("total_s", "prepare_s", "train_s", "evaluate_s"):
+        per_turn = [turn["textbook"][part] / turn["labkit"][part] for turn in turns]
+        slow, fast = (median(turn[side][part] for turn in turns) for side in SIDES)
+        ratios.append(
+            Ratio(
+                f"Criteo file to AUC: {part.removesuffix('_s')}",
+                "labkit", "textbook", slow / fast, min(per_turn), max(per_turn), fast, slow, "s",
+            )
+        )  # fmt: skip
+    for side in SIDES:
+        print(f"{side}: AUC {turns[-1][side]['auc']:.4f}, peak memory {turns[-1][side]['peak_memory_gb']:.2f} GB")
+    report("click_pipeline", ratios, turns=turns)
+
+
+def made_up_file(path: Path) -> Path:
+    """A file of generated rows in Criteo's layout."""
+    subprocess.run(
+        [sys.executable, "-m", "labkit", "data", "make", "clicks", "--rows", str(ROWS), "--out", str(path)],
+        check=True,
+        stdout=sys.stderr,
+    )
+    return path
+
+
+if __name__ == "__main__":
+    main()

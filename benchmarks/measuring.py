@@ -1,0 +1,108 @@
+"""What all benchmarks share: ways that are timed in turn, and ratios that a machine's moods leave alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one way was as another, in one run."""
+
+    what: str
+    way: str
+    base: str
+    ratio: float
+    """Of the medians."""
+    low: float
+    """The lowest ratio of one turn."""
+    high: float
+    way_value: float
+    base_value: float
+    unit: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        spread = f"{self.ratio:6.2f}  ({self.low:.2f} to {self.high:.2f})"
+        values = f"{self.base_value:.4g} and {self.way_value:.4g} {self.unit}"
+        return f"{self.what:<42} {self.way:<28} {spread:<24} {values}{'; ' + self.note if self.note else ''}"
+
+
+def in_turn(ways: Mapping[str, Callable[[], object]], *, turns: int, warm_up: int = 2) -> dict[str, list[float]]:
+    """Seconds of each way in each turn; all ways take their turn before the next begins."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(-warm_up, turns):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            if turn >= 0:
+                taken[name].append(time.perf_counter() - began)
+    return taken
+
+
+def speed_ups(
+    what: str, taken: Mapping[str, list[float]], *, base: str, unit: str = "ms", note: str = ""
+) -> list[Ratio]:
+    """How many times as fast as `base` each other way is, from its seconds in each turn."""
+    scale = {"ms": 1000, "s": 1}[unit]
+    return [
+        Ratio(
+            what,
+            way,
+            base,
+            median(taken[base]) / median(seconds),
+            *_ends(slow / fast for slow, fast in zip(taken[base], seconds, strict=True)),
+            scale * median(seconds),
+            scale * median(taken[base]),
+            unit,
+            note,
+        )
+        for way, seconds in taken.items()
+        if way != base
+    ]
+
+
+def machine() -> dict[str, object]:
+    """What a result was measured on, and when."""
+    import torch
+
+    from labkit.hardware.cpu import isa_capped, read_cpu
+    from labkit.hardware.software import package_versions
+
+    cpu = read_cpu()
+    return {
+        "cpu": cpu.model,
+        "cores": cpu.available_cores,
+        "isa": list(isa_capped(cpu.isa)[0]) if cpu.isa else None,
+        "caps": {
+            name: os.environ[name] for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA") if name in os.environ
+        },
+        "memory_bytes": cpu.memory_bytes,
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in package_versions().items() if version},
+        "when": time.strftime("%Y-%m-%d"),
+    }
+
+
+def report(name: str, ratios: list[Ratio], **more: object) -> None:
+    """Print ratios, and write them with what they were measured on to `results/NAME.json`."""
+    for ratio in ratios:
+        print(ratio, flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    content = {"benchmark": name, "machine": machine(), "ratios": [asdict(ratio) for ratio in ratios], **more}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _ends(values) -> tuple[float, float]:
+    values = list(values)
+    return min(values), max(values)
