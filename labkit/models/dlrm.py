@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import UserError
+from labkit.models.dropout import ByteDropout
 from labkit.models.interaction import PairwiseProducts
 from labkit.models.tables import EmbeddingTables
 
@@ -128,6 +129,6 @@ def _mlp(width: int, widths: tuple[int, ...], *, last_relu: bool, dropout: float
         if not last or last_relu:
             layers.append(nn.ReLU(inplace=True))
         if dropout and not last:
-            layers.append(nn.Dropout(dropout))
+            layers.append(ByteDropout(dropout))
         width = out
     return nn.Sequential(*layers)

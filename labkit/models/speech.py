@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
+from labkit.models.dropout import ByteDropout
 from labkit.models.masking import Masking
+from labkit.models.tdnn import Tdnn
 
-KINDS = ("conv", "lstm")
+KINDS = ("conv", "lstm", "bigru", "tdnn")
 
 
 @dataclass(frozen=True)
@@ -25,17 +28,18 @@ class SpeechConfig:
     vocabulary: int
     """Characters of the alphabet, blank included."""
     kind: str
-    """"conv" (residual convolutions only) or "lstm" (one convolution, then unidirectional LSTMs)."""
+    """"conv" (residual convolutions only), "lstm" or "bigru" (convolutions, then LSTMs in one direction or GRUs in
+    both), or "tdnn" (linear layers over spliced frames)."""
     channels: int
-    """Width of the convolutions' output."""
+    """Width of the convolutions' output, or of the linear layers'."""
     layers: int
-    """Residual blocks ("conv") or LSTM layers ("lstm")."""
+    """Residual blocks ("conv", "tdnn") or recurrent layers."""
     hidden: int = 0
-    """Width of the LSTMs; "lstm" only."""
+    """Width of the recurrent layers, in each direction."""
     kernel: int = 5
-    """Frames a convolution sees."""
+    """Frames a convolution, or the first linear layer, sees."""
     strides: tuple[int, ...] = (2, 2)
-    """Stride of each subsampling convolution."""
+    """Stride of each subsampling convolution; "tdnn" takes one step of their product."""
     dropout: float = 0.05
     """Dropout after each layer, as a probability."""
     mask_bins: int = 0
@@ -56,58 +60,88 @@ class SpeechConfig:
 
 
 class SpeechModel(nn.Module):
-    """Subsampling convolutions, then residual convolutions or LSTMs, then a linear layer over characters."""
+    """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters;
+
+    or linear layers only.
+    """
 
     def __init__(self, config: SpeechConfig):
         super().__init__()
         self.config = config
         self.masking = Masking(config.mask_bins, config.mask_frames)
-        widths = [config.mel_bins] + [config.channels] * len(config.strides)
-        self.subsample = nn.ModuleList(
-            ConvBlock(before, after, config.kernel, stride, config.dropout)
-            for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
-        )
+        width = config.channels
+        if config.kind == "tdnn":
+            self.tdnn = Tdnn(
+                config.mel_bins, width, config.layers, config.kernel, config.frames_an_output, config.dropout
+            )
+        else:
+            widths = [config.mel_bins] + [config.channels] * len(config.strides)
+            self.subsample = nn.ModuleList(
+                ConvBlock(before, after, config.kernel, stride, config.dropout)
+                for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
+            )
         if config.kind == "conv":
             self.blocks = nn.ModuleList(
                 ConvBlock(config.channels, config.channels, config.kernel, 1, config.dropout)
                 for _ in range(config.layers)
             )
-            width = config.channels
-        else:
-            # dropout of nn.LSTM sits between its layers
-            self.lstm = nn.LSTM(config.channels, config.hidden, config.layers, batch_first=True, dropout=config.dropout)
+        # dropout of recurrent layers sits between them
+        recurrent = {"num_layers": config.layers, "batch_first": True, "dropout": config.dropout}
+        if config.kind == "lstm":
+            self.lstm = nn.LSTM(config.channels, config.hidden, **recurrent)
             width = config.hidden
+        if config.kind == "bigru":
+            self.gru = nn.GRU(config.channels, config.hidden, bidirectional=True, **recurrent)
+            width = 2 * config.hidden
         self.characters = nn.Linear(width, config.vocabulary)
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        x = self.masking(features, lengths).transpose(1, 2)  # (B, 80, T)
+        masked = self.masking(features, lengths)
+        if self.config.kind == "tdnn":
+            x, lengths = self.tdnn(masked, lengths)
+        else:
+            x, lengths = self._convolved(masked, lengths)
+        return F.log_softmax(self.characters(x).float(), dim=2), lengths
+
+    def _convolved(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        x = features.transpose(1, 2).unsqueeze(2)  # (B, 80, 1, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
-            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
+            x = block(x, _mask(lengths, -(-x.shape[3] // block.stride)))
         if self.config.kind == "conv":
-            mask = _mask(lengths, x.shape[2])
+            mask = _mask(lengths, x.shape[3])
             for block in self.blocks:
                 x = block(x, mask)
-            x = x.transpose(1, 2)  # (B, T', C)
-        else:
-            x, _ = self.lstm(x.transpose(1, 2))
-        return F.log_softmax(self.characters(x).float(), dim=2), lengths
+        x = x.squeeze(2).transpose(1, 2)  # (B, T', C)
+        if self.config.kind == "lstm":
+            x, _ = self.lstm(x)
+        if self.config.kind == "bigru":
+            # packed, so that the way back begins at the end of each utterance and not of its padding
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            x, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
+        return x, lengths
 
 
 class ConvBlock(nn.Module):
-    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape."""
+    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape.
+
+    Written as images of height 1, because those may lie channels last, (B, T, C) in memory, as features do: oneDNN
+    then needs no copies around its products.
+    """
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
         super().__init__()
         self.stride = stride
         self.residual = before == after and stride == 1
-        self.conv = nn.Conv1d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
-        self.norm = nn.BatchNorm1d(after)
-        self.dropout = nn.Dropout(dropout)
+        self.conv = nn.Conv2d(before, after, (1, kernel), stride=(1, stride), padding=(0, kernel // 2), bias=False).to(
+            memory_format=torch.channels_last
+        )
+        self.norm = nn.BatchNorm2d(after)
+        self.dropout = ByteDropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return (B, after, T/stride); `mask` (B, 1, T/stride) keeps padded frames at zero.
+        """Return (B, after, 1, T/stride); `mask` (B, 1, 1, T/stride) keeps padded frames at zero.
 
         In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded
         frames too, which are few because batches hold utterances of like length.
@@ -117,5 +151,5 @@ class ConvBlock(nn.Module):
 
 
 def _mask(lengths: Tensor, frames: int) -> Tensor:
-    """Ones where a frame is real: (B, 1, frames)."""
-    return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(1)
+    """Ones where a frame is real: (B, 1, 1, frames)."""
+    return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).view(-1, 1, 1, frames)

@@ -14,8 +14,8 @@ from torch import nn
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
 
-FORMAT = 2
-"""1 was of a labkit that drew the data in another order."""
+FORMAT = 3
+"""1 was of a labkit that drew the data in another order, 2 had convolutions of one dimension."""
 
 
 class Checkpoints:

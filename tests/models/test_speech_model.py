@@ -7,9 +7,12 @@ from labkit.models.speech import SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
+BIGRU = SpeechConfig(vocabulary=29, kind="bigru", channels=16, layers=2, hidden=12)
+TDNN = SpeechConfig(vocabulary=29, kind="tdnn", channels=16, layers=4, kernel=11)
+MODELS = {config.kind: config for config in (CONV, LSTM, BIGRU, TDNN)}
 
 
-@pytest.mark.parametrize("config", [CONV, LSTM], ids=["conv", "lstm"])
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 def test_padding_changes_no_output(config):
     torch.manual_seed(0)
     model = SpeechModel(config).eval()
@@ -23,8 +26,9 @@ def test_padding_changes_no_output(config):
     torch.testing.assert_close(both[0, : length[0]], single[0], rtol=1e-4, atol=1e-5)  # other batch, other sum order
 
 
-@pytest.mark.parametrize(("config", "expected"), [(CONV, 16), (LSTM, 31)], ids=["conv", "lstm"])
-def test_output_lengths_are_those_of_the_output(config, expected):
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_output_lengths_are_those_of_the_output(config):
+    expected = 31 if config is LSTM else 16  # 61 frames, two or four an output
     output, lengths = SpeechModel(config).eval()(torch.randn(1, 61, 80), torch.tensor([61]))
     assert output.shape == (1, expected, 29)
     assert lengths.tolist() == [expected]
@@ -32,7 +36,7 @@ def test_output_lengths_are_those_of_the_output(config, expected):
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="conv, lstm"):
+    with pytest.raises(UserError, match="conv, lstm, bigru, tdnn"):
         SpeechConfig(vocabulary=29, kind="transformer", channels=16, layers=2)
 
 
@@ -47,3 +51,12 @@ def test_masks_hide_stretches_of_the_utterance_while_training_only():
     assert frames.max() <= 2 * 7
     assert not hidden.all(dim=2)[2, 30:].any()
     assert masking.eval()(features, lengths) is features
+
+
+@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+def test_every_weight_of_a_recogniser_learns(config):
+    model = SpeechModel(config)
+    output, _ = model(torch.randn(3, 61, 80), torch.tensor([61, 50, 40]))
+    output[:, :, 0].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name

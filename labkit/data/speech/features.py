@@ -59,12 +59,13 @@ def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
         row[: len(wave)] = torch.from_numpy(wave)
     lengths = torch.tensor([frame_count(len(wave)) for wave in waves])
     with torch.inference_mode():
-        mel = (_mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
+        mel = (mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
     return [values[:length] for values, length in zip(mel.numpy(), lengths.tolist(), strict=True)]
 
 
 @functools.lru_cache
-def _mel_spectrogram() -> torch.nn.Module:
+def mel_spectrogram() -> torch.nn.Module:
+    """torchaudio's transform of waves (..., n) to energies (..., F, T)."""
     import_torchaudio()
     from torchaudio.transforms import MelSpectrogram
 
