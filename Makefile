@@ -14,18 +14,21 @@ PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 TORCH ?= torch==2.13.0
 # Where torch comes from; empty is pip's own default.
 TORCH_INDEX ?=
+# Parts of `make bench`, for example BENCH="dlrm_step scaling"; empty is all.
+BENCH ?=
 # Extra arguments of pytest, for example PYTEST_ARGS="-k resume".
 PYTEST_ARGS ?=
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test lab clean redo
+.PHONY: help setup tour test bench bench-search bench-peers lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
 	@echo 'make test    run every test, the style checks among them'
+	@echo 'make bench   measure what the fast paths gain here (a quarter of an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
 	@echo
@@ -81,6 +84,14 @@ tour: setup
 
 test: setup
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.
+bench: setup
+	@$(BIN)/python benchmarks/bench.py $(BENCH)
+
+# The search for the recogniser of the tour: a quarter of an hour by itself.
+bench-search: setup
+	@$(BIN)/python benchmarks/speech_search.py
 
 # On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
 lab: setup

@@ -6,6 +6,8 @@ Both start from the same weights and see the same batches of uniform random rows
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -21,6 +23,7 @@ from labkit.training.config import TrainConfig
 from labkit.training.step import StepKind, TrainStep
 from labkit.training.step_choice import bf16_speedup
 
+CAPS = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 CPU = torch.device("cpu")
 LR = 0.01
 
@@ -119,15 +122,18 @@ def _stepper(step: TrainStep, batches):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=8, help="of timed steps for each case (8)")
+    parser.add_argument("--isa", choices=("avx2",), help="cap the instruction sets, to stand in for such a machine")
     parser.add_argument("--only", default="", help="cases whose name holds this, such as small")
     args = parser.parse_args()
+    if args.isa and not CAPS.items() <= os.environ.items():  # they are read when torch starts
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | CAPS)
     ratios = [
         ratio
         for case in CASES
         if args.only in " ".join(map(str, case))
         for ratio in measure(*case, seconds=args.seconds)
     ]
-    report("dlrm_step", ratios)
+    report("dlrm_step" + (f"_{args.isa}" if args.isa else ""), ratios)
 
 
 if __name__ == "__main__":

@@ -98,9 +98,14 @@ def report(name: str, ratios: list[Ratio], **more: object) -> None:
     """Print ratios, and write them with what they were measured on to `results/NAME.json`."""
     for ratio in ratios:
         print(ratio, flush=True)
+    write_result(name, ratios=[asdict(ratio) for ratio in ratios], **more)
+
+
+def write_result(name: str, **content: object) -> None:
+    """Write what a benchmark found, with what it was measured on, to `results/NAME.json`."""
     RESULTS.mkdir(exist_ok=True)
-    content = {"benchmark": name, "machine": machine(), "ratios": [asdict(ratio) for ratio in ratios], **more}
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"benchmark": name, "machine": machine(), **content}, indent=1)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _ends(values) -> tuple[float, float]:

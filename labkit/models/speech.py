@@ -60,9 +60,9 @@ class SpeechConfig:
 
 
 class SpeechModel(nn.Module):
-    """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters;
+    """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters.
 
-    or linear layers only.
+    Of kind "tdnn", linear layers only.
     """
 
     def __init__(self, config: SpeechConfig):

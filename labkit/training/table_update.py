@@ -16,9 +16,9 @@ from labkit.training.rowwise_adagrad import RowwiseAdagrad
 
 
 class TableUpdate:
-    """Updates the rows that the latest batch looked up. State is kept in the optimiser, as its own step would leave it,
+    """Updates the rows that the latest batch looked up.
 
-    so that a checkpoint of one way goes on in the other.
+    State is kept in the optimiser, as its own step would leave it: a checkpoint of one way goes on in the other.
     """
 
     def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer):

@@ -1,0 +1,194 @@
+"""How a DLRM step grows with batch, table rows and cores, beside what this machine could do at best.
+
+`python benchmarks/scaling.py` sweeps one at a time and writes results/scaling.json and, drawn from it, scaling.html.
+The bound of a step is the larger of two times: its arithmetic at the speed of this machine's matrix products, and the
+rows it moves at the speed at which this machine gathers rows from tables of that size. Both are measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from itertools import cycle, pairwise
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch
+from measuring import RESULTS, in_turn, machine
+
+from labkit.compiled import why_not_compiled
+from labkit.hardware.calibration import matmul_gflops
+from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.telemetry import forget_peak_memory
+from labkit.training.config import TrainConfig
+from labkit.training.step import StepKind, TrainStep
+
+BATCHES = (1, 8, 32, 128, 512, 2048, 8192)
+ROWS = (10_000, 100_000, 1_000_000, 10_000_000, 40_000_000)
+MEMORY_SHARE = 0.6
+"""Tables may take this share of the machine's memory."""
+# lookups outweigh arithmetic: what tables cost shows
+LOOKUPS = Shape(
+    DlrmConfig(dense_dim=13, num_rows=(1,), embedding_dim=64, bottom_mlp=(64,), top_mlp=(64, 1)), pooling_factor=100
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One step of one shape."""
+
+    sweep: str
+    value: float
+    """Batch size, rows or cores."""
+    step_time_ms: float
+    samples_per_s: float
+    arithmetic_ms: float
+    rows_ms: float
+    peak_memory_gb: float | None
+
+    @property
+    def bound_ms(self) -> float:
+        return max(self.arithmetic_ms, self.rows_ms)
+
+
+def step_flops(config: DlrmConfig, batch_size: int) -> float:
+    """Floating-point operations of a step: two for each weight and sample forward, twice as many backward."""
+    widths = [config.dense_dim, *config.bottom_mlp]
+    features = config.num_tables + 1
+    pairs = features * (features - 1) // 2
+    top = [config.embedding_dim + pairs, *config.top_mlp]
+    weights = sum(a * b for layers in (widths, top) for a, b in pairwise(layers))
+    return 6.0 * batch_size * (weights + features * features * config.embedding_dim)
+
+
+def row_bytes(shape: Shape, batch_size: int) -> float:
+    """Bytes of table rows that a step moves: read forward, read and written by the update."""
+    return 3.0 * 4 * shape.model.embedding_dim * batch_size * shape.model.num_tables * shape.pooling_factor
+
+
+def gather_gb_per_s(table: torch.Tensor) -> float:
+    """Bytes a second, in 1e9, at which sums over random rows of a table are taken; the best of several."""
+    bags = torch.randint(len(table), (4096, 100), dtype=torch.int32)
+    taken = in_turn({"gather": lambda: F.embedding_bag(bags, table, mode="sum")}, turns=7)["gather"]
+    return bags.numel() * table.shape[1] * 4 / min(taken) / 1e9
+
+
+def peak_resident_gb() -> float | None:
+    """Most memory this process held since `forget_peak_memory`, in 1e9 bytes; None where the kernel does not say."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) * 1024 / 1e9 if found else None
+
+
+def measure(sweep: str, value: float, shape: Shape, batch_size: int, gflops: float) -> Point:
+    """Time a step, a second or so."""
+    forget_peak_memory()
+    torch.manual_seed(0)
+    model = Dlrm(shape.model)
+    kind = StepKind("fp32", why_not_compiled() is None)
+    step = TrainStep(StepJob(model), TrainConfig(optimiser="sgd", lr=LR), kind, CPU)
+    batches = cycle([made_up_batch(shape, batch_size) for _ in range(4)])
+    ways = {"step": lambda: step(next(batches), 0)}
+    once = in_turn(ways, turns=1)["step"][0]
+    took = median(in_turn(ways, turns=max(5, min(200, int(1.5 / once))))["step"])
+    config = shape.model
+    peak = peak_resident_gb()
+    gathered = gather_gb_per_s(model.tables.weight.detach())
+    return Point(
+        sweep,
+        value,
+        1000 * took,
+        batch_size / took,
+        step_flops(config, batch_size) / gflops / 1e6,
+        row_bytes(shape, batch_size) / gathered / 1e6,
+        peak,
+    )
+
+
+def sweep_batches(gflops: float) -> list[Point]:
+    return [measure("batch_size", batch, SHAPES["small"], batch, gflops) for batch in BATCHES]
+
+
+def sweep_rows(gflops: float) -> list[Point]:
+    memory = machine()["memory_bytes"] * MEMORY_SHARE
+    points = []
+    for rows in ROWS:
+        if rows * LOOKUPS.model.embedding_dim * 4 > memory:
+            print(f"{rows:,} rows would need more than {memory / 1e9:.0f} GB: left out")
+            continue
+        shape = replace(LOOKUPS, model=replace(LOOKUPS.model, num_rows=(rows // 4,) * 4))
+        points.append(measure("num_rows", rows, shape, 512, gflops))
+    return points
+
+
+def sweep_cores() -> list[Point]:
+    """Each number of cores in a process of its own, bound to them from its start."""
+    points = []
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    for count in [*(2**power for power in range(8) if 2**power < len(cores)), len(cores)]:
+        environment = os.environ | {"OMP_NUM_THREADS": str(count)}
+        program = [sys.executable, __file__, "--cores", ",".join(map(str, cores[:count]))]
+        answer = subprocess.run(program, stdout=subprocess.PIPE, env=environment, check=True)
+        points.append(Point(**json.loads(answer.stdout)))
+    return points
+
+
+def figure(points: list[Point]):
+    """Step time of each sweep, measured and bound."""
+    from plotly.subplots import make_subplots
+
+    titles = {"batch_size": "samples in a batch", "num_rows": "rows of all tables", "cores": "cores"}
+    fig = make_subplots(1, 3, horizontal_spacing=0.09)
+    lines = {
+        "a step (measured)": ("step_time_ms", "#000000", "solid", "circle"),
+        "arithmetic (bound)": ("arithmetic_ms", "#0072B2", "dash", "square"),
+        "table rows (bound)": ("rows_ms", "#D55E00", "dot", "diamond"),
+    }
+    for column, (sweep, title) in enumerate(titles.items(), 1):
+        own = [point for point in points if point.sweep == sweep]
+        for name, (field, color, dash, symbol) in lines.items():
+            fig.add_scatter(
+                x=[point.value for point in own], y=[getattr(point, field) for point in own], name=name,
+                mode="lines+markers", line={"color": color, "dash": dash}, marker={"symbol": symbol},
+                showlegend=column == 1, row=1, col=column,
+            )  # fmt: skip
+        fig.update_xaxes(title=title, type="log" if sweep != "cores" else "linear", row=1, col=column)
+    fig.update_yaxes(type="log", rangemode="tozero")
+    fig.update_yaxes(title="milliseconds of a step", row=1, col=1)
+    fig.update_layout(template="plotly_white", width=1100, height=420, legend={"orientation": "h", "y": 1.15})
+    return fig
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cores", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.cores:
+        os.sched_setaffinity(0, {int(core) for core in args.cores.split(",")})
+        count = len(args.cores.split(","))
+        torch.set_num_threads(count)
+        point = measure("cores", count, SHAPES["small"], 2048, matmul_gflops(CPU, torch.float32))
+        print(json.dumps(vars(point)))
+        return
+    gflops = matmul_gflops(CPU, torch.float32)
+    points = [*sweep_batches(gflops), *sweep_rows(gflops), *sweep_cores()]
+    print(f"fp32 products: {gflops:.0f} GFLOP/s")
+    for point in points:
+        print(
+            f"{point.sweep:<11} {point.value:>12,.0f}: {point.step_time_ms:8.2f} ms, "
+            f"{point.samples_per_s:>9,.0f} samples/s; at best {point.bound_ms:8.2f} ms (arithmetic "
+            f"{point.arithmetic_ms:.2f}, rows {point.rows_ms:.2f}); {point.peak_memory_gb or float('nan'):.2f} GB"
+        )
+    write_result("scaling", gflops=gflops, points=[vars(each) for each in points])
+    figure(points).write_html(RESULTS / "scaling.html", include_plotlyjs="cdn")
+
+
+if __name__ == "__main__":
+    main()

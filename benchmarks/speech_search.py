@@ -1,0 +1,180 @@
+"""Which recogniser reaches its target soonest: `python benchmarks/speech_search.py` (about a quarter of an hour).
+
+Every candidate gets the same seconds of training under the same budget: its learning rate falls along a cosine over as
+many epochs as fit in them, and each is tried with the same learning rates. The best of each family then runs with
+more seeds, and the family that reaches the target soonest, every time, wins. Its preset is `tour`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import torch
+from measuring import RESULTS, machine
+
+from labkit.data.speech import load_speech
+from labkit.models.speech import SpeechConfig
+from labkit.runs import read_run
+from labkit.training.config import TrainConfig
+from labkit.training.presets import SPEECH_PRESETS, Preset
+from labkit.training.request import TrainRequest
+from labkit.training.session import RunFailed, train
+from labkit.training.speech_job import SpeechJob
+from labkit.training.step import StepKind
+from labkit.training.step_choice import step_time_ms
+from labkit.training.stop import StopRequest
+
+SHARED = {"dropout": 0.1, "mask_bins": 8, "mask_frames": 6}
+CANDIDATES = {
+    "conv 128 x 4": {"kind": "conv", "channels": 128, "layers": 4, "kernel": 7},
+    "conv 96 x 4": {"kind": "conv", "channels": 96, "layers": 4, "kernel": 7},
+    "conv 160 x 3": {"kind": "conv", "channels": 160, "layers": 3, "kernel": 7},
+    "LSTM 256 x 1": {"kind": "lstm", "channels": 128, "layers": 1, "hidden": 256, "kernel": 7},
+    "LSTM 256 x 2": {"kind": "lstm", "channels": 128, "layers": 2, "hidden": 256, "kernel": 7},
+    "BiGRU 96 x 1": {"kind": "bigru", "channels": 96, "layers": 1, "hidden": 96, "kernel": 7},
+    "BiGRU 128 x 1": {"kind": "bigru", "channels": 128, "layers": 1, "hidden": 128, "kernel": 7},
+    "TDNN 192 x 6": {"kind": "tdnn", "channels": 192, "layers": 6, "kernel": 11},
+    "TDNN 256 x 4": {"kind": "tdnn", "channels": 256, "layers": 4, "kernel": 11},
+    "TDNN 160 x 4": {"kind": "tdnn", "channels": 160, "layers": 4, "kernel": 11},
+}
+LEARNING_RATES = (2e-3, 4e-3)
+MORE_SEEDS = (1, 2)
+
+
+def epochs_that_fit(shape: dict, seconds: float) -> int:
+    """Epochs of a candidate in so many seconds, evaluations left out, from its measured step."""
+    speech = load_speech("shipped")
+    config = SpeechConfig(vocabulary=len(speech.alphabet), **shape)
+    job = SpeechJob(speech, config, batch_size=32, seed=0, device=torch.device("cpu"))
+    kind = StepKind("fp32")
+    settings = TrainConfig(batch_size=32, grad_clip_norm=5.0, target_metric="cer")
+    step_ms = step_time_ms([kind], job, settings, torch.device("cpu"))[kind]
+    return max(1, round(1000 * seconds / (step_ms * job.num_batches(0))))
+
+
+def run_candidate(task: dict) -> dict:
+    """Train one candidate with one learning rate and seed; what came of it."""
+    shape = {**SHARED, **CANDIDATES[task["name"]]}
+    if shape["kind"] in ("lstm", "bigru") and shape["layers"] == 1:
+        shape["dropout"] = 0.0  # it would sit between recurrent layers
+    epochs = epochs_that_fit(shape, task["seconds"])
+    recipe = SPEECH_PRESETS["tour"].train | {"lr": task["lr"], "max_epochs": epochs}
+    SPEECH_PRESETS["candidate"] = Preset("candidate", "the search", model=shape, train=recipe, data="shipped")
+    request = TrainRequest("speech", preset="candidate", target=task["target"], seed=task["seed"])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            answer = train(request, runs_dir=Path(folder), on_event=lambda event: None, stop=StopRequest())
+        except RunFailed as failure:
+            answer = failure.answer
+        record = read_run(Path(answer["folder"]))
+    wanted = ("time_to_target_s", "best_validation", "wall_s", "samples_per_s", "metrics")
+    return task | {"epochs": epochs, "shape": shape, **{name: record.result.get(name) for name in wanted}}
+
+
+def in_own_process(**task) -> dict:
+    child = subprocess.run(
+        [sys.executable, __file__, "--task", json.dumps(task)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    answer = json.loads(child.stdout)
+    reached = answer["time_to_target_s"]
+    print(
+        f"{task['name']:<14} lr {task['lr']:g} seed {task['seed']}: {answer['epochs']} epochs, "
+        f"{answer['samples_per_s']:.0f} utterances/s, best CER {answer['best_validation']:.3f}, "
+        + (f"target after {reached:.1f} s" if reached else f"not reached in {answer['wall_s']:.1f} s"),
+        flush=True,
+    )
+    return answer
+
+
+def search(seconds: float, target: str) -> list[dict]:
+    """All tries: each candidate and learning rate once, the best of each family with more seeds."""
+    tries = [
+        in_own_process(name=name, lr=lr, seed=0, seconds=seconds, target=target)
+        for name in CANDIDATES
+        for lr in LEARNING_RATES
+    ]
+    best: dict[str, dict] = {}
+    for each in tries:
+        family = each["shape"]["kind"]
+        if family not in best or _rank(each) < _rank(best[family]):
+            best[family] = each
+    for each in best.values():
+        task = {name: each[name] for name in ("name", "lr", "seconds", "target")}
+        tries += [in_own_process(**task, seed=seed) for seed in MORE_SEEDS]
+    return tries
+
+
+def _rank(each: dict) -> tuple:
+    """Sooner at the target is better; without it, closer to it."""
+    reached = each["time_to_target_s"]
+    return (reached is None, reached or each["best_validation"])
+
+
+def summary(tries: list[dict]) -> list[dict]:
+    """Candidates that ran with all seeds, the one that reaches the target soonest first."""
+    rows = []
+    for name, lr in dict.fromkeys((each["name"], each["lr"]) for each in tries):
+        own = [each for each in tries if (each["name"], each["lr"]) == (name, lr)]
+        times = [each["time_to_target_s"] for each in own]
+        if len(own) > 1:
+            rows.append({"name": name, "lr": lr, "reached": sum(t is not None for t in times), "of": len(own),
+                         "median_s": median(t if t is not None else float("inf") for t in times)})  # fmt: skip
+    return sorted(rows, key=lambda row: (-row["reached"], row["median_s"]))
+
+
+def figure(tries: list[dict]):
+    """Time to target of every try, by candidate; one that did not get there is drawn where it ended, hollow."""
+    import plotly.graph_objects as go
+
+    fig = go.Figure()
+    for reached, symbol, label in (
+        (True, "circle", "target reached"),
+        (False, "circle-open", "not reached: run ended"),
+    ):
+        own = [each for each in tries if (each["time_to_target_s"] is not None) == reached]
+        fig.add_scatter(
+            x=[each["time_to_target_s"] or each["wall_s"] for each in own],
+            y=[each["name"] for each in own],
+            mode="markers",
+            marker={"symbol": symbol, "size": 11, "color": "#0072B2" if reached else "#D55E00"},
+            text=[f"learning rate {each['lr']:g}, seed {each['seed']}" for each in own],
+            name=f"{label} (measured)",
+        )
+    fig.update_layout(
+        xaxis={"title": "seconds of training and evaluation", "rangemode": "tozero"},
+        yaxis={"title": "recogniser", "categoryorder": "array", "categoryarray": list(CANDIDATES)[::-1]},
+        template="plotly_white",
+        legend={"orientation": "h", "y": 1.08},
+        width=900,
+        height=480,
+    )
+    return fig
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=25, help="of training for each try (25)")
+    parser.add_argument("--target", default="cer=0.05")
+    parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.task:
+        print(json.dumps(run_candidate(args.task)))
+        return
+    tries = search(args.seconds, args.target)
+    ranking = summary(tries)
+    for row in ranking:
+        print(f"{row['name']:<14} lr {row['lr']:g}: target in {row['reached']} of {row['of']}, {row['median_s']:.1f} s")
+    RESULTS.mkdir(exist_ok=True)
+    content = {"benchmark": "speech_search", "machine": machine(), "ranking": ranking, "tries": tries}
+    (RESULTS / "speech_search.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    figure(tries).write_html(RESULTS / "speech_search.html", include_plotlyjs="cdn")
+
+
+if __name__ == "__main__":
+    main()
