@@ -21,7 +21,7 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch
-from measuring import RESULTS, in_turn, machine
+from measuring import RESULTS, in_turn, machine, write_result
 
 from labkit.compiled import why_not_compiled
 from labkit.hardware.calibration import matmul_gflops

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from measuring import RESULTS, machine
+from measuring import RESULTS, write_result
 
 from labkit.data.speech import load_speech
 from labkit.models.speech import SpeechConfig
@@ -32,16 +32,18 @@ from labkit.training.stop import StopRequest
 
 SHARED = {"dropout": 0.1, "mask_bins": 8, "mask_frames": 6}
 CANDIDATES = {
-    "conv 128 x 4": {"kind": "conv", "channels": 128, "layers": 4, "kernel": 7},
+    "conv 64 x 4": {"kind": "conv", "channels": 64, "layers": 4, "kernel": 7},
     "conv 96 x 4": {"kind": "conv", "channels": 96, "layers": 4, "kernel": 7},
-    "conv 160 x 3": {"kind": "conv", "channels": 160, "layers": 3, "kernel": 7},
+    "conv 128 x 4": {"kind": "conv", "channels": 128, "layers": 4, "kernel": 7},
+    "LSTM 128 x 1": {"kind": "lstm", "channels": 64, "layers": 1, "hidden": 128, "kernel": 7},
     "LSTM 256 x 1": {"kind": "lstm", "channels": 128, "layers": 1, "hidden": 256, "kernel": 7},
     "LSTM 256 x 2": {"kind": "lstm", "channels": 128, "layers": 2, "hidden": 256, "kernel": 7},
+    "BiGRU 64 x 1": {"kind": "bigru", "channels": 64, "layers": 1, "hidden": 64, "kernel": 7},
     "BiGRU 96 x 1": {"kind": "bigru", "channels": 96, "layers": 1, "hidden": 96, "kernel": 7},
     "BiGRU 128 x 1": {"kind": "bigru", "channels": 128, "layers": 1, "hidden": 128, "kernel": 7},
-    "TDNN 192 x 6": {"kind": "tdnn", "channels": 192, "layers": 6, "kernel": 11},
-    "TDNN 256 x 4": {"kind": "tdnn", "channels": 256, "layers": 4, "kernel": 11},
+    "TDNN 96 x 4": {"kind": "tdnn", "channels": 96, "layers": 4, "kernel": 11},
     "TDNN 160 x 4": {"kind": "tdnn", "channels": 160, "layers": 4, "kernel": 11},
+    "TDNN 192 x 6": {"kind": "tdnn", "channels": 192, "layers": 6, "kernel": 11},
 }
 LEARNING_RATES = (2e-3, 4e-3)
 MORE_SEEDS = (1, 2)
@@ -92,11 +94,11 @@ def in_own_process(**task) -> dict:
     return answer
 
 
-def search(seconds: float, target: str) -> list[dict]:
+def search(names: list[str], seconds: float, target: str) -> list[dict]:
     """All tries: each candidate and learning rate once, the best of each family with more seeds."""
     tries = [
         in_own_process(name=name, lr=lr, seed=0, seconds=seconds, target=target)
-        for name in CANDIDATES
+        for name in names
         for lr in LEARNING_RATES
     ]
     best: dict[str, dict] = {}
@@ -159,20 +161,19 @@ def figure(tries: list[dict]):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=25, help="of training for each try (25)")
+    parser.add_argument("--seconds", type=float, default=20, help="of training for each try (20)")
     parser.add_argument("--target", default="cer=0.05")
+    parser.add_argument("--only", default="", help="candidates whose name begins like this, such as conv or TDNN")
     parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.task:
         print(json.dumps(run_candidate(args.task)))
         return
-    tries = search(args.seconds, args.target)
+    tries = search([name for name in CANDIDATES if name.startswith(args.only)], args.seconds, args.target)
     ranking = summary(tries)
     for row in ranking:
         print(f"{row['name']:<14} lr {row['lr']:g}: target in {row['reached']} of {row['of']}, {row['median_s']:.1f} s")
-    RESULTS.mkdir(exist_ok=True)
-    content = {"benchmark": "speech_search", "machine": machine(), "ranking": ranking, "tries": tries}
-    (RESULTS / "speech_search.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_result("speech_search", ranking=ranking, tries=tries)
     figure(tries).write_html(RESULTS / "speech_search.html", include_plotlyjs="cdn")
 
 
