@@ -1,6 +1,6 @@
 """How a DLRM step grows with batch, table rows and cores, beside what this machine could do at best.
 
-`python benchmarks/scaling.py` sweeps one at a time and writes results/scaling.json and, drawn from it, scaling.html.
+`python benchmarks/scaling.py` sweeps one at a time and writes results/scaling.json and, drawn from it, scaling.png.
 The bound of a step is the larger of two times: its arithmetic at the speed of this machine's matrix products, and the
 rows it moves at the speed at which this machine gathers rows from tables of that size. Both are measured here.
 """
@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch
 from measuring import RESULTS, in_turn, machine, write_result
+from picture import save_picture
 
 from labkit.compiled import why_not_compiled
 from labkit.hardware.calibration import matmul_gflops
@@ -187,7 +188,7 @@ def main() -> None:
             f"{point.arithmetic_ms:.2f}, rows {point.rows_ms:.2f}); {point.peak_memory_gb or float('nan'):.2f} GB"
         )
     write_result("scaling", gflops=gflops, points=[vars(each) for each in points])
-    figure(points).write_html(RESULTS / "scaling.html", include_plotlyjs="cdn")
+    save_picture(figure(points), RESULTS / "scaling.png")
 
 
 if __name__ == "__main__":

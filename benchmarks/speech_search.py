@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from statistics import median
 
 import torch
 from measuring import RESULTS, write_result
+from picture import save_picture
 
 from labkit.data.speech import load_speech
 from labkit.models.speech import SpeechConfig
@@ -125,9 +127,11 @@ def summary(tries: list[dict]) -> list[dict]:
         own = [each for each in tries if (each["name"], each["lr"]) == (name, lr)]
         times = [each["time_to_target_s"] for each in own]
         if len(own) > 1:
-            rows.append({"name": name, "lr": lr, "reached": sum(t is not None for t in times), "of": len(own),
-                         "median_s": median(t if t is not None else float("inf") for t in times)})  # fmt: skip
-    return sorted(rows, key=lambda row: (-row["reached"], row["median_s"]))
+            middle = median(math.inf if took is None else took for took in times)
+            reached = sum(took is not None for took in times)
+            row = {"name": name, "lr": lr, "reached": reached, "of": len(own)}
+            rows.append(row | {"median_s": None if math.isinf(middle) else middle})
+    return sorted(rows, key=lambda row: (-row["reached"], row["median_s"] or math.inf))
 
 
 def figure(tries: list[dict]):
@@ -161,7 +165,7 @@ def figure(tries: list[dict]):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20, help="of training for each try (20)")
+    parser.add_argument("--seconds", type=float, default=16, help="of training for each try (16)")
     parser.add_argument("--target", default="cer=0.05")
     parser.add_argument("--only", default="", help="candidates whose name begins like this, such as conv or TDNN")
     parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
@@ -172,9 +176,11 @@ def main() -> None:
     tries = search([name for name in CANDIDATES if name.startswith(args.only)], args.seconds, args.target)
     ranking = summary(tries)
     for row in ranking:
-        print(f"{row['name']:<14} lr {row['lr']:g}: target in {row['reached']} of {row['of']}, {row['median_s']:.1f} s")
+        print(
+            f"{row['name']:<14} lr {row['lr']:g}: target in {row['reached']} of {row['of']}, {row['median_s'] or math.nan:.1f} s"
+        )
     write_result("speech_search", ranking=ranking, tries=tries)
-    figure(tries).write_html(RESULTS / "speech_search.html", include_plotlyjs="cdn")
+    save_picture(figure(tries), RESULTS / "speech_search.png")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,209 @@
+"""labkit beside other libraries from PyPI: `make bench-peers`, which installs them in .venv/peers first.
+
+Each peer takes a step on the same made-up batches as ours, in turn. TorchRec has the same DLRM, and FBGEMM its table
+update; DeepCTR-Torch and torch-rechub have no DLRM, so their DeepFM gets the same tables and the same top MLP: another
+model of like size. SpeechBrain computes the same 80 log-mel bins. A peer that does not load is named with its error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+PEERS = Path(sys.prefix) / "peers"
+sys.path.append(str(PEERS))  # behind labkit's own packages
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch  # noqa: E402
+from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+from labkit.models.dlrm import Dlrm  # noqa: E402
+from labkit.models.interaction import PairwiseProducts  # noqa: E402
+from labkit.training.config import TrainConfig  # noqa: E402
+from labkit.training.step import TrainStep  # noqa: E402
+from labkit.training.step_choice import choose_step  # noqa: E402
+
+BATCH, TURNS = 2048, 15
+Batch = tuple[Tensor, Tensor, Tensor]
+Step = Callable[[Batch], object]
+
+
+def ours(shape: Shape) -> Step:
+    model = Dlrm(shape.model)
+    job = StepJob(model)
+    job.describe = lambda: f"peers {shape}"
+    job.stand_in = lambda: (StepJob(Dlrm(shape.model)), made_up_batch(shape, BATCH))
+    config = TrainConfig(optimiser="sgd", lr=LR, batch_size=BATCH)
+    kind, _ = choose_step("auto", None, job, config, CPU)
+    step = TrainStep(job, config, kind, CPU)
+    return lambda batch: step(batch, 0)
+
+
+def torchrec_dlrm(shape: Shape) -> Step:
+    """TorchRec's DLRM; its tables are plain `nn.EmbeddingBag`s until they are sharded."""
+    from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
+    from torchrec.models.dlrm import DLRM
+
+    config = shape.model
+    names = [f"c{table}" for table in range(config.num_tables)]
+    tables = [
+        EmbeddingBagConfig(
+            name=f"t{name}", embedding_dim=config.embedding_dim, num_embeddings=rows, feature_names=[name]
+        )
+        for name, rows in zip(names, config.num_rows, strict=True)
+    ]
+    model = DLRM(EmbeddingBagCollection(tables=tables), config.dense_dim, [*config.bottom_mlp], [*config.top_mlp])
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+
+    def step(batch: Batch) -> None:
+        dense, categorical, label = batch
+        lengths = torch.full((config.num_tables * len(label),), shape.pooling_factor, dtype=torch.int32)
+        bags = KeyedJaggedTensor(keys=names, values=categorical.transpose(0, 1).flatten().long(), lengths=lengths)
+        optimiser.zero_grad()
+        F.binary_cross_entropy_with_logits(model(dense, bags).squeeze(1), label).backward()
+        optimiser.step()
+
+    return step
+
+
+def fbgemm_tables(shape: Shape) -> Step:
+    """Our DLRM with FBGEMM's table-batched embeddings, which update themselves in the backward pass."""
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    config = shape.model
+    specs = [(rows, config.embedding_dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for rows in config.num_rows]
+    tables = SplitTableBatchedEmbeddingBagsCodegen(
+        specs, optimizer=EmbOptimType.EXACT_SGD, learning_rate=LR, pooling_mode=PoolingMode.SUM
+    )
+    model = Dlrm(config)
+    products = PairwiseProducts(config.num_tables + 1)
+    dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
+    optimiser = torch.optim.SGD(dense_parameters, lr=LR, fused=True)
+
+    def step(batch: Batch) -> None:
+        dense, categorical, label = batch
+        count = config.num_tables * len(label)
+        offsets = torch.arange(count + 1) * shape.pooling_factor
+        embedded = tables(categorical.transpose(0, 1).flatten().long(), offsets)  # (B, F·D)
+        optimiser.zero_grad()
+        bottom = model.bottom(dense)
+        together = torch.cat([bottom, embedded], 1).view(len(label), -1, config.embedding_dim)
+        logit = model.top(torch.cat([bottom, products(together)], 1)).squeeze(1)
+        F.binary_cross_entropy_with_logits(logit, label).backward()
+        optimiser.step()
+
+    return step
+
+
+def deepctr_deepfm(shape: Shape) -> Step:
+    """DeepCTR-Torch's DeepFM."""
+    from deepctr_torch.inputs import DenseFeat, SparseFeat
+    from deepctr_torch.models import DeepFM
+
+    config = shape.model
+    dense_columns = [DenseFeat(f"I{column}", 1) for column in range(config.dense_dim)]
+    sparse_columns = [
+        SparseFeat(f"C{table}", rows, embedding_dim=config.embedding_dim) for table, rows in enumerate(config.num_rows)
+    ]
+    columns = sparse_columns + dense_columns
+    model = DeepFM(columns, columns, dnn_hidden_units=config.top_mlp[:-1], task="binary", device="cpu")
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+
+    def step(batch: Batch) -> None:
+        dense, categorical, label = batch
+        optimiser.zero_grad()
+        clicked = model(torch.cat([categorical[:, :, 0].float(), dense], 1)).squeeze(1)
+        F.binary_cross_entropy(clicked, label).backward()
+        optimiser.step()
+
+    return step
+
+
+def rechub_deepfm(shape: Shape) -> Step:
+    """torch-rechub's DeepFM."""
+    from torch_rechub.basic.features import DenseFeature, SparseFeature
+    from torch_rechub.models.ranking import DeepFM
+
+    config = shape.model
+    dense_features = [DenseFeature(f"I{column}") for column in range(config.dense_dim)]
+    sparse_features = [
+        SparseFeature(f"C{table}", vocab_size=rows, embed_dim=config.embedding_dim)
+        for table, rows in enumerate(config.num_rows)
+    ]
+    model = DeepFM(
+        deep_features=[*dense_features, *sparse_features],
+        fm_features=sparse_features,
+        mlp_params={"dims": [*config.top_mlp[:-1]], "dropout": 0.0, "activation": "relu"},
+    )
+    optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+
+    def step(batch: Batch) -> None:
+        dense, categorical, label = batch
+        features = {f"I{column}": dense[:, column] for column in range(config.dense_dim)}
+        features |= {f"C{table}": categorical[:, table, 0].long() for table in range(config.num_tables)}
+        optimiser.zero_grad()
+        F.binary_cross_entropy(model(features), label).backward()
+        optimiser.step()
+
+    return step
+
+
+def speech_features() -> list[Ratio]:
+    """Log-mel features of 256 utterances: SpeechBrain's, in batches, against ours."""
+    from speechbrain.lobes.features import Fbank
+    from textbook_speech import TextbookUtterances
+
+    from labkit.data.speech.features import log_mel
+
+    waves = TextbookUtterances("train", 256).waves
+    fbank = Fbank(n_mels=80, sample_rate=16000)
+
+    def theirs() -> None:
+        for start in range(0, len(waves), 32):
+            batch = [torch.from_numpy(wave) for wave in waves[start : start + 32]]
+            with torch.inference_mode():
+                fbank(nn.utils.rnn.pad_sequence(batch, True))
+
+    taken = in_turn({"SpeechBrain": theirs, "labkit": lambda: log_mel(waves)}, turns=7)
+    return speed_ups("features of 256 utterances", taken, base="SpeechBrain")
+
+
+def main() -> None:
+    if not PEERS.is_dir():
+        raise SystemExit(f"{PEERS} is missing: run `make bench-peers`, which installs the peers there.")
+    torch.manual_seed(0)
+    np.random.seed(0)
+    shape, ratios, failures = SHAPES["small"], [], {}
+    batches = cycle([made_up_batch(shape, BATCH) for _ in range(4)])
+    for peer in (torchrec_dlrm, fbgemm_tables, deepctr_deepfm, rechub_deepfm):
+        name = peer.__doc__.split(";")[0].split(".")[0]
+        try:
+            step = peer(shape)
+            step(next(batches))
+        except Exception as error:  # whatever a peer raises, the others go on
+            failures[name] = f"{type(error).__name__}: {error}"
+            continue
+        own = ours(shape)
+        taken = in_turn({name: lambda: step(next(batches)), "labkit": lambda: own(next(batches))}, turns=TURNS)  # noqa: B023
+        ratios += speed_ups(f"step, small, batch {BATCH}", taken, base=name, note=f"against {name}")
+    try:
+        ratios += speech_features()
+    except Exception as error:
+        failures["SpeechBrain"] = f"{type(error).__name__}: {error}"
+    for name, error in failures.items():
+        print(f"{name}: did not run: {error}")
+    report("peers", ratios, failures=failures)
+
+
+if __name__ == "__main__":
+    main()
