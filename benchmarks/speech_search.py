@@ -176,9 +176,8 @@ def main() -> None:
     tries = search([name for name in CANDIDATES if name.startswith(args.only)], args.seconds, args.target)
     ranking = summary(tries)
     for row in ranking:
-        print(
-            f"{row['name']:<14} lr {row['lr']:g}: target in {row['reached']} of {row['of']}, {row['median_s'] or math.nan:.1f} s"
-        )
+        times = f"{row['reached']} of {row['of']}, median {row['median_s'] or math.nan:.1f} s"
+        print(f"{row['name']:<14} lr {row['lr']:g}: target in {times}")
     write_result("speech_search", ranking=ranking, tries=tries)
     save_picture(figure(tries), RESULTS / "speech_search.png")
 
