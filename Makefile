@@ -93,6 +93,11 @@ bench: setup
 bench-search: setup
 	@$(BIN)/python benchmarks/speech_search.py
 
+# labkit beside other libraries, which are installed where nothing but this benchmark finds them.
+bench-peers: setup
+	@$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers --requirement benchmarks/peers.txt
+	@$(BIN)/python benchmarks/peers.py
+
 # On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
 lab: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb

@@ -109,9 +109,9 @@ def measure(name: str, batch_size: int, optimiser: str, *, seconds: float) -> li
             textbook.take_weights(model)
         step = TrainStep(StepJob(model), TrainConfig(optimiser=optimiser, lr=LR), kind, CPU)
         ways[str(kind)] = _stepper(step, cycle(batches))
-    once = in_turn(ways, turns=1)
-    turns = max(5, min(60, int(seconds / sum(times[0] for times in once.values()))))
-    taken = in_turn(ways, turns=turns, warm_up=1)
+    once = in_turn(ways, turns=1, warm_up=1)
+    turns = max(3, min(60, int(seconds / sum(times[0] for times in once.values()))))
+    taken = in_turn(ways, turns=turns, warm_up=0)
     return speed_ups(f"DLRM step {name}, batch {batch_size}, {optimiser}", taken, base="textbook")
 
 

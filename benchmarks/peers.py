@@ -22,6 +22,7 @@ from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch  # noqa: E4
 from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from labkit.data.torchaudio_cpu import import_torchaudio  # noqa: E402
 from labkit.models.dlrm import Dlrm  # noqa: E402
 from labkit.models.interaction import PairwiseProducts  # noqa: E402
 from labkit.training.config import TrainConfig  # noqa: E402
@@ -158,8 +159,17 @@ def rechub_deepfm(shape: Shape) -> Step:
     return step
 
 
+PEER_STEPS = {
+    "TorchRec DLRM": torchrec_dlrm,
+    "our DLRM with FBGEMM tables": fbgemm_tables,
+    "DeepCTR-Torch DeepFM": deepctr_deepfm,
+    "torch-rechub DeepFM": rechub_deepfm,
+}
+
+
 def speech_features() -> list[Ratio]:
     """Log-mel features of 256 utterances: SpeechBrain's, in batches, against ours."""
+    import_torchaudio()  # before SpeechBrain does, which a CPU-only torch would not survive
     from speechbrain.lobes.features import Fbank
     from textbook_speech import TextbookUtterances
 
@@ -175,7 +185,7 @@ def speech_features() -> list[Ratio]:
                 fbank(nn.utils.rnn.pad_sequence(batch, True))
 
     taken = in_turn({"SpeechBrain": theirs, "labkit": lambda: log_mel(waves)}, turns=7)
-    return speed_ups("features of 256 utterances", taken, base="SpeechBrain")
+    return speed_ups("features of 256 utterances", taken, base="SpeechBrain", note="than SpeechBrain")
 
 
 def main() -> None:
@@ -185,8 +195,7 @@ def main() -> None:
     np.random.seed(0)
     shape, ratios, failures = SHAPES["small"], [], {}
     batches = cycle([made_up_batch(shape, BATCH) for _ in range(4)])
-    for peer in (torchrec_dlrm, fbgemm_tables, deepctr_deepfm, rechub_deepfm):
-        name = peer.__doc__.split(";")[0].split(".")[0]
+    for name, peer in PEER_STEPS.items():
         try:
             step = peer(shape)
             step(next(batches))
@@ -194,8 +203,8 @@ def main() -> None:
             failures[name] = f"{type(error).__name__}: {error}"
             continue
         own = ours(shape)
-        taken = in_turn({name: lambda: step(next(batches)), "labkit": lambda: own(next(batches))}, turns=TURNS)  # noqa: B023
-        ratios += speed_ups(f"step, small, batch {BATCH}", taken, base=name, note=f"against {name}")
+        ways = {name: lambda step=step: step(next(batches)), "labkit": lambda own=own: own(next(batches))}
+        ratios += speed_ups(f"step, small, batch {BATCH}", in_turn(ways, turns=TURNS), base=name, note=f"than {name}")
     try:
         ratios += speech_features()
     except Exception as error:
