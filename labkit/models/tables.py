@@ -1,6 +1,6 @@
 """The embedding tables of a DLRM, all in one: a single lookup call instead of one a table.
 
-Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together.
+Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together, U distinct rows of a batch.
 """
 
 from __future__ import annotations
@@ -29,32 +29,56 @@ class EmbeddingTables(nn.Module):
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
-        batch, tables, pooling = categorical.shape
         rows = categorical + self.row_start.view(1, -1, 1)
-        if self.keeps_bags and torch.is_grad_enabled():
-            return _KeptBags.apply(self.weight, rows, self)
-        bags = rows.view(batch * tables, pooling)
-        return F.embedding_bag(bags, self.weight, mode="sum", sparse=self.sparse).view(batch, tables, -1)
+        return _Lookup.apply(self.weight, rows, self) if self.sparse else look_up(self.weight, rows)
 
     def take_bags(self) -> tuple[Tensor, Tensor]:
         """The latest backward pass's rows int32 (B, F, L), counted over all tables, and gradient float32 (B, F, D).
 
-        A row's gradient is the sum over the bags that name it. A sparse `weight.grad` would hold that gradient once
-        for each of the B·F·L lookups; here it is held once for each bag.
+        A row's gradient is the sum over the bags that name it.
         """
         assert self._bags is not None, "no backward pass since the last time"
         bags, self._bags = self._bags, None
         return bags
 
 
-class _KeptBags(torch.autograd.Function):
+def look_up(weight: Tensor, rows: Tensor) -> Tensor:
+    """Sums (B, F, D) of the rows of a weight (R, D) that bags (B, F, L) name; its gradient is dense."""
+    batch, tables, pooling = rows.shape
+    return F.embedding_bag(rows.view(batch * tables, pooling), weight, mode="sum").view(batch, tables, -1)
+
+
+def row_gradient(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows (U,), ascending, of bags (B, F, L), and their gradient (U, D), from that of the bags (B, F, D).
+
+    torch's own sparse gradient holds a bag's gradient once for each of its L rows, which every optimiser then sorts and
+    sums; here rows are sorted alone, and one lookup sums the gradients where they lie.
+    """
+    sorted_rows, order = rows.flatten().sort()
+    distinct, counts = sorted_rows.unique_consecutive(return_counts=True)
+    bags = order // rows.shape[2]
+    return distinct, F.embedding_bag(bags, gradient.flatten(0, 1), counts.cumsum(0) - counts, mode="sum")
+
+
+class _Lookup(torch.autograd.Function):
+    """`look_up` with a gradient that is sparse and coalesced, or kept as it is for `take_bags`."""
+
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: Tensor, tables: EmbeddingTables) -> Tensor:
         ctx.rows, ctx.tables = rows, tables
-        batch, features, pooling = rows.shape
-        return F.embedding_bag(rows.view(batch * features, pooling), weight, mode="sum").view(batch, features, -1)
+        return look_up(weight, rows)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
-        ctx.tables._bags = (ctx.rows, gradient.float().contiguous())
+        gradient = gradient.float().contiguous()
+        if ctx.tables.keeps_bags:
+            ctx.tables._bags = (ctx.rows, gradient)
+            return None, None, None
+        distinct, values = row_gradient(ctx.rows, gradient)
+        weight = ctx.tables.weight
+        sparse = torch.sparse_coo_tensor(
+            distinct.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False
+        )
+        # set here, because what is returned would lose its mark of being coalesced on the way
+        weight.grad = sparse if weight.grad is None else weight.grad + sparse
         return None, None, None

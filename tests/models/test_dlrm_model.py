@@ -5,7 +5,7 @@ from torch import nn
 from labkit.errors import UserError
 from labkit.models.dlrm import INTERACTIONS, Dlrm, DlrmConfig
 from labkit.models.interaction import PairwiseProducts, pairwise_products
-from labkit.models.tables import EmbeddingTables
+from labkit.models.tables import EmbeddingTables, row_gradient
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 
@@ -77,16 +77,22 @@ def test_pairwise_products_and_their_gradient_are_the_plain_ones(dtype):
     torch.testing.assert_close(answers[0], answers[1], **({"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {}))
 
 
-def test_kept_bags_hold_the_gradient_that_autograd_spreads_over_rows():
-    tables = EmbeddingTables((5, 7), 4, sparse=False)
-    nn.init.normal_(tables.weight)
+@pytest.mark.parametrize("keeps_bags", [False, True])
+def test_sparse_gradients_are_what_autograd_spreads_over_rows(keeps_bags):
+    dense = EmbeddingTables((5, 7), 4, sparse=False)
+    nn.init.normal_(dense.weight)
+    tables = EmbeddingTables((5, 7), 4)
+    tables.load_state_dict(dense.state_dict())
+    tables.keeps_bags = keeps_bags
     _, categorical = inputs(pooling_factor=3)
     weights = torch.randn(6, 2, 4)
-    (tables(categorical) * weights).sum().backward()
-    expected = tables.weight.grad
-    tables.keeps_bags, tables.weight.grad = True, None
-    (tables(categorical) * weights).sum().backward()
-    rows, gradient = tables.take_bags()
-    assert tables.weight.grad is None
-    spread = torch.zeros(12, 4).index_add_(0, rows.flatten(), gradient.repeat_interleave(3, dim=1).view(-1, 4))
-    torch.testing.assert_close(spread, expected)
+    for each in (dense, tables):
+        (each(categorical) * weights).sum().backward()
+    if keeps_bags:
+        assert tables.weight.grad is None
+        distinct, values = row_gradient(*tables.take_bags())
+        assert len(distinct.unique()) == len(distinct)
+        torch.testing.assert_close(torch.zeros(12, 4).index_put((distinct,), values), dense.weight.grad)
+    else:
+        assert tables.weight.grad.is_coalesced()  # or every optimiser would sort it again
+        torch.testing.assert_close(tables.weight.grad.to_dense(), dense.weight.grad)

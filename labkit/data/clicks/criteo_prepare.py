@@ -8,8 +8,6 @@ the distinct values of each block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -99,9 +97,10 @@ def _turn(
         standardise(block, mean, deviation)
     for block in block_values:
         progress(0.9 + 0.1 * block.start / rows, "categories: look up rows")
-        with _places(folder, block) as places:
-            for column, values, table in zip(places, block.values, tables, strict=True):
-                column[:] = table.lookup(values)[column]
+        array, places = _places(folder, block)
+        for column, values, table in zip(places, block.values, tables, strict=True):
+            column[:] = table.lookup(values)[column]
+        array[:] = places.T
     info = {
         "source": [str(file) for file in files],
         "schema": asdict(schema),
@@ -114,13 +113,10 @@ def _turn(
     return info, [table.num_rows for table in tables], splits
 
 
-@contextmanager
-def _places(folder: Path, block: Block) -> Iterator[np.ndarray]:
-    """The categories of a block's rows, feature by feature: int32 (F, n); what is written there goes to the file."""
+def _places(folder: Path, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    """The categories of a block's rows, as they lie in the file (n, F) and copied feature by feature (F, n)."""
     array = np.load(folder / "categorical.npy", mmap_mode="r+")[block.start : block.stop, :, 0]
-    columns = np.ascontiguousarray(array.T)
-    yield columns
-    array[:] = columns.T
+    return array, np.ascontiguousarray(array.T)
 
 
 def _parse(
@@ -187,9 +183,9 @@ def _learn_tables(
     for block in block_values:
         if block.start >= train_rows:
             break
-        with _places(folder, block) as places:
-            for column, values, counter in zip(places, block.values, counters, strict=True):
-                counter.add(values, np.bincount(column[: train_rows - block.start], minlength=len(values)))
+        _, places = _places(folder, block)
+        for column, values, counter in zip(places, block.values, counters, strict=True):
+            counter.add(values, np.bincount(column[: train_rows - block.start], minlength=len(values)))
     tables = [
         Vocabulary.of_counts(*counter.counts(), min_count=schema.min_count, max_rows=schema.max_rows_per_table)
         for counter in counters
