@@ -1,5 +1,7 @@
 """The textbook's pipeline computes what ours computes, or a comparison of their speeds would mean nothing."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +115,9 @@ def test_the_bound_of_a_step_counts_weights_and_rows():
     layers = 3 * 8 + 8 * 4 + (4 + 6) * 6 + 6 * 1
     assert step_flops(CONFIG, 10) == 6 * 10 * (layers + 4 * 4 * 4)
     assert row_bytes(Shape(CONFIG, 2), 10) == 3 * 10 * 3 * 2 * 16
+
+
+def test_what_equivalence_finds_can_be_written_as_json():
+    from same_accuracy import equivalence
+
+    assert json.loads(json.dumps(equivalence([0.1, 0.2, 0.3], 1.0)))["same"] is True
