@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 STEPS_SHOWN = 6
+"""Choices of a training step that fit on a screen; `--json` has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:

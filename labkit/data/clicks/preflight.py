@@ -17,6 +17,9 @@ SAMPLE_BYTES = 2**20
 CRITEO_ROW_BYTES = 4 * len(DENSE_NAMES) + 4 * len(CATEGORICAL_NAMES) + 1
 """A prepared row: float32 and int32 values, and the label."""
 
+BLOCK_VALUES_ROW_BYTES = 4 * len(CATEGORICAL_NAMES)
+"""What the values of each block take while a log is prepared, for a row, where no two rows share one."""
+
 COUNTED_VALUES = 2**24
 """Distinct values that are counted at once, over all categorical features; 12 bytes each."""
 
@@ -52,7 +55,8 @@ class Preflight:
 def preflight_criteo(files: list[Path], folder: Path) -> Preflight:
     """Estimate what preparing Criteo files into `folder` takes."""
     rows = sum(estimate_rows(file) for file in files)
-    return Preflight(rows, rows * CRITEO_ROW_BYTES, CRITEO_MEMORY_BYTES, free_disk_bytes(folder))
+    disk_bytes = rows * (CRITEO_ROW_BYTES + BLOCK_VALUES_ROW_BYTES)
+    return Preflight(rows, disk_bytes, CRITEO_MEMORY_BYTES, free_disk_bytes(folder))
 
 
 def estimate_rows(file: Path) -> int:
