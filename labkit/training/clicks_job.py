@@ -44,9 +44,14 @@ class ClicksJob:
         rows = sum(config.num_rows)
         return (
             f"dlrm {config.dense_dim}-{'-'.join(map(str, config.bottom_mlp))} / {'-'.join(map(str, config.top_mlp))}, "
-            f"{config.interaction}, {config.num_tables} tables of {rows:,} rows, {self.log.pooling_factor} lookups, "
+            f"{self._interaction()}, {config.num_tables} tables of {rows:,} rows, {self.log.pooling_factor} lookups, "
             f"batch {self.batch_size}"
         )
+
+    def _interaction(self) -> str:
+        config = self.model.config
+        cross = f" {config.cross_layers} × {config.cross_rank}" if config.interaction == "dcnv2" else ""
+        return config.interaction + cross
 
     def stand_in(self) -> tuple[ClicksJob, ClickBatch]:
         config, batch = self.model.config, self.batch_size

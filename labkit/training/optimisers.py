@@ -86,13 +86,13 @@ class Optimisers:
 
 # For dense and for sparse gradients. torch's SGD and Adagrad take both, its Adam has a sparse twin, and the state of
 # rowwise Adagrad is for tables.
-_KINDS = {
+_TORCH_KINDS = {
     "sgd": (torch.optim.SGD, torch.optim.SGD),
     "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
     "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
     "adam": (torch.optim.Adam, torch.optim.SparseAdam),
 }
-_KINDS = {name: tuple(map(without_compiler, kinds)) for name, kinds in _KINDS.items()}
+_KINDS = {name: tuple(map(without_compiler, kinds)) for name, kinds in _TORCH_KINDS.items()}
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:

@@ -34,8 +34,12 @@ class SpeechJob:
 
     def describe(self) -> str:
         config = self.model.config
-        shape = f"{config.layers} layers of {config.hidden or config.channels}, {config.vocabulary} characters"
-        return f"speech {config.kind}, {shape}, {self._typical_frames()} frames, batch {self.batch_size}"
+        hidden = f" of {config.hidden}" if config.hidden else ""
+        return (
+            f"speech {config.kind}, {config.channels} channels, {config.layers} layers{hidden}, "
+            f"kernel {config.kernel}, strides {'-'.join(map(str, config.strides))}, {config.vocabulary} characters, "
+            f"{self._typical_frames()} frames, batch {self.batch_size}"
+        )
 
     def stand_in(self) -> tuple[SpeechJob, Batch]:
         stand_in, frames, utterances = copy.copy(self), self._typical_frames(), self.batch_size

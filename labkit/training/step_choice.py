@@ -23,9 +23,9 @@ ROUNDS, MOST_S = 8, 2.0
 """Each kind is tried this often, in turn, or until the trial has taken this long; the first round does not count."""
 WORTH = 0.95
 """Another kind than the plain one is chosen where its step takes less than this share of the plain one's."""
+_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 # Large enough that arithmetic, not the call, is timed. On a CPU that is one hidden layer of the presets at a mid-sized
 # batch; a GPU is not busy with less than this.
-_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 _PRODUCT = {"cpu": (1024, 512, 256), "cuda": (4096, 4096, 4096)}
 
 

@@ -147,3 +147,14 @@ def test_a_product_of_the_probe_runs_in_its_precision(monkeypatch):
     for name in ("fp32", "bf16"):
         assert step_choice._product_s(torch.ones(2, 2), torch.ones(2, 2), StepKind(name)) > 0
     assert [product.dtype for product in made] == [torch.float32, torch.bfloat16]
+
+
+def test_models_whose_steps_differ_are_described_differently(tiny_speech):
+    from labkit.data.speech import load_speech
+    from labkit.training.speech_job import SpeechJob
+
+    speech = load_speech(str(tiny_speech))
+    shape = {"vocabulary": 29, "kind": "lstm", "channels": 16, "layers": 1, "hidden": 8}
+    changes = [{}, {"channels": 32}, {"layers": 2}, {"hidden": 16}, {"kernel": 7}, {"strides": (2,)}, {"kind": "bigru"}]
+    jobs = [SpeechJob(speech, SpeechConfig(**shape | each), batch_size=4, seed=0, device=CPU) for each in changes]
+    assert len({job.describe() for job in jobs}) == len(jobs)
