@@ -65,8 +65,6 @@ def epochs_that_fit(shape: dict, seconds: float) -> int:
 def run_candidate(task: dict) -> dict:
     """Train one candidate with one learning rate and seed; what came of it."""
     shape = {**SHARED, **CANDIDATES[task["name"]]}
-    if shape["kind"] in ("lstm", "bigru") and shape["layers"] == 1:
-        shape["dropout"] = 0.0  # it would sit between recurrent layers
     epochs = epochs_that_fit(shape, task["seconds"])
     recipe = SPEECH_PRESETS["tour"].train | {"lr": task["lr"], "max_epochs": epochs}
     SPEECH_PRESETS["candidate"] = Preset("candidate", "the search", model=shape, train=recipe, data="shipped")

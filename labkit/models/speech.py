@@ -85,8 +85,9 @@ class SpeechModel(nn.Module):
                 ConvBlock(config.channels, config.channels, config.kernel, 1, config.dropout)
                 for _ in range(config.layers)
             )
-        # dropout of recurrent layers sits between them
-        recurrent = {"num_layers": config.layers, "batch_first": True, "dropout": config.dropout}
+        # dropout of recurrent layers sits between them, and torch warns of it where there is one
+        between = config.dropout if config.layers > 1 else 0.0
+        recurrent = {"num_layers": config.layers, "batch_first": True, "dropout": between}
         if config.kind == "lstm":
             self.lstm = nn.LSTM(config.channels, config.hidden, **recurrent)
             width = config.hidden
