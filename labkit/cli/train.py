@@ -16,6 +16,7 @@ REQUEST_FLAGS = [
     "device",
     "seed",
     "batch_size",
+    "optimiser",
     "lr",
     "precision",
     "max_seconds",
@@ -32,9 +33,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     dlrm.add_argument(
         "--schema", metavar="FILE", help="TOML file that describes --data's columns (examples: datasets/schemas/)"
     )
-    for job, presets, metrics in (
-        (dlrm, "tour, kaggle, terabyte, mlperf-v1, benchmark", "auc, log_loss, normalised_entropy, accuracy"),
-        (speech, "tour, budget-m5", "cer, wer"),
+    for job, presets, metrics, optimisers in (
+        (
+            dlrm,
+            "tour, kaggle, terabyte, mlperf-v1, benchmark",
+            "auc, log_loss, normalised_entropy, accuracy",
+            "sgd, adagrad, rowwise-adagrad, adam",
+        ),
+        (speech, "tour, budget-m5", "cer, wer", "sgd, adagrad, adam"),
     ):
         add = job.add_argument
         add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
@@ -44,6 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         add("--device", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
         add("--seed", type=int, metavar="N", help="seed of weights, data order and dropout (default: 0)")
         add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
+        add("--optimiser", metavar="O", help=f"{optimisers} (default: the preset's; another one needs --lr, too)")
         add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
         add("--precision", choices=("auto", "fp32", "bf16"), help="auto takes bf16 only where it is faster")
         add(

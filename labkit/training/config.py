@@ -9,7 +9,7 @@ from labkit.errors import UserError, with_flag
 PRECISIONS = ("auto", "fp32", "bf16")
 OPTIMISERS = ("sgd", "adagrad", "rowwise-adagrad", "adam")
 SCHEDULES = ("constant", "cosine")
-FLAGS = ("batch_size", "lr", "max_epochs", "max_seconds", "seed")
+FLAGS = ("batch_size", "optimiser", "lr", "max_epochs", "max_seconds", "seed")
 """Settings that are flags of `labkit train`, too."""
 
 
@@ -59,7 +59,9 @@ class TrainConfig:
         if self.precision not in PRECISIONS:
             raise UserError(f"precision {self.precision!r} is unknown: choose one of {', '.join(PRECISIONS)}.")
         if self.optimiser not in OPTIMISERS:
-            raise UserError(f"optimiser {self.optimiser!r} is unknown: choose one of {', '.join(OPTIMISERS)}.")
+            raise UserError(
+                f"{_named('optimiser')} is {self.optimiser!r}, which is unknown: choose one of {', '.join(OPTIMISERS)}."
+            )
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule {self.schedule!r} is unknown: choose one of {', '.join(SCHEDULES)}.")
         if not 0 <= self.seed < 2**63:

@@ -45,6 +45,8 @@ class TrainRequest:
     """"auto", "cpu", "cuda" or "cuda:1"."""
     seed: int = 0
     batch_size: int | None = None
+    optimiser: str | None = None
+    """One of `config.OPTIMISERS`; another one than the preset's needs an `lr` of its own."""
     lr: float | None = None
     precision: str = "auto"
     compiled_tables: bool | None = None
@@ -62,6 +64,22 @@ class TrainRequest:
             self.parsed_target()
         if self.schema is not None and self.data is None:
             raise UserError(f"schema {self.schema!r} describes a file of yours: name that file too, with --data.")
+        self._check_optimiser()
+
+    def _check_optimiser(self):
+        usual = self.chosen_preset.train["optimiser"]
+        if self.optimiser in (None, usual):
+            return
+        if self.lr is None:
+            raise UserError(
+                f"the learning rate of preset {self.preset!r} is for {usual}, and would not suit {self.optimiser}: "
+                "give one with --lr."
+            )
+        if self.job == "speech" and self.optimiser == "rowwise-adagrad":
+            raise UserError(
+                "rowwise-adagrad is for the embedding tables of a DLRM, and a recogniser has none: "
+                "choose --optimiser adagrad."
+            )
 
     @property
     def chosen_preset(self) -> Preset:
@@ -99,7 +117,7 @@ class TrainRequest:
     def train_config(self, train_samples: int) -> TrainConfig:
         """Settings for a training split of `train_samples` samples."""
         settings: dict[str, Any] = dict(self.chosen_preset.train)
-        for name in ("batch_size", "lr", "max_seconds", "max_epochs"):
+        for name in ("batch_size", "optimiser", "lr", "max_seconds", "max_epochs"):
             if getattr(self, name) is not None:
                 settings[name] = getattr(self, name)
         target = self.parsed_target()

@@ -60,9 +60,10 @@ def _candidates(
     """Kinds of step that can run here, the plain one first, and why others cannot."""
     precisions = ["fp32", "bf16"] if precision == "auto" else [precision]
     tables, left_out = [False], {}
-    could_be = job.sparse_parameters and device.type == "cpu" and config.grad_clip_norm is None
-    if could_be and compiled_tables is not False:
+    if job.sparse_parameters and device.type == "cpu" and compiled_tables is not False:
         why_not = why_not_compiled()
+        if config.grad_clip_norm is not None:
+            why_not = "clipping needs the gradient that they never make"
         if why_not is None:
             tables = [False, True] if compiled_tables is None else [True]
         else:

@@ -102,6 +102,8 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, ch
         ({"target": "1.2"}, "above 0 and below 1"),
         ({"target": "cer=0.1"}, "cer"),
         ({"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
+        ({"optimiser": "adagrad"}, "for adam, and would not suit adagrad: give one with --lr"),
+        ({"job": "speech", "optimiser": "rowwise-adagrad", "lr": 0.1}, "choose --optimiser adagrad"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused(changes, words):
@@ -114,6 +116,16 @@ def test_settings_out_of_range_are_refused_by_name(changes):
     name = next(iter(changes))
     with pytest.raises(UserError, match=f"{name} .--{name.replace('_', '-')}. is"):
         replace(SMALL, **changes).train_config(1000)
+
+
+def test_an_optimiser_is_chosen_for_a_run(tmp_path):
+    with pytest.raises(UserError, match=r"optimiser .--optimiser. is 'lamb', which is unknown: choose one of sgd"):
+        replace(SMALL, optimiser="lamb", lr=0.1).train_config(1000)
+    answer = run(replace(SMALL, optimiser="rowwise-adagrad", lr=0.02), tmp_path)
+    folder = find_run(answer["run"], tmp_path)
+    assert read_run(folder).config["train"]["optimiser"] == "rowwise-adagrad"
+    with pytest.raises(UserError, match="--optimiser cannot be given"):
+        resumed_request(folder, "dlrm", {"optimiser": "sgd"})
 
 
 def test_a_learning_rate_that_diverges_fails_with_the_fix_and_keeps_the_folder(tmp_path):
