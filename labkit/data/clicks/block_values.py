@@ -22,6 +22,11 @@ class Block:
     values: list[np.ndarray]
     """uint32 (U,) of each feature: number u in these rows stands for values[u]"""
 
+    @property
+    def first_value(self) -> np.ndarray:
+        """int64 (F,): where each feature's values begin when all are put in a row."""
+        return np.cumsum([0, *map(len, self.values[:-1])])
+
 
 class BlockValues:
     """The values of all blocks, in a file that is removed at the end of the `with` block."""

@@ -20,7 +20,7 @@ _LOGS = signed_log(np.arange(4096.0)).astype(np.float32)
 def read_lines(
     text: bytes, rows: int, dense_dim: int, num_tables: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
-    """Read `rows` whole lines, the last with or without its line end.
+    """Read `rows` lines, each with its line end.
 
     Returns:
         label uint8 (n,), dense float32 (n, D), places int32 (n, F) and values uint32 (U,) of each feature, as in
@@ -40,21 +40,24 @@ def read_lines(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _read(text, label, dense, places, values, slots, bits, counts):
-    """Fill the arrays; return whether all bytes were as expected."""
-    at, end = 0, len(text)
+    """Fill the arrays; return whether all bytes were as expected.
+
+    The line end that comes last is the first after that of all other rows, so no loop can run past it.
+    """
+    at = 0
     for row in range(len(label)):
-        if at + 1 >= end or text[at] - _ZERO > 1 or text[at + 1] != _TAB:
+        if text[at] - _ZERO > 1 or text[at + 1] != _TAB:
             return False
         label[row] = text[at] - _ZERO
         at += 2
         for column in range(dense.shape[1]):
-            negative = at < end and text[at] == _MINUS
+            negative = text[at] == _MINUS
             at += negative
             start, number = at, np.int64(0)
-            while at < end and text[at] - _ZERO < 10:
+            while text[at] - _ZERO < 10:
                 number = number * 10 + np.int64(text[at] - _ZERO)
                 at += 1
-            if at == end or text[at] != _TAB or at - start > 18 or (negative and at == start):
+            if text[at] != _TAB or at - start > 18 or (negative and at == start):
                 return False
             if at == start:
                 dense[row, column] = np.nan
@@ -64,23 +67,22 @@ def _read(text, label, dense, places, values, slots, bits, counts):
             at += 1
         for column in range(places.shape[1]):
             start, number = at, np.uint32(0)
-            while at < end and HEX_DIGITS[text[at]] < 16:
+            while HEX_DIGITS[text[at]] < 16:
                 number = (number << np.uint32(4)) | np.uint32(HEX_DIGITS[text[at]])
                 at += 1
             if at - start > 8:
                 return False
             if column + 1 < places.shape[1]:
-                if at == end or text[at] != _TAB:
+                if text[at] != _TAB:
                     return False
                 at += 1
             places[row, column] = _place(number, values[column], slots[column], bits, counts, column)
-        if at < end and text[at] == _RETURN:
+        if text[at] == _RETURN:
             at += 1
-        if at < end:
-            if text[at] != _NEWLINE:
-                return False
-            at += 1
-    return at == end
+        if text[at] != _NEWLINE:
+            return False
+        at += 1
+    return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")

@@ -97,10 +97,9 @@ def _turn(
         standardise(block, mean, deviation)
     for block in block_values:
         progress(0.9 + 0.1 * block.start / rows, "categories: look up rows")
-        array, places = _places(folder, block)
-        for column, values, table in zip(places, block.values, tables, strict=True):
-            column[:] = table.lookup(values)[column]
-        array[:] = places.T
+        numbers = _numbers(folder, block)
+        rows_of_values = [table.lookup(values) for values, table in zip(block.values, tables, strict=True)]
+        numbers[:] = np.concatenate(rows_of_values)[numbers + block.first_value]
     info = {
         "source": [str(file) for file in files],
         "schema": asdict(schema),
@@ -113,10 +112,9 @@ def _turn(
     return info, [table.num_rows for table in tables], splits
 
 
-def _places(folder: Path, block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """The categories of a block's rows, as they lie in the file (n, F) and copied feature by feature (F, n)."""
-    array = np.load(folder / "categorical.npy", mmap_mode="r+")[block.start : block.stop, :, 0]
-    return array, np.ascontiguousarray(array.T)
+def _numbers(folder: Path, block: Block) -> np.ndarray:
+    """The categories of a block's rows int32 (n, F), as they lie in the file."""
+    return np.load(folder / "categorical.npy", mmap_mode="r+")[block.start : block.stop, :, 0]
 
 
 def _parse(
@@ -128,8 +126,8 @@ def _parse(
     with ClickWriter(folder, dense_dim=len(DENSE_NAMES), num_tables=len(CATEGORICAL_NAMES)) as writer:
         for file in files:
             before = writer.rows
-            for line, text in line_blocks(file, block_bytes):
-                rows = read_block(text, file=file, first_line=line, bad=bad)
+            for lines in line_blocks(file, block_bytes):
+                rows = read_block(lines, file=file, bad=bad)
                 if rows is not None:
                     writer.append(rows.dense, rows.places[:, :, None], rows.label)
                     block_values.append(len(rows.label), rows.values)
@@ -157,10 +155,11 @@ def dense_statistics(folder: Path, train_rows: int) -> tuple[np.ndarray, np.ndar
     column."""
     count = total = squares = 0.0
     for block in blocks(folder, "dense", ROWS_AT_ONCE, 0, train_rows):
-        values = block.astype(np.float64)
-        count = count + (~np.isnan(values)).sum(0)
-        total = total + np.nansum(values, 0)
-        squares = squares + np.nansum(values * values, 0)
+        values, missing = block.astype(np.float64), np.isnan(block)
+        values[missing] = 0
+        count = count + len(values) - missing.sum(0)
+        total = total + values.sum(0)
+        squares = squares + np.einsum("nd,nd->d", values, values)
     mean = total / np.maximum(count, 1)
     deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean * mean, 0))
     return mean, np.where(deviation > 1e-6, deviation, 1.0)
@@ -170,7 +169,7 @@ def standardise(block: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> N
     """In place: (x − mean) / deviation, and 0, the mean, for NaN; (n, D)."""
     block -= mean.astype(np.float32)
     block /= deviation.astype(np.float32)
-    np.nan_to_num(block, copy=False, nan=0.0)
+    block[np.isnan(block)] = 0
 
 
 def _learn_tables(
@@ -183,9 +182,10 @@ def _learn_tables(
     for block in block_values:
         if block.start >= train_rows:
             break
-        _, places = _places(folder, block)
-        for column, values, counter in zip(places, block.values, counters, strict=True):
-            counter.add(values, np.bincount(column[: train_rows - block.start], minlength=len(values)))
+        numbers = _numbers(folder, block)[: train_rows - block.start] + block.first_value
+        counts = np.bincount(numbers.ravel(), minlength=sum(map(len, block.values)))
+        for values, seen, counter in zip(block.values, np.split(counts, block.first_value[1:]), counters, strict=True):
+            counter.add(values, seen)
     tables = [
         Vocabulary.of_counts(*counter.counts(), min_count=schema.min_count, max_rows=schema.max_rows_per_table)
         for counter in counters

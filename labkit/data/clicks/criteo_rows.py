@@ -12,7 +12,7 @@ import pyarrow.csv as pa_csv
 
 from labkit.compiled import why_not_compiled
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.criteo import CATEGORICAL_NAMES, DENSE_NAMES, FIELDS, HEX_DIGITS
+from labkit.data.clicks.criteo import CATEGORICAL_NAMES, DENSE_NAMES, FIELDS, HEX_DIGITS, Lines
 from labkit.data.clicks.generate import signed_log
 from labkit.errors import DataError
 
@@ -60,27 +60,27 @@ class CriteoRows:
         return np.stack([values[place] for values, place in zip(self.values, self.places.T, strict=True)], axis=1)
 
 
-def read_block(text: bytes, *, file: Path, first_line: int, bad: BadRows) -> CriteoRows | None:
-    """Parse whole lines; bad ones go to `bad`. None if no good line is left.
+def read_block(lines: Lines, *, file: Path, bad: BadRows) -> CriteoRows | None:
+    """Parse lines; bad ones go to `bad`. None if no good line is left.
 
     Raises:
         DataError: a line is bad and `bad` says to stop.
     """
     try:
-        return parse(text)
+        return parse(lines.text, lines.count)
     except (pa.ArrowInvalid, NotCriteo):
         good = []
-        for number, line in enumerate(text.removesuffix(b"\n").split(b"\n"), first_line):
+        for number, line in enumerate(lines.text.removesuffix(b"\n").split(b"\n"), lines.first):
             if GOOD_LINE.fullmatch(line):
                 good.append(line)
             else:
                 field, reason = fault_of(line)
                 bad.add(DataError(reason, fix="Mend the row.", file=file, line=number, field=field))
-        return parse(b"\n".join(good)) if good else None
+        return parse(b"\n".join(good), len(good)) if good else None
 
 
-def parse(text: bytes) -> CriteoRows:
-    """Parse lines that are all good, with the compiled reader where that can be.
+def parse(text: bytes, count: int) -> CriteoRows:
+    """Parse `count` lines that are all good, with the compiled reader where that can be.
 
     Raises:
         NotCriteo, pyarrow.ArrowInvalid: some line is not.
@@ -88,8 +88,8 @@ def parse(text: bytes) -> CriteoRows:
     if why_not_compiled() is None:
         from labkit.data.clicks.criteo_kernel import read_lines
 
-        lines = text.count(b"\n") + (not text.endswith(b"\n"))
-        found = read_lines(text, lines, len(DENSE_NAMES), len(CATEGORICAL_NAMES))
+        ended = text if text.endswith(b"\n") else text + b"\n"
+        found = read_lines(ended, count, len(DENSE_NAMES), len(CATEGORICAL_NAMES))
         if found is not None:
             return CriteoRows(*found)
     return parse_with_pyarrow(text)

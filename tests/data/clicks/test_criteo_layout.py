@@ -58,19 +58,19 @@ def test_the_real_sample_is_prepared_as_it_stands(shared_data, tmp_path):
 
 def test_negative_integers_stay_apart_from_zero_and_missing():
     line = "1\t-2\t0\t\t7" + "\t" * 9 + "\tff" * 26
-    dense = parse(line.encode()).dense[0]
+    dense = parse(line.encode(), 1).dense[0]
     assert dense[:4] == pytest.approx([-np.log(3), 0.0, np.nan, np.log(8)], nan_ok=True)
 
 
 def test_hexadecimal_categories_of_any_length_and_case():
     categories = ["", "0", "f", "0f", "ABCDEF01", "abcdef01", "ffffffff", "123", *[""] * 18]
-    found = parse("\t".join(["0", *[""] * 13, *categories]).encode()).categorical[0]
+    found = parse("\t".join(["0", *[""] * 13, *categories]).encode(), 1).categorical[0]
     assert found[:8].tolist() == [0, 0, 15, 15, 0xABCDEF01, 0xABCDEF01, 0xFFFFFFFF, 0x123]
 
 
 def test_what_the_writer_writes_the_reader_reads_back(generated):
     block = next(ClickGenerator(CONFIG).blocks("train", 3000))
-    rows = parse(generated.read_bytes())
+    rows = parse(generated.read_bytes(), 3000)
     np.testing.assert_array_equal(rows.label, block.label)
     expected = np.where(block.missing, np.nan, signed_log(block.counts.astype(np.float64)))
     np.testing.assert_allclose(rows.dense, expected, rtol=1e-6)
@@ -105,10 +105,11 @@ def test_windows_line_ends_and_empty_lines_at_the_end_change_nothing(generated, 
 @pytest.mark.parametrize("block_bytes", [64, 1000, 10**7])
 def test_blocks_put_together_are_the_file_whatever_their_size(generated, block_bytes):
     line, parts = 1, []
-    for first, text in line_blocks(generated, block_bytes):
-        assert first == line
-        line += text.count(b"\n")
-        parts.append(text)
+    for lines in line_blocks(generated, block_bytes):
+        assert lines.first == line
+        assert lines.count == len(lines.text.splitlines())
+        line += lines.count
+        parts.append(lines.text)
     assert b"".join(parts) + b"\n" == generated.read_bytes()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.compiled import why_not_compiled
 from labkit.data.bad_rows import BadRows
+from labkit.data.clicks.criteo import Lines
 from labkit.data.clicks.criteo_rows import GOOD_LINE, CriteoRows, parse_with_pyarrow, read_block
 from labkit.data.clicks.generate import signed_log
 
@@ -41,7 +42,7 @@ def written(row: tuple) -> bytes:
 @given(st.lists(ROWS, min_size=1, max_size=20), st.sampled_from([b"\n", b"\r\n"]))
 def test_rows_are_read_back_as_they_were_written(rows, line_end):
     text = line_end.join(map(written, rows)) + line_end
-    found = read_block(text, file=HERE, first_line=1, bad=BadRows("error"))
+    found = read_block(Lines(text, 1, len(rows)), file=HERE, bad=BadRows("error"))
     assert found.label.tolist() == [row[0] for row in rows]
     integers = np.array([row[1] for row in rows], dtype=float)  # None becomes NaN
     np.testing.assert_allclose(found.dense, signed_log(integers), rtol=1e-6)
@@ -61,7 +62,7 @@ def test_a_spoilt_field_is_found_at_its_line_or_was_none(rows, data, junk):
     fields[data.draw(st.integers(0, 39))] = junk
     lines[place] = b"\t".join(fields)
     bad = BadRows("skip")
-    read_block(b"\n".join(lines) + b"\n", file=HERE, first_line=10, bad=bad)
+    read_block(Lines(b"\n".join(lines) + b"\n", 10, len(lines)), file=HERE, bad=bad)
     # The rule for a line, and the parser that works a block at a time, agree.
     if GOOD_LINE.fullmatch(lines[place]):
         assert bad.count == 0
@@ -73,8 +74,10 @@ def test_a_spoilt_field_is_found_at_its_line_or_was_none(rows, data, junk):
 @given(st.binary(max_size=300))
 def test_no_bytes_whatever_crash_the_parser(text):
     bad = BadRows("skip")
-    found = read_block(text.rstrip(b"\n"), file=HERE, first_line=1, bad=bad)
-    assert found is None and bad.count == text.rstrip(b"\n").count(b"\n") + 1
+    text = text.rstrip(b"\n")
+    lines = text.count(b"\n") + 1
+    found = read_block(Lines(text, 1, lines), file=HERE, bad=bad)
+    assert found is None and bad.count == lines
 
 
 @pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled reader: {why_not_compiled()}")
@@ -88,7 +91,7 @@ def test_what_the_compiled_reader_reads_pyarrow_reads_too(rows, data, line_end, 
         fields[field] = data.draw(st.text("0123456789abcdefABCDEFg-+ .\t\r\x00", max_size=20)).encode()
         lines[place] = b"\t".join(fields)
     text = line_end.join(lines) + line_end * ended
-    found = read_lines(text, len(lines), 13, 26)
+    found = read_lines(text if ended else text + b"\n", len(lines), 13, 26)
     if found is None:
         # it may give up on any byte, but not on lines that follow the rule
         assert not all(GOOD_LINE.fullmatch(line.removesuffix(b"\r")) for line in lines)
