@@ -16,14 +16,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "doctor", help="what this machine is, which labs run here, and what to install for the others"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument(
+        "--forget-steps", action="store_true", help="drop the remembered training steps: the next run measures anew"
+    )
     parser.set_defaults(run=run_doctor)
 
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Examine the machine and print the report; the status is 0 whatever is found."""
     from labkit.hardware.doctor import examine
-    from labkit.training.step_memory import remembered
+    from labkit.training.step_memory import forget, remembered
 
+    if args.forget_steps:
+        forget()
     report = examine()
     report["steps"] = [asdict(times) for times in remembered()]
     if args.json:
@@ -124,9 +129,7 @@ def _print_steps(console, report: dict[str, Any]) -> None:
     lines = _grid()
     for values in report["steps"][-STEPS_SHOWN:]:
         times = StepTimes(**values)
-        job, _, _ = times.job.partition(", choice of ")
-        kind, _, shape = job.partition(" ")
-        lines.add_row(kind, f"{times}\n[dim]{shape}\n{times.machine}[/dim]")
+        lines.add_row(times.job, f"{times}\n[dim]{times.shape}\n{times.machine}[/dim]")
     console.print(_panel("Training steps, chosen by what was measured here", lines))
 
 

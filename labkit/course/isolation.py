@@ -3,7 +3,6 @@ elsewhere nothing is done, and what Python itself does is still seen by the guar
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import socket
@@ -36,10 +35,11 @@ def leave_network() -> bool:
     child = os.fork()
     if child == 0:
         refused = True
-        with contextlib.suppress(OSError):
+        try:
             _enter_own_network()
             refused = False
-        os._exit(refused)
+        finally:
+            os._exit(refused)  # whatever happens: a child must not go on with its parent's work
     _, status = os.waitpid(child, 0)
     if status == 0:
         _enter_own_network()

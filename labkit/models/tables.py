@@ -72,6 +72,7 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
         gradient = gradient.float().contiguous()
         if ctx.tables.keeps_bags:
+            assert ctx.tables._bags is None, "a second backward pass before the bags of the first were taken"
             ctx.tables._bags = (ctx.rows, gradient)
             return None, None, None
         distinct, values = row_gradient(ctx.rows, gradient)

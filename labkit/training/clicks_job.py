@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,9 +17,6 @@ from labkit.training.metrics import CLICK_METRICS, click_metrics
 
 # Rows a forward pass of an evaluation: large enough to keep the device busy, small beside 2 GB of memory.
 EVALUATION_ROWS = 8192
-
-STAND_IN_BYTES = 2**26
-"""Most memory of a stand-in's tables: beyond the caches, so rows come from memory as they would."""
 
 ClickBatch = tuple[Tensor, Tensor, Tensor]
 """dense float32 (B, dense_dim), categorical int32 (B, F, L), label float32 (B,)."""
@@ -41,27 +37,22 @@ class ClicksJob:
 
     def describe(self) -> str:
         config = self.model.config
-        rows = sum(config.num_rows)
         return (
-            f"dlrm {config.dense_dim}-{'-'.join(map(str, config.bottom_mlp))} / {'-'.join(map(str, config.top_mlp))}, "
-            f"{self._interaction()}, {config.num_tables} tables of {rows:,} rows, {self.log.pooling_factor} lookups, "
-            f"batch {self.batch_size}"
+            f"{config.dense_dim}-{'-'.join(map(str, config.bottom_mlp))} / {'-'.join(map(str, config.top_mlp))}, "
+            f"{self._interaction()}, {self._tables()}, {self.log.pooling_factor} lookups, batch {self.batch_size}"
         )
+
+    def _tables(self) -> str:
+        sizes = self.model.config.num_rows
+        if len(set(sizes)) == 1:
+            return f"{len(sizes)} tables of {sizes[0]:,} rows"
+        mark = hashlib.blake2s(str(sizes).encode(), digest_size=3).hexdigest()
+        return f"{len(sizes)} tables of {min(sizes):,} to {max(sizes):,} rows ({mark})"
 
     def _interaction(self) -> str:
         config = self.model.config
         cross = f" {config.cross_layers} × {config.cross_rank}" if config.interaction == "dcnv2" else ""
         return config.interaction + cross
-
-    def stand_in(self) -> tuple[ClicksJob, ClickBatch]:
-        config, batch = self.model.config, self.batch_size
-        most_rows = max(1, STAND_IN_BYTES // (4 * config.embedding_dim * config.num_tables))
-        num_rows = tuple(min(rows, most_rows) for rows in config.num_rows)
-        stand_in = copy.copy(self)
-        stand_in.model = Dlrm(replace(config, num_rows=num_rows)).to(self.device)
-        columns = [torch.randint(rows, (batch, 1, self.log.pooling_factor)) for rows in num_rows]
-        made_up = torch.randn(batch, config.dense_dim), torch.cat(columns, 1).int(), (torch.rand(batch) < 0.25).float()
-        return stand_in, tuple(tensor.to(self.device) for tensor in made_up)
 
     def num_batches(self, epoch: int) -> int:
         return -(-self.train_samples // self.batch_size)

@@ -27,9 +27,6 @@ class Job(Protocol):
     def describe(self) -> str:
         """All that decides how long a step takes on a given machine, but for the optimiser."""
 
-    def stand_in(self) -> tuple[Job, Any]:
-        """A job whose steps take as long as this one's, to be tried and thrown away, and a made-up batch for it."""
-
     def num_batches(self, epoch: int) -> int:
         """Batches of one epoch; every epoch has as many."""
 

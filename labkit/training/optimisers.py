@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from labkit.models.tables import EmbeddingTables
 from labkit.training.config import TrainConfig
 from labkit.training.quick_optimiser import without_compiler
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
@@ -32,7 +33,8 @@ class Optimisers:
             sparse_names: the parameters whose gradients are sparse.
             config: says which optimiser.
             total_steps: the length of the learning rate's schedule.
-            compiled_tables: update the model's `tables`, its only sparse parameter, with the compiled kernels.
+            compiled_tables: update the model's `tables`, whose weight is its only sparse parameter, with the compiled
+                kernels.
         """
         sparse_names = set(sparse_names)
         dense = [p for name, p in model.named_parameters() if name not in sparse_names]
@@ -48,6 +50,9 @@ class Optimisers:
             torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
             self.parts.append(sparse_kind(sparse, lr=config.lr))
             self._steps.append(self.parts[1].step)
+        for module in model.modules():
+            if isinstance(module, EmbeddingTables):
+                module.keeps_bags = compiled_tables
         if compiled_tables:
             from labkit.training.table_update import TableUpdate
 

@@ -83,7 +83,7 @@ def refuse_another_run(folder: Path, described: dict[str, Any], device: Device) 
         device: what it would compute on.
 
     Raises:
-        UserError: the data, the budget's size or the device is another one.
+        UserError: the data, the budget's size, the device or the kind of step is another one.
     """
     record = read_run(folder)
     if record.config["data"]["fingerprint"] != described["data"]["fingerprint"]:
@@ -100,4 +100,9 @@ def refuse_another_run(folder: Path, described: dict[str, Any], device: Device) 
         raise UserError(
             f"{folder}: this run computed on {was}, and budget {now['name']!r} is {is_} here, so its times would mix "
             "two machines: resume it where it began, or start a new run."
+        )
+    if record.config["train"].get("compiled_tables", False) and not described["train"]["compiled_tables"]:
+        raise UserError(
+            f"{folder}: this run updated its tables with compiled kernels, and now cannot ({described['step_note']}), "
+            "so its times would mix two ways: mend that, or start a new run."
         )

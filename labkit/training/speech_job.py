@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,26 +35,10 @@ class SpeechJob:
         config = self.model.config
         hidden = f" of {config.hidden}" if config.hidden else ""
         return (
-            f"speech {config.kind}, {config.channels} channels, {config.layers} layers{hidden}, "
+            f"{config.kind}, {config.channels} channels, {config.layers} layers{hidden}, "
             f"kernel {config.kernel}, strides {'-'.join(map(str, config.strides))}, {config.vocabulary} characters, "
-            f"{self._typical_frames()} frames, batch {self.batch_size}"
+            f"{int(np.median(self._train.lengths))} frames, batch {self.batch_size}"
         )
-
-    def stand_in(self) -> tuple[SpeechJob, Batch]:
-        stand_in, frames, utterances = copy.copy(self), self._typical_frames(), self.batch_size
-        stand_in.model = SpeechModel(self.model.config).to(self.device)
-        tokens = torch.randint(1, self.model.config.vocabulary, (utterances, max(1, frames // 16)))
-        batch = Batch(
-            torch.randn(utterances, frames, self.model.config.mel_bins),
-            torch.full((utterances,), frames),
-            tokens,
-            torch.full((utterances,), tokens.shape[1]),
-            [],
-        )
-        return stand_in, batch
-
-    def _typical_frames(self) -> int:
-        return int(np.median(self._train.lengths))
 
     def num_batches(self, epoch: int) -> int:
         return len(self._batches_of(epoch))

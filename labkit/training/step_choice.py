@@ -1,7 +1,7 @@
 """The fast path chooses itself: each kind of step that could be the fastest is tried once on a machine.
 
-What is tried is the job's own step, on made-up data of its shapes, since instruction set, cores, batch size and the
-shapes of the model together decide. Kinds differ in rounding only, so they may be chosen by speed alone.
+What is tried is the job's own step, on its own first batch, since instruction set, cores, batch size and the shapes of
+the model together decide. Kinds differ in rounding only, so they may be chosen by speed alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import time
+from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -19,8 +21,11 @@ from labkit.training.job import Job
 from labkit.training.step import StepKind, TrainStep
 from labkit.training.step_memory import StepTimes, recall, remember
 
-ROUNDS, MOST_S = 8, 2.0
-"""Each kind is tried this often, in turn, or until the trial has taken this long; the first round does not count."""
+TURNS, ROUNDS, ENOUGH_S = 3, 5, 1.0
+"""Each kind is tried in so many turns of so many steps, of which the first does not count; turns after the first are
+left out once they have taken this long."""
+NO_STEP = 1e-300
+"""A learning rate that is zero in fp32: weights stay as they are, whatever the optimiser."""
 WORTH = 0.95
 """Another kind than the plain one is chosen where its step takes less than this share of the plain one's."""
 _CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
@@ -45,13 +50,20 @@ def choose_step(
     if len(kinds) == 1:
         reasons = [f"not {kind}: {why}" for kind, why in left_out.items()]
         return kinds[0], "; ".join([str(kinds[0]), *(reasons or ["as asked"])])
-    what = f"{job.describe()}, {config.optimiser}, choice of {', '.join(map(str, kinds))}"
-    times = recall(machine_key(device), what)
-    if times is None:
-        times = _measure(kinds, left_out, what, job, config, device)
+    shape = f"{job.describe()}, {config.optimiser}"
+    times = recall(machine_key(device), shape, list(map(str, kinds)))
+    if times is not None:
+        return _kind(kinds, times), f"auto: {times}"
+    times = _measure(kinds, left_out, shape, job, config, device)
+    try:
         remember(times)
-    chosen = next(kind for kind in kinds if str(kind) == times.chosen)
-    return chosen, f"auto: {times}"
+    except OSError as error:
+        return _kind(kinds, times), f"auto: {times}; not remembered: {error}"
+    return _kind(kinds, times), f"auto: {times}"
+
+
+def _kind(kinds: list[StepKind], times: StepTimes) -> StepKind:
+    return next(kind for kind in kinds if str(kind) == times.chosen)
 
 
 def _candidates(
@@ -60,10 +72,13 @@ def _candidates(
     """Kinds of step that can run here, the plain one first, and why others cannot."""
     precisions = ["fp32", "bf16"] if precision == "auto" else [precision]
     tables, left_out = [False], {}
-    if job.sparse_parameters and device.type == "cpu" and compiled_tables is not False:
-        why_not = why_not_compiled()
-        if config.grad_clip_norm is not None:
+    if job.sparse_parameters and compiled_tables is not False:
+        if device.type != "cpu":
+            why_not = "they are for CPUs"
+        elif config.grad_clip_norm is not None:
             why_not = "clipping needs the gradient that they never make"
+        else:
+            why_not = why_not_compiled()
         if why_not is None:
             tables = [False, True] if compiled_tables is None else [True]
         else:
@@ -72,44 +87,55 @@ def _candidates(
 
 
 def _measure(
-    kinds: list[StepKind], left_out: dict[str, str], what: str, job: Job, config: TrainConfig, device: torch.device
+    kinds: list[StepKind], left_out: dict[str, str], shape: str, job: Job, config: TrainConfig, device: torch.device
 ) -> StepTimes:
+    tried = kinds
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         # a CPU without bf16 arithmetic emulates it, an order of magnitude slower: a step would take too long to try
         if len({kind.precision for kind in kinds}) > 1 and (ratio := bf16_speedup(device)) < 1:
             left_out |= {"bf16": f"its matrix products ran {ratio:.2f} times as fast as fp32"}
-            kinds = [kind for kind in kinds if kind.precision == "fp32"]
-        took = step_time_ms(kinds, job, config, device)
-    best = min(kinds, key=took.get)
-    chosen = best if took[best] < WORTH * took[kinds[0]] else kinds[0]
+            tried = [kind for kind in kinds if kind.precision == "fp32"]
+        took = step_time_ms(tried, job, config, device)
+    best = min(tried, key=took.get)
+    chosen = best if took[best] < WORTH * took[tried[0]] else tried[0]
     return StepTimes(
-        machine_key(device),
-        what,
-        {str(kind): took[kind] for kind in kinds},
-        left_out,
-        str(chosen),
-        time.strftime("%Y-%m-%d"),
+        machine=machine_key(device),
+        job=job.name,
+        shape=shape,
+        candidates=list(map(str, kinds)),
+        step_time_ms={str(kind): took[kind] for kind in tried},
+        left_out=left_out,
+        chosen=str(chosen),
+        when=time.strftime("%Y-%m-%d"),
     )
 
 
 def step_time_ms(kinds: list[StepKind], job: Job, config: TrainConfig, device: torch.device) -> dict[StepKind, float]:
-    """Milliseconds of a step of each kind on a stand-in for the job; interleaved, the best of several."""
-    trials = {}
-    for kind in kinds:
-        stand_in, batch = job.stand_in()
-        stand_in.model.train()
-        trials[kind] = (TrainStep(stand_in, config, kind, device), batch)
+    """Milliseconds of a job's step of each kind, the best of several; the job is left as it is."""
+    batch, _ = next(job.batches(0, 0))
+    buffers = [buffer.clone() for buffer in job.model.buffers()]
+    job.model.train()
     took: dict[StepKind, list[float]] = {kind: [] for kind in kinds}
     began = time.perf_counter()
-    for index in range(ROUNDS):
-        for kind, (step, batch) in trials.items():
-            start = time.perf_counter()
-            step(batch, index)
-            _synchronise(device)
-            took[kind].append(time.perf_counter() - start)
-        if index and time.perf_counter() - began > MOST_S:
+    for _ in range(TURNS):
+        for kind, times in took.items():
+            times += _turn(TrainStep(job, replace(config, lr=NO_STEP), kind, device), batch)
+        if time.perf_counter() - began > ENOUGH_S:
             break
-    return {kind: 1000 * min(times[1:]) for kind, times in took.items()}
+    for buffer, before in zip(job.model.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return {kind: 1000 * min(times) for kind, times in took.items()}
+
+
+def _turn(step: TrainStep, batch: Any) -> list[float]:
+    """Seconds of some steps; the first, which makes the optimiser's state, does not count."""
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        step(batch, 0)
+        _synchronise(step.device)
+        times.append(time.perf_counter() - start)
+    return times[1:]
 
 
 def bf16_speedup(device: torch.device) -> float:

@@ -7,9 +7,11 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from labkit.data.store import prepared_root
 
-PROBE = 3
+PROBE = 4
 """Counts the ways steps were probed in: what an older labkit measured another way is not remembered."""
 
 
@@ -20,11 +22,15 @@ class StepTimes:
     machine: str
     """Processor, instruction sets, threads and torch: with another one the answer may be another."""
     job: str
+    """"dlrm" or "speech"."""
+    shape: str
     """Model, batch size and optimiser."""
+    candidates: list[str]
+    """Kinds of step that could have been chosen, the plain one first."""
     step_time_ms: dict[str, float]
     """Best time of each kind that was tried, the plain one first."""
     left_out: dict[str, str]
-    """Kinds that were not tried, and why."""
+    """Kinds that could not be, or were not tried, and why."""
     chosen: str
     when: str
     """ISO 8601 date."""
@@ -34,21 +40,35 @@ class StepTimes:
         without = "".join(f"; not {kind}: {why}" for kind, why in self.left_out.items())
         return f"{self.chosen} (a step here: {times}{without}; measured {self.when})"
 
+    def answers(self, machine: str, shape: str, candidates: list[str]) -> bool:
+        """Whether this says which of the candidates to take."""
+        return (self.machine, self.shape, self.candidates) == (machine, shape, candidates)
 
-def recall(machine: str, job: str) -> StepTimes | None:
-    """The measurement of this job on this machine, if there is one."""
-    return next((each for each in remembered() if (each.machine, each.job) == (machine, job)), None)
+
+def recall(machine: str, shape: str, candidates: list[str]) -> StepTimes | None:
+    """The measurement that chose between these kinds for this shape on this machine, if there is one."""
+    return next((each for each in remembered() if each.answers(machine, shape, candidates)), None)
 
 
 def remember(times: StepTimes) -> None:
-    """Keep a measurement in place of an older one."""
-    others = [each for each in remembered() if (each.machine, each.job) != (times.machine, times.job)]
+    """Keep a measurement in place of an older one.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    content = {"probe": PROBE, "steps": [asdict(each) for each in [*others, times]]}
-    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    temporary.replace(path)
+    with FileLock(path.with_name(f".{path.name}.lock")):  # several runs may start together
+        others = [each for each in remembered() if not each.answers(times.machine, times.shape, times.candidates)]
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        content = {"probe": PROBE, "steps": [asdict(each) for each in [*others, times]]}
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        temporary.replace(path)
+
+
+def forget() -> None:
+    """Drop all measurements, so that the next runs measure anew."""
+    _path().unlink(missing_ok=True)
 
 
 def remembered() -> list[StepTimes]:

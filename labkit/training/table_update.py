@@ -22,27 +22,29 @@ class TableUpdate:
     """
 
     def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer):
-        """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else."""
+        """Take over the steps of `optimiser`, which holds the weight of `tables`, which keep bags, and nothing else."""
         self._tables, self._optimiser = tables, optimiser
-        tables.keeps_bags = True
         self._kernel = next(kernel for kind, kernel in _KERNELS.items() if isinstance(optimiser, kind))
         self._room: _Room | None = None
 
     def step(self) -> None:
         rows, gradient = self._tables.take_bags()
-        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
-        numba.set_num_threads(threads)
-        if self._room is None or not self._room.fits(rows, threads):
-            self._room = _Room(self._tables, rows, threads)
         weight = self._tables.weight
+        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
+        numba.set_num_threads(threads)
         self._kernel(
             _array(weight), self._optimiser.state[weight], self._optimiser.param_groups[0], _array(rows),
-            _array(gradient), self._room,
+            _array(gradient), lambda: self._arrays(rows, threads),
         )  # fmt: skip
+
+    def _arrays(self, rows: Tensor, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._room is None or not self._room.fits(rows, threads):
+            self._room = _Room(self._tables, rows, threads)
+        return self._room.slots, self._room.touched, self._room.sums
 
 
 class _Room:
-    """What the kernels work in, made once for a size of batch."""
+    """What most kernels work in, made once for a size of batch."""
 
     def __init__(self, tables: EmbeddingTables, rows: Tensor, threads: int):
         total, dim = tables.weight.shape
@@ -50,32 +52,28 @@ class _Room:
         largest = max(stop - start for start, stop in itertools.pairwise(starts))
         self._lookups = rows.shape[0] * rows.shape[2]
         distinct = min(largest, self._lookups)
-        self.threads = threads
+        self._threads = threads
         self.slots = np.full(total, -1, np.int32)
         self.touched = np.empty((threads, distinct), np.int32)
         self.sums = np.empty((threads, distinct, dim), np.float32)
 
     def fits(self, rows: Tensor, threads: int) -> bool:
-        return threads == self.threads and rows.shape[0] * rows.shape[2] <= self._lookups
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.slots, self.touched, self.sums
+        return threads == self._threads and rows.shape[0] * rows.shape[2] <= self._lookups
 
 
 def _sgd(weight, state, group, rows, gradient, room):
-    table_kernels.sgd(weight, rows, gradient, room.threads, np.float32(group["lr"]))
+    table_kernels.sgd(weight, rows, gradient, numba.get_num_threads(), np.float32(group["lr"]))
 
 
 def _adagrad(weight, state, group, rows, gradient, room):
     state["step"] += 1
     lr, eps = np.float32(group["lr"]), np.float32(group["eps"])
-    table_kernels.adagrad(weight, _array(state["sum"]), rows, gradient, *room.arrays, lr, eps)
+    table_kernels.adagrad(weight, _array(state["sum"]), rows, gradient, *room(), lr, eps)
 
 
 def _rowwise_adagrad(weight, state, group, rows, gradient, room):
     lr, eps = np.float32(group["lr"]), np.float32(group["eps"])
-    table_kernels.rowwise_adagrad(weight, _array(state["sum"]), rows, gradient, *room.arrays, lr, eps)
+    table_kernels.rowwise_adagrad(weight, _array(state["sum"]), rows, gradient, *room(), lr, eps)
 
 
 def _sparse_adam(weight, state, group, rows, gradient, room):
@@ -87,7 +85,7 @@ def _sparse_adam(weight, state, group, rows, gradient, room):
     corrected = math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
     numbers = (np.float32(number) for number in (group["lr"] * corrected, beta1, beta2, group["eps"]))
     mean, square = _array(state["exp_avg"]), _array(state["exp_avg_sq"])
-    table_kernels.sparse_adam(weight, mean, square, rows, gradient, *room.arrays, *numbers)
+    table_kernels.sparse_adam(weight, mean, square, rows, gradient, *room(), *numbers)
 
 
 _KERNELS = {

@@ -57,7 +57,6 @@ ENDINGS = {
     "max_epochs",
     "patience_evaluations",
     "confirm_evaluations",
-    "step_note",
 }
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
 
@@ -141,7 +140,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "energy_note": energy.note if energy else result["energy_note"],
         "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
         "_preset": config.get("request", {}).get("preset"),
-        "_settings": model | {name: value for name, value in train.items() if name not in ENDINGS},
+        # runs from before there were compiled tables had none
+        "_settings": model | {"compiled_tables": False} | {k: v for k, v in train.items() if k not in ENDINGS},
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.speech import load_speech
 from labkit.models.dlrm import DlrmConfig
@@ -13,13 +14,15 @@ from labkit.models.speech import SpeechConfig
 from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_metrics
 from labkit.training.checkpoint import load_checkpoint
 from labkit.training.clicks_job import ClicksJob
-from labkit.training.config import TrainConfig
+from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.loop import Loop
 from labkit.training.speech_job import SpeechJob
 from labkit.training.step import StepKind
 from labkit.training.stop import StopRequest
 
 CPU = torch.device("cpu")
+PLAIN = StepKind("fp32")
+needs_numba = pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def folder(tmp_path):
     )  # fmt: skip
 
 
-def clicks_loop(run, config: TrainConfig, on_progress=lambda progress: None, stop=None) -> Loop:
+def clicks_loop(run, config: TrainConfig, on_progress=lambda progress: None, stop=None, kind=PLAIN) -> Loop:
     log = load_clicks("synthetic-small")
     torch.manual_seed(config.seed)
     model = DlrmConfig(
@@ -45,7 +48,7 @@ def clicks_loop(run, config: TrainConfig, on_progress=lambda progress: None, sto
     )
     job = ClicksJob(log, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
     stop = StopRequest() if stop is None else stop
-    return Loop(job, config, run, device=CPU, kind=StepKind("fp32"), stop=stop, on_progress=on_progress)
+    return Loop(job, config, run, device=CPU, kind=kind, stop=stop, on_progress=on_progress)
 
 
 def speech_loop(run, config: TrainConfig, manifest, on_progress=lambda progress: None, stop=None) -> Loop:
@@ -54,7 +57,7 @@ def speech_loop(run, config: TrainConfig, manifest, on_progress=lambda progress:
     model = SpeechConfig(vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1, dropout=0.2)
     job = SpeechJob(speech, model, batch_size=config.batch_size, seed=config.seed, device=CPU)
     stop = StopRequest() if stop is None else stop
-    return Loop(job, config, run, device=CPU, kind=StepKind("fp32"), stop=stop, on_progress=on_progress)
+    return Loop(job, config, run, device=CPU, kind=PLAIN, stop=stop, on_progress=on_progress)
 
 
 def losses(run) -> list[tuple[int, float]]:
@@ -76,21 +79,30 @@ def stop_at(stop: StopRequest, step: int):
     return lambda progress: stop.request("the test") if progress.point.step >= step else None
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd", "adagrad"])
-def test_resume_repeats_the_same_losses_of_a_dlrm(folder, optimiser):
+@pytest.mark.parametrize(
+    ("optimiser", "kind"),
+    [
+        *((optimiser, PLAIN) for optimiser in OPTIMISERS),
+        *(pytest.param(optimiser, StepKind("fp32", True), marks=needs_numba) for optimiser in OPTIMISERS),
+        ("adam", StepKind("bf16")),
+        pytest.param("adam", StepKind("bf16", True), marks=needs_numba),
+    ],
+    ids=str,
+)
+def test_resume_repeats_the_same_losses_of_a_dlrm(folder, optimiser, kind):
     config = TrainConfig(
         optimiser=optimiser, lr=0.01, batch_size=2048, max_epochs=2, evaluate_every_samples=20_000, warmup_steps=5
     )
     unbroken = folder()
-    assert clicks_loop(unbroken, config).fit().status == "done"
+    assert clicks_loop(unbroken, config, kind=kind).fit().status == "done"
 
     broken, stop = folder(), StopRequest()
-    outcome = clicks_loop(broken, config, stop_at(stop, 17), stop).fit()
+    outcome = clicks_loop(broken, config, stop_at(stop, 17), stop, kind).fit()
     assert outcome.status == "stopped"
     assert outcome.point.step < len(losses(unbroken))
     broken.finish("stopped", {})
     again = reopen(broken, outcome.point.step)
-    loop = clicks_loop(again, config)
+    loop = clicks_loop(again, config, kind=kind)
     loop.resume()
     after = loop.fit()
     assert after.point.wall_s > outcome.point.wall_s

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from labkit.compiled import SWITCH, why_not_compiled
 from labkit.errors import UserError
 from labkit.runs import find_run, read_events, read_run
 from labkit.training import session
@@ -192,6 +193,17 @@ def test_a_run_is_not_resumed_on_other_hardware(tmp_path):
     record.save(folder)
     with pytest.raises(UserError, match=r"4096 cores.*would mix two machines"):
         run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
+
+
+@pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
+def test_a_run_is_not_resumed_with_another_kind_of_step(tmp_path, monkeypatch):
+    folder = Path(run(replace(SMALL, precision="fp32", compiled_tables=True), tmp_path)["folder"])
+    with monkeypatch.context() as patch:
+        patch.setenv(SWITCH, "0")
+        with pytest.raises(UserError, match=rf"not compiled tables: {SWITCH}=0\), so its times would mix two ways"):
+            run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
+    run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
+    assert read_run(folder).config["train"]["compiled_tables"]
 
 
 def test_a_falling_learning_rate_is_not_stretched_by_a_resume(tmp_path, tiny_speech):

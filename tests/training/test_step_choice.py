@@ -1,4 +1,5 @@
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,10 +10,10 @@ from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
 from labkit.training import step_choice
 from labkit.training.clicks_job import ClicksJob
-from labkit.training.config import TrainConfig
-from labkit.training.step import StepKind, TrainStep
+from labkit.training.config import OPTIMISERS, TrainConfig
+from labkit.training.step import StepKind
 from labkit.training.step_choice import choose_step, step_time_ms
-from labkit.training.step_memory import remembered
+from labkit.training.step_memory import StepTimes, forget, remember, remembered
 
 CPU = torch.device("cpu")
 PLAIN, COMPILED, BF16 = StepKind("fp32"), StepKind("fp32", True), StepKind("bf16")
@@ -42,6 +43,12 @@ def probes(monkeypatch, tmp_path):
     monkeypatch.setattr(step_choice, "bf16_speedup", lambda device: answers["bf16"])
     monkeypatch.setattr(step_choice, "why_not_compiled", lambda: None)
     return answers
+
+
+def test_kinds_that_cannot_be_are_named_with_the_reason(probes, job):
+    settings = TrainConfig(batch_size=64, precision="fp32")
+    kind, why = choose_step("fp32", True, job, settings, torch.device("cuda"))
+    assert (kind, why) == (PLAIN, "fp32; not compiled tables: they are for CPUs")
 
 
 def choose(job, *, precision="auto", compiled=None, **settings):
@@ -87,6 +94,25 @@ def test_a_damaged_memory_is_measured_again(probes, job, tmp_path):
     assert probes["calls"] == 1 and len(remembered()) == 1
 
 
+def test_a_cache_that_cannot_be_written_keeps_nobody_from_training(probes, job, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
+    kind, why = choose(job)
+    assert kind == COMPILED and "; not remembered: " in why
+
+
+def test_runs_that_start_together_remember_all_that_they_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    made = [
+        StepTimes("here", "dlrm", f"shape {n}", ["fp32"], {"fp32": 1.0}, {}, "fp32", "2026-11-21") for n in range(40)
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(remember, made))
+    assert {times.shape for times in remembered()} == {times.shape for times in made}
+    forget()
+    assert remembered() == []
+
+
 def test_what_is_asked_for_is_not_measured(probes, job):
     assert choose(job, precision="bf16", compiled=False) == (BF16, "bf16; as asked")
     assert choose(job, precision="fp32", compiled=True)[0] == COMPILED
@@ -107,33 +133,37 @@ def test_clipped_gradients_keep_torchs_update(probes, job):
 
 
 @needs_numba
-def test_trying_steps_leaves_the_job_as_it_is(job, monkeypatch, tmp_path):
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+def test_trying_steps_leaves_the_job_as_it_is(job, monkeypatch, tmp_path, optimiser):
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     before, state = copy.deepcopy(job.model.state_dict()), torch.get_rng_state()
-    choose(job)
+    choose(job, optimiser=optimiser)
     torch.testing.assert_close(job.model.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), state)
     (times,) = remembered()
     assert min(times.step_time_ms.values()) > 0
 
 
-def test_a_speech_job_has_a_step_to_try(tiny_speech):
+def test_trying_steps_leaves_a_recogniser_as_it_is(tiny_speech):
     from labkit.data.speech import load_speech
     from labkit.training.speech_job import SpeechJob
 
     speech = load_speech(str(tiny_speech))
     model = SpeechConfig(vocabulary=len(speech.alphabet), kind="conv", channels=16, layers=1)
     job = SpeechJob(speech, model, batch_size=4, seed=0, device=CPU)
+    before = copy.deepcopy(job.model.state_dict())  # with the running statistics of its batch norms
     took = step_time_ms([PLAIN], job, TrainConfig(batch_size=4, target_metric="cer"), CPU)
     assert took[PLAIN] > 0
+    torch.testing.assert_close(job.model.state_dict(), before, rtol=0, atol=0)
 
 
-def test_a_stand_in_of_large_tables_is_small(job, monkeypatch):
-    monkeypatch.setattr("labkit.training.clicks_job.STAND_IN_BYTES", 4 * 8 * 8 * 10)
-    stand_in, batch = job.stand_in()
-    assert set(stand_in.model.config.num_rows) == {10}
-    loss = TrainStep(stand_in, TrainConfig(optimiser="sgd"), PLAIN, CPU)(batch, 0)
-    assert loss.isfinite()
+def test_tables_of_other_sizes_are_another_job(job):
+    log = load_clicks("synthetic-small")
+    shape = {"dense_dim": 13, "embedding_dim": 8, "bottom_mlp": (8,), "top_mlp": (32, 1)}
+    sizes = [(1000,) * 26, (900, 1100, *[1000] * 24), (1100, 900, *[1000] * 24)]
+    models = [DlrmConfig(num_rows=each, **shape) for each in sizes]
+    described = {ClicksJob(log, model, batch_size=64, seed=0, device=CPU).describe() for model in models}
+    assert len(described) == 3
 
 
 def test_the_probe_of_bf16_compares_the_best_of_each_without_the_first(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from labkit.compiled import SWITCH, why_not_compiled
+from labkit.compiled import why_not_compiled
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers
@@ -81,6 +81,16 @@ def test_a_gradient_that_is_no_number_stays_one():
     assert not model.tables.weight.sum().isfinite()
 
 
+@needs_numba
+def test_two_backward_passes_before_a_step_are_refused():
+    model = Dlrm(DlrmConfig(**SHAPE))
+    Optimisers(model, ["tables.weight"], TrainConfig(optimiser="sgd"), total_steps=10, compiled_tables=True)
+    dense, categorical = batches(1)[0]
+    model(dense, categorical).sum().backward()
+    with pytest.raises(AssertionError, match="before the bags of the first were taken"):
+        model(dense, categorical).sum().backward()
+
+
 def test_rowwise_adagrad_keeps_one_number_a_row():
     table = torch.nn.Parameter(torch.zeros(3, 2))
     optimiser = RowwiseAdagrad([table], lr=0.5)
@@ -92,8 +102,3 @@ def test_rowwise_adagrad_keeps_one_number_a_row():
     assert optimiser.state[table]["sum"].tolist() == [0, 0, 2 * mean_square]
     step = 0.5 * (mean_square**-0.5 + (2 * mean_square) ** -0.5)
     torch.testing.assert_close(table.detach(), torch.tensor([[0, 0], [0, 0], [-3 * step, -4 * step]]))
-
-
-def test_the_switch_turns_compiled_kernels_off(monkeypatch):
-    monkeypatch.setenv(SWITCH, "0")
-    assert SWITCH in why_not_compiled()
