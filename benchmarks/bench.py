@@ -17,7 +17,18 @@ from click_pipeline import made_up_file
 from measuring import RESULTS, Ratio
 
 HERE = Path(__file__).parent
-NAMES = ("start_up", "prepare_clicks", "dlrm_step", "click_pipeline", "same_accuracy", "speech_epoch", "scaling")
+ARGUMENTS = {
+    "start_up": [],
+    "prepare_clicks": [],
+    "dlrm_step": [],
+    "dlrm_step_avx2": ["--isa", "avx2", "--seconds", "3"],
+    "click_pipeline": [],
+    "same_accuracy": [],
+    "speech_epoch": [],
+    "scaling": [],
+}
+"""Of each part."""
+NAMES = tuple(ARGUMENTS)
 TAKE_FILE = ("prepare_clicks", "click_pipeline")
 """Benchmarks of one raw file, which is made once for both."""
 
@@ -38,7 +49,8 @@ def main() -> int:
         for name in chosen:
             print(f"\n{name}", flush=True)
             began = time.perf_counter()
-            command = [sys.executable, str(HERE / f"{name}.py"), *(data if name in TAKE_FILE else [])]
+            program = HERE / f"{name.removesuffix('_avx2')}.py"
+            command = [sys.executable, str(program), *ARGUMENTS[name], *(data if name in TAKE_FILE else [])]
             if subprocess.run(command, check=False).returncode:
                 failed.append(name)
             print(f"took {time.perf_counter() - began:.0f} s", flush=True)

@@ -1,14 +1,14 @@
 """From a raw Criteo file to a trained, evaluated model, once: `python benchmarks/click_pipeline.py`.
 
 Each side is a process of its own, from its start to its end, imports included: parse and prepare, one epoch, AUC of the
-test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the same first six sevenths of the rows.
+test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the same first six sevenths of the rows, each
+turn with another seed of weights and order.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from measuring import Ratio, report
+from measuring import Ratio, in_own_process, report
 
 ROWS, BATCH, LR, MIN_COUNT = 1_000_000, 2048, 0.1, 2
 SIDES = ("textbook", "labkit")
 
 
-def run_labkit(path: Path) -> dict[str, float]:
+def run_labkit(path: Path, seed: int) -> dict[str, float]:
     """Prepare, train and evaluate as `labkit train dlrm --preset kaggle` does; seconds of each part, and the AUC."""
     import torch
 
@@ -38,12 +38,12 @@ def run_labkit(path: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         log = load_clicks(str(path), cache_dir=Path(folder), min_count=MIN_COUNT)
         prepared = time.perf_counter()
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = DlrmConfig(
             dense_dim=len(log.dense_names), num_rows=log.table_rows, **get_preset("dlrm", "kaggle").model
         )
         device = torch.device("cpu")
-        job = ClicksJob(log, model, batch_size=BATCH, seed=0, device=device)
+        job = ClicksJob(log, model, batch_size=BATCH, seed=seed, device=device)
         config = TrainConfig(batch_size=BATCH, optimiser="sgd", lr=LR)
         kind, _ = choose_step("auto", None, job, config, device)
         step = TrainStep(job, config, kind, device)
@@ -56,7 +56,7 @@ def run_labkit(path: Path) -> dict[str, float]:
     return _parts(began, prepared, trained, auc)
 
 
-def run_textbook(path: Path) -> dict[str, float]:
+def run_textbook(path: Path, seed: int) -> dict[str, float]:
     """The same with the pipeline in `textbook_dlrm`."""
     import torch
     from sklearn.metrics import roc_auc_score
@@ -68,7 +68,7 @@ def run_textbook(path: Path) -> dict[str, float]:
     began = time.perf_counter()
     rows = TextbookRows(path, train_share=6 / 7, min_count=MIN_COUNT)
     prepared = time.perf_counter()
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = DlrmConfig(dense_dim=13, num_rows=rows.num_rows, **get_preset("dlrm", "kaggle").model)
     model = TextbookDlrm(config)
     model.take_weights(Dlrm(config))
@@ -95,30 +95,26 @@ def _parts(began: float, prepared: float, trained: float, auc: float) -> dict[st
     }
 
 
-def in_own_process(side: str, path: Path) -> dict[str, float]:
-    """Run a side; add its whole time and the most memory it held."""
+def run_side(side: str, path: Path, seed: int) -> dict[str, float]:
+    """Run a side in a process of its own; add its whole time and the most memory it held."""
     began = time.perf_counter()
-    child = subprocess.Popen([sys.executable, __file__, "--side", side, "--data", str(path)], stdout=subprocess.PIPE)
-    answer = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    if status:
-        raise SystemExit(f"{side} ended with status {status}")
-    took = {"total_s": time.perf_counter() - began, "peak_memory_gb": usage.ru_maxrss * 1024 / 1e9}
-    return json.loads(answer) | took
+    parts, peak = in_own_process([__file__, "--side", side, "--data", str(path), "--seed", str(seed)])
+    return parts | {"total_s": time.perf_counter() - began, "peak_memory_gb": peak}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="a Criteo file; default: one of a million generated rows")
-    parser.add_argument("--turns", type=int, default=1, help="of both sides (1; a textbook turn takes minutes)")
+    parser.add_argument("--turns", type=int, default=3, help="of both sides (3; the textbook's take minutes)")
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
-        print(json.dumps({"textbook": run_textbook, "labkit": run_labkit}[args.side](args.data)))
+        print(json.dumps({"textbook": run_textbook, "labkit": run_labkit}[args.side](args.data, args.seed)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = args.data or made_up_file(Path(folder) / "criteo.tsv")
-        turns = [{side: in_own_process(side, path) for side in SIDES} for _ in range(args.turns)]
+        turns = [{side: run_side(side, path, seed) for side in SIDES} for seed in range(args.turns)]
     ratios = []
     for part in ("total_s", "prepare_s", "train_s", "evaluate_s"):
         per_turn = [turn["textbook"][part] / turn["labkit"][part] for turn in turns]
@@ -130,7 +126,8 @@ def main() -> None:
             )
         )  # fmt: skip
     for side in SIDES:
-        print(f"{side}: AUC {turns[-1][side]['auc']:.4f}, peak memory {turns[-1][side]['peak_memory_gb']:.2f} GB")
+        scores = ", ".join(f"{turn[side]['auc']:.4f}" for turn in turns)
+        print(f"{side}: AUC {scores}, peak memory {max(turn[side]['peak_memory_gb'] for turn in turns):.2f} GB")
     report("click_pipeline", ratios, turns=turns)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -94,11 +97,36 @@ def machine() -> dict[str, object]:
     }
 
 
-def report(name: str, ratios: list[Ratio], **more: object) -> None:
+def in_own_process(command: list[str], *, environment: Mapping[str, str] | None = None) -> tuple[Any, float]:
+    """What a Python program printed as JSON, and the most memory that it held, in 1e9 bytes."""
+    child = subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, env={**os.environ, **(environment or {})}
+    )
+    answer = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with status {status}")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return json.loads(answer), usage.ru_maxrss * unit / 1e9
+
+
+def bind_to(cores: Iterable[int]) -> None:
+    """Let this process run on these cores only, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(cores))
+
+
+def cores() -> list[int]:
+    """The cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def report(name: str, ratios: list[Ratio], *, write: bool = True, **more: object) -> None:
     """Print ratios, and write them with what they were measured on to `results/NAME.json`."""
     for ratio in ratios:
         print(ratio, flush=True)
-    write_result(name, ratios=[asdict(ratio) for ratio in ratios], **more)
+    if write:
+        write_result(name, ratios=[asdict(ratio) for ratio in ratios], **more)
 
 
 def write_result(name: str, **content: object) -> None:

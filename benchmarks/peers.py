@@ -18,7 +18,7 @@ sys.path.append(str(PEERS))  # behind labkit's own packages
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch  # noqa: E402
+from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, kinds, made_up_batch  # noqa: E402
 from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
@@ -27,7 +27,7 @@ from labkit.models.dlrm import Dlrm  # noqa: E402
 from labkit.models.interaction import PairwiseProducts  # noqa: E402
 from labkit.training.config import TrainConfig  # noqa: E402
 from labkit.training.step import TrainStep  # noqa: E402
-from labkit.training.step_choice import choose_step  # noqa: E402
+from labkit.training.step_choice import step_time_ms  # noqa: E402
 
 BATCH, TURNS = 2048, 15
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -35,18 +35,15 @@ Step = Callable[[Batch], object]
 
 
 def ours(shape: Shape) -> Step:
-    model = Dlrm(shape.model)
-    job = StepJob(model)
-    job.describe = lambda: f"peers {shape}"
-    job.stand_in = lambda: (StepJob(Dlrm(shape.model)), made_up_batch(shape, BATCH))
+    job = StepJob(Dlrm(shape.model), made_up_batch(shape, BATCH))
     config = TrainConfig(optimiser="sgd", lr=LR, batch_size=BATCH)
-    kind, _ = choose_step("auto", None, job, config, CPU)
-    step = TrainStep(job, config, kind, CPU)
+    took = step_time_ms(kinds(), job, config, CPU)
+    step = TrainStep(job, config, min(took, key=took.get), CPU)
     return lambda batch: step(batch, 0)
 
 
 def torchrec_dlrm(shape: Shape) -> Step:
-    """TorchRec's DLRM; its tables are plain `nn.EmbeddingBag`s until they are sharded."""
+    """TorchRec's DLRM, unsharded: its tables are then plain `nn.EmbeddingBag`s with dense gradients."""
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
     from torchrec.models.dlrm import DLRM
 
@@ -160,7 +157,7 @@ def rechub_deepfm(shape: Shape) -> Step:
 
 
 PEER_STEPS = {
-    "TorchRec DLRM": torchrec_dlrm,
+    "TorchRec DLRM, unsharded": torchrec_dlrm,
     "our DLRM with FBGEMM tables": fbgemm_tables,
     "DeepCTR-Torch DeepFM": deepctr_deepfm,
     "torch-rechub DeepFM": rechub_deepfm,

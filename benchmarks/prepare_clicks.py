@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 from click_pipeline import ROWS, made_up_file
-from measuring import report, speed_ups
+from measuring import bind_to, cores, in_own_process, report, speed_ups
 
 from labkit.compiled import SWITCH, why_not_compiled
 
 TEXTBOOK_ROWS = 100_000
-"""Of the textbook's turn, whose time is scaled up: its rows take a hundred times as long."""
+"""Of the textbook's turn, whose time is scaled up: its rows take ten times as long."""
 
 
 def prepare(path: Path) -> float:
@@ -54,18 +51,10 @@ def first_lines(path: Path, count: int, folder: Path) -> Path:
     return part
 
 
-def in_own_process(way: str, path: Path) -> tuple[float, float]:
-    """(processor seconds, most memory in GB) of one way."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({SWITCH: "0"} if way == "pyarrow" else {})
-    command = [sys.executable, __file__, "--way", way, "--data", str(path)]
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
-    answer = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    if status:
-        raise SystemExit(f"{way} ended with status {status}")
-    return json.loads(answer), usage.ru_maxrss * 1024 / 1e9
+def run_way(way: str, path: Path) -> tuple[float, float]:
+    """(processor seconds, most memory in GB) of one way, on one core."""
+    environment = {"OMP_NUM_THREADS": "1"} | ({SWITCH: "0"} if way == "pyarrow" else {})
+    return in_own_process([__file__, "--way", way, "--data", str(path)], environment=environment)
 
 
 def main() -> None:
@@ -75,6 +64,7 @@ def main() -> None:
     parser.add_argument("--way", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
+        bind_to(cores()[:1])
         print(json.dumps((prepare_as_textbook if args.way == "textbook" else prepare)(args.data)))
         return
     ways = ["textbook", "pyarrow", *(["compiled"] if why_not_compiled() is None else [])]
@@ -83,13 +73,17 @@ def main() -> None:
         path = args.data or made_up_file(Path(folder) / "criteo.tsv")
         for _ in range(args.turns):
             for way in ways:
-                seconds, peak = in_own_process(way, path)
+                seconds, peak = run_way(way, path)
                 taken[way].append(seconds)
                 memory[way] = max(memory[way], peak)
     for way in ways:
-        print(f"{way}: {ROWS / median(taken[way]):,.0f} rows a second of one core, at most {memory[way]:.2f} GB")
+        held = f"at most {memory[way]:.2f} GB" + (f" for {TEXTBOOK_ROWS:,} rows" if way == "textbook" else "")
+        print(f"{way}: {ROWS / median(taken[way]):,.0f} rows a second of one core, {held}")
     report(
-        "prepare_clicks", speed_ups(f"prepare {ROWS:,} Criteo rows", taken, base="textbook", unit="s"), memory_gb=memory
+        "prepare_clicks",
+        speed_ups(f"prepare {ROWS:,} Criteo rows", taken, base="textbook", unit="s"),
+        memory_gb=memory,
+        textbook_rows=TEXTBOOK_ROWS,
     )
 
 

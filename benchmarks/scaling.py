@@ -1,18 +1,16 @@
 """How a DLRM step grows with batch, table rows and cores, beside what this machine could do at best.
 
 `python benchmarks/scaling.py` sweeps one at a time and writes results/scaling.json and, drawn from it, scaling.png.
-The bound of a step is the larger of two times: its arithmetic at the speed of this machine's matrix products, and the
-rows it moves at the speed at which this machine gathers rows from tables of that size. Both are measured here.
+A step can take no less than the larger of two times: its arithmetic at the best speed that matrix products reached here
+on as many cores, and its table rows, each read once at the speed at which random rows come from tables of that size,
+then read and written by the update, which finds them where the batch left them. All speeds are measured here.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -21,7 +19,7 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch
-from measuring import RESULTS, in_turn, machine, write_result
+from measuring import RESULTS, bind_to, cores, in_own_process, in_turn, machine, write_result
 from picture import save_picture
 
 from labkit.compiled import why_not_compiled
@@ -48,11 +46,17 @@ class Point:
     sweep: str
     value: float
     """Batch size, rows or cores."""
+    cores: int
     step_time_ms: float
     samples_per_s: float
-    arithmetic_ms: float
+    gflop: float
+    """Floating-point operations of a step, in 1e9."""
     rows_ms: float
     peak_memory_gb: float | None
+    """Most memory that the step's process held, in 1e9 bytes."""
+    tables_gb: float
+    arithmetic_ms: float = 0.0
+    """Known once the best speed of products is."""
 
     @property
     def bound_ms(self) -> float:
@@ -69,9 +73,16 @@ def step_flops(config: DlrmConfig, batch_size: int) -> float:
     return 6.0 * batch_size * (weights + features * features * config.embedding_dim)
 
 
-def row_bytes(shape: Shape, batch_size: int) -> float:
-    """Bytes of table rows that a step moves: read forward, read and written by the update."""
-    return 3.0 * 4 * shape.model.embedding_dim * batch_size * shape.model.num_tables * shape.pooling_factor
+def lookups(shape: Shape, batch_size: int) -> int:
+    """Table rows that a step names."""
+    return batch_size * shape.model.num_tables * shape.pooling_factor
+
+
+def rows_ms(shape: Shape, batch_size: int, table: torch.Tensor) -> float:
+    """Milliseconds at least for the rows of a step: all from the table, and twice more from what they were."""
+    named = lookups(shape, batch_size)
+    gigabytes = 4e-9 * shape.model.embedding_dim * named
+    return 1000 * gigabytes * (1 / gather_gb_per_s(table) + 2 / gather_gb_per_s(table[:named]))
 
 
 def gather_gb_per_s(table: torch.Tensor) -> float:
@@ -88,7 +99,7 @@ def peak_resident_gb() -> float | None:
     return int(found[1]) * 1024 / 1e9 if found else None
 
 
-def measure(sweep: str, value: float, shape: Shape, batch_size: int, gflops: float) -> Point:
+def measure(sweep: str, value: float, shape: Shape, batch_size: int) -> Point:
     """Time a step, a second or so."""
     forget_peak_memory()
     torch.manual_seed(0)
@@ -99,25 +110,25 @@ def measure(sweep: str, value: float, shape: Shape, batch_size: int, gflops: flo
     ways = {"step": lambda: step(next(batches), 0)}
     once = in_turn(ways, turns=1)["step"][0]
     took = median(in_turn(ways, turns=max(5, min(200, int(1.5 / once))))["step"])
-    config = shape.model
     peak = peak_resident_gb()
-    gathered = gather_gb_per_s(model.tables.weight.detach())
     return Point(
         sweep,
         value,
+        torch.get_num_threads(),
         1000 * took,
         batch_size / took,
-        step_flops(config, batch_size) / gflops / 1e6,
-        row_bytes(shape, batch_size) / gathered / 1e6,
+        step_flops(shape.model, batch_size) / 1e9,
+        rows_ms(shape, batch_size, model.tables.weight.detach()),
         peak,
+        shape.model.parameter_bytes / 1e9,
     )
 
 
-def sweep_batches(gflops: float) -> list[Point]:
-    return [measure("batch_size", batch, SHAPES["small"], batch, gflops) for batch in BATCHES]
+def sweep_batches() -> list[Point]:
+    return [measure("batch_size", batch, SHAPES["small"], batch) for batch in BATCHES]
 
 
-def sweep_rows(gflops: float) -> list[Point]:
+def sweep_rows() -> list[Point]:
     memory = machine()["memory_bytes"] * MEMORY_SHARE
     points = []
     for rows in ROWS:
@@ -125,20 +136,18 @@ def sweep_rows(gflops: float) -> list[Point]:
             print(f"{rows:,} rows would need more than {memory / 1e9:.0f} GB: left out")
             continue
         shape = replace(LOOKUPS, model=replace(LOOKUPS.model, num_rows=(rows // 4,) * 4))
-        points.append(measure("num_rows", rows, shape, 512, gflops))
+        points.append(measure("num_rows", rows, shape, 512))
     return points
 
 
-def sweep_cores() -> list[Point]:
-    """Each number of cores in a process of its own, bound to them from its start."""
-    points = []
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-    for count in [*(2**power for power in range(8) if 2**power < len(cores)), len(cores)]:
-        environment = os.environ | {"OMP_NUM_THREADS": str(count)}
-        program = [sys.executable, __file__, "--cores", ",".join(map(str, cores[:count]))]
-        answer = subprocess.run(program, stdout=subprocess.PIPE, env=environment, check=True)
-        points.append(Point(**json.loads(answer.stdout)))
-    return points
+def sweep_cores() -> tuple[list[Point], dict[int, float]]:
+    """Each number of cores in a process of its own, bound to them from its start; and products, in 1e9 a second."""
+    points, gflops = [], {}
+    for count in [*(2**power for power in range(8) if 2**power < len(cores())), len(cores())]:
+        program = [__file__, "--cores", ",".join(map(str, cores()[:count]))]
+        (values, gflops[count]), _ = in_own_process(program, environment={"OMP_NUM_THREADS": str(count)})
+        points.append(Point(**values))
+    return points, gflops
 
 
 def figure(points: list[Point]):
@@ -149,8 +158,8 @@ def figure(points: list[Point]):
     fig = make_subplots(1, 3, horizontal_spacing=0.09)
     lines = {
         "a step (measured)": ("step_time_ms", "#000000", "solid", "circle"),
-        "arithmetic (bound)": ("arithmetic_ms", "#0072B2", "dash", "square"),
-        "table rows (bound)": ("rows_ms", "#D55E00", "dot", "diamond"),
+        "its arithmetic (at least)": ("arithmetic_ms", "#0072B2", "dash", "square"),
+        "its table rows (at least)": ("rows_ms", "#D55E00", "dot", "diamond"),
     }
     for column, (sweep, title) in enumerate(titles.items(), 1):
         own = [point for point in points if point.sweep == sweep]
@@ -172,20 +181,27 @@ def main() -> None:
     parser.add_argument("--cores", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.cores:
-        os.sched_setaffinity(0, {int(core) for core in args.cores.split(",")})
-        count = len(args.cores.split(","))
-        torch.set_num_threads(count)
-        point = measure("cores", count, SHAPES["small"], 2048, matmul_gflops(CPU, torch.float32))
-        print(json.dumps(vars(point)))
+        chosen = [int(core) for core in args.cores.split(",")]
+        bind_to(chosen)
+        torch.set_num_threads(len(chosen))
+        products = [matmul_gflops(CPU, torch.float32)]
+        point = measure("cores", len(chosen), SHAPES["small"], 2048)
+        print(json.dumps([vars(point), max(*products, matmul_gflops(CPU, torch.float32))]))
         return
-    gflops = matmul_gflops(CPU, torch.float32)
-    points = [*sweep_batches(gflops), *sweep_rows(gflops), *sweep_cores()]
-    print(f"fp32 products: {gflops:.0f} GFLOP/s")
+    products, points = [], []
+    for sweep in (sweep_batches, sweep_rows):
+        products.append(matmul_gflops(CPU, torch.float32))
+        points += sweep()
+    of_cores, gflops = sweep_cores()
+    gflops[torch.get_num_threads()] = max(*products, gflops[len(cores())])  # the best: a machine's moods only slow it
+    points = [replace(each, arithmetic_ms=1000 * each.gflop / gflops[each.cores]) for each in [*points, *of_cores]]
+    print("fp32 products: " + ", ".join(f"{value:.0f} GFLOP/s on {count} cores" for count, value in gflops.items()))
     for point in points:
         print(
             f"{point.sweep:<11} {point.value:>12,.0f}: {point.step_time_ms:8.2f} ms, "
             f"{point.samples_per_s:>9,.0f} samples/s; at best {point.bound_ms:8.2f} ms (arithmetic "
-            f"{point.arithmetic_ms:.2f}, rows {point.rows_ms:.2f}); {point.peak_memory_gb or float('nan'):.2f} GB"
+            f"{point.arithmetic_ms:.2f}, rows {point.rows_ms:.2f}); {point.peak_memory_gb or float('nan'):.2f} GB, "
+            f"tables {point.tables_gb:.2f}"
         )
     write_result("scaling", gflops=gflops, points=[vars(each) for each in points])
     save_picture(figure(points), RESULTS / "scaling.png")

@@ -67,8 +67,10 @@ def textbook_optimiser(model: TextbookDlrm, name: str, lr: float) -> list[torch.
     kinds = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
     if name in kinds:
         return [kinds[name](model.parameters(), lr=lr)]
-    dense = [*model.bottom.parameters(), *model.top.parameters()]
-    return [torch.optim.Adagrad(dense, lr=lr), RowwiseAdagrad(model.tables.parameters(), lr=lr)]
+    dense, tables = [*model.bottom.parameters(), *model.top.parameters()], list(model.tables.parameters())
+    if name == "adam":
+        return [torch.optim.Adam(dense, lr=lr), torch.optim.SparseAdam(tables, lr=lr)]
+    return [torch.optim.Adagrad(dense, lr=lr), RowwiseAdagrad(tables, lr=lr)]
 
 
 def textbook_step(model: TextbookDlrm, optimisers: list[torch.optim.Optimizer], batch: tuple) -> Tensor:

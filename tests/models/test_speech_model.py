@@ -1,9 +1,10 @@
 import pytest
 import torch
+from torch import nn
 
 from labkit.errors import UserError
 from labkit.models.masking import Masking
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
@@ -60,3 +61,22 @@ def test_every_weight_of_a_recogniser_learns(config):
     output[:, :, 0].sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(("before", "stride"), [(6, 1), (4, 2)])
+def test_a_block_with_channels_last_is_one_of_frames(before, stride):
+    torch.manual_seed(0)
+    block = ConvBlock(before, 6, kernel=5, stride=stride, dropout=0.0)
+    conv, norm = nn.Conv1d(before, 6, 5, stride=stride, padding=2, bias=False), nn.BatchNorm1d(6)
+    conv.weight.data.copy_(block.conv.weight.detach().squeeze(2))
+    x = torch.randn(3, before, 14, requires_grad=True)
+    again = x.detach().clone().requires_grad_()
+    plain = norm(conv(x)).relu() + (x if stride == 1 else 0)
+    mask = torch.ones(3, 1, 1, plain.shape[2], dtype=torch.bool)
+    ours = block(again.unsqueeze(2), mask).squeeze(2)
+    torch.testing.assert_close(ours, plain)
+    for way in (plain, ours):
+        (way * torch.arange(way.shape[2])).sum().backward()
+    torch.testing.assert_close(again.grad, x.grad, rtol=1e-4, atol=1e-4)  # sums in another order
+    torch.testing.assert_close(block.conv.weight.grad.squeeze(2), conv.weight.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(block.norm.running_var, norm.running_var)

@@ -7,6 +7,7 @@ from torch import nn
 
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers, clip_gradients
+from labkit.training.quick_optimiser import without_compiler
 
 
 class Bag(nn.Module):
@@ -50,6 +51,24 @@ def test_the_learning_rate_warms_up_and_falls_along_a_cosine():
     assert [constant.lr_at(step) for step in (0, 3, 99)] == [0.25, 1.0, 1.0]
     cosine = Optimisers(nn.Linear(1, 1), [], TrainConfig(lr=1.0, schedule="cosine"), total_steps=100)
     assert [cosine.lr_at(step) for step in (0, 50, 100, 150)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam, torch.optim.SparseAdam])
+def test_an_optimiser_without_the_compiler_is_torchs(kind):
+    weights, states = [], []
+    for each in (kind, without_compiler(kind)):
+        weight = nn.Parameter(torch.ones(5, 2))
+        optimiser = each([weight], lr=0.1)
+        for step in range(3):
+            gradient = torch.arange(10.0).view(5, 2) - 3 * step
+            weight.grad = gradient.to_sparse(1) if kind is torch.optim.SparseAdam else gradient
+            optimiser.step()
+            optimiser.load_state_dict(optimiser.state_dict())
+        weights.append(weight.detach())
+        states.append(optimiser.state_dict()["state"])
+    assert not torch.equal(weights[0], torch.ones(5, 2))
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
