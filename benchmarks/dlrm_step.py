@@ -64,9 +64,11 @@ SHAPES = {
         pooling_factor=100,
     ),
 }
+OPTIMISERS = ["sgd", "adagrad", "rowwise-adagrad"]
 CASES = [
-    *(("small", batch, optimiser) for batch in (2048, 128) for optimiser in ("sgd", "adagrad", "rowwise-adagrad")),
-    *(("benchmark", 2048, optimiser) for optimiser in ("sgd", "adagrad", "rowwise-adagrad")),
+    (name, batch, optimiser)
+    for name, batch in (("small", 2048), ("small", 128), ("benchmark", 2048))
+    for optimiser in OPTIMISERS
 ]
 
 
@@ -133,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=6, help="of timed steps for each case (6)")
     parser.add_argument("--isa", choices=("avx2",), help="cap the instruction sets, to stand in for such a machine")
+    parser.add_argument("--optimisers", nargs="+", choices=OPTIMISERS, default=OPTIMISERS, help="these only")
     parser.add_argument("--only", default="", help="cases whose name holds this, such as small; nothing is written")
     args = parser.parse_args()
     if args.isa and not CAPS.items() <= os.environ.items():  # they are read when torch starts
@@ -140,7 +143,7 @@ def main() -> None:
     ratios = [
         ratio
         for case in CASES
-        if args.only in " ".join(map(str, case))
+        if args.only in " ".join(map(str, case)) and case[2] in args.optimisers
         for ratio in measure(*case, seconds=args.seconds)
     ]
     report("dlrm_step" + (f"_{args.isa}" if args.isa else ""), ratios, write=not args.only)

@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 SEEDS, SAMPLES, BATCH = range(5), 160_000, 512
 EVERY, NEAR_EVERY, NEAR = 20_480, 5 * BATCH, 0.01
 """Samples between two scorings, and between two that are this close to the target."""
-TARGET = {"sgd": 0.73, "adagrad": 0.76, "rowwise-adagrad": 0.76, "adam": 0.76}
+TARGET = {"sgd": 0.72, "adagrad": 0.76, "rowwise-adagrad": 0.76, "adam": 0.76}
 RATES = {"sgd": 1.0, "adagrad": 0.02, "rowwise-adagrad": 0.02, "adam": get_preset("dlrm", "tour").train["lr"]}
 AUC_MARGIN, SAMPLES_MARGIN = 0.001, 0.05
 """The second is a share of the samples that the textbook takes."""
@@ -111,7 +111,7 @@ def equivalence(differences: list[float], margin: float) -> dict:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--optimisers", nargs="+", default=["sgd", "adagrad", "adam"], choices=tuple(RATES))
+    parser.add_argument("--optimisers", nargs="+", default=["sgd", "adam"], choices=tuple(RATES))
     args = parser.parse_args()
     load_clicks("synthetic")  # prepared once, before all ask for it
     tasks = [(seed, optimiser) for optimiser in args.optimisers for seed in SEEDS]

@@ -80,10 +80,11 @@ def measure(name: str, turns: int, utterances: TextbookUtterances) -> list[Ratio
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="these only")
     args = parser.parse_args()
     torch.manual_seed(0)
     utterances = TextbookUtterances("train")
-    report("speech_epoch", [ratio for name in MODELS for ratio in measure(name, args.turns, utterances)])
+    report("speech_epoch", [ratio for name in args.models for ratio in measure(name, args.turns, utterances)])
 
 
 if __name__ == "__main__":
