@@ -138,14 +138,14 @@ def main() -> None:
     parser.add_argument("--optimisers", nargs="+", choices=OPTIMISERS, default=OPTIMISERS, help="these only")
     parser.add_argument("--only", default="", help="cases whose name holds this, such as small; nothing is written")
     args = parser.parse_args()
+    if args.seconds <= 0:
+        parser.error("--seconds: give a number above 0")
+    cases = [case for case in CASES if args.only in " ".join(map(str, case)) and case[2] in args.optimisers]
+    if not cases:
+        parser.error(f"no case holds {args.only!r}: there are {', '.join(' '.join(map(str, case)) for case in CASES)}")
     if args.isa and not CAPS.items() <= os.environ.items():  # they are read when torch starts
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | CAPS)
-    ratios = [
-        ratio
-        for case in CASES
-        if args.only in " ".join(map(str, case)) and case[2] in args.optimisers
-        for ratio in measure(*case, seconds=args.seconds)
-    ]
+    ratios = [ratio for case in cases for ratio in measure(*case, seconds=args.seconds)]
     report("dlrm_step" + (f"_{args.isa}" if args.isa else ""), ratios, write=not args.only)
 
 

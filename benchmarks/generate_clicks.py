@@ -6,6 +6,7 @@ one value at a time, as the random-data generators do that dominate the time of 
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import time
@@ -38,6 +39,7 @@ def loop_rows(config: GeneratorConfig, rows: int) -> list[tuple]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     config = GeneratorConfig()

@@ -7,6 +7,7 @@ model of like size. SpeechBrain computes the same 80 log-mel bins. A peer that d
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 from itertools import cycle
@@ -186,6 +187,7 @@ def speech_features() -> list[Ratio]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if not PEERS.is_dir():
         raise SystemExit(f"{PEERS} is missing: run `make bench-peers`, which installs the peers there.")
     torch.manual_seed(0)

@@ -170,9 +170,11 @@ def figure(points: list[Point]):
                 showlegend=column == 1, row=1, col=column,
             )  # fmt: skip
         fig.update_xaxes(title=title, type="log" if sweep != "cores" else "linear", row=1, col=column)
-    fig.update_yaxes(type="log", rangemode="tozero")
+    fig.update_yaxes(type="log", rangemode="tozero", exponentformat="none")
     fig.update_yaxes(title="milliseconds of a step", row=1, col=1)
-    fig.update_layout(template="plotly_white", width=1100, height=420, legend={"orientation": "h", "y": 1.15})
+    fig.update_layout(
+        template="plotly_white", width=1100, height=420, legend={"orientation": "h", "y": 1.15}, margin={"t": 50}
+    )
     return fig
 
 

@@ -6,6 +6,7 @@ that a busy machine slows both; the time is what the processor spent, and the ra
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 
@@ -21,6 +22,7 @@ TURNS = 7
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     source = read_shipped(BadRows("error"))
     start = time.process_time()

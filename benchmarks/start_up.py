@@ -6,6 +6,7 @@ with empty caches, when data is generated, kernels are compiled and kinds of ste
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -85,6 +86,7 @@ def _events(folder: Path) -> list[dict]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     ratios = []
     for what, (without, with_it, *programs) in PAIRS.items():
         turns = [[seconds([sys.executable, "-c", program]) for program in programs] for _ in range(TURNS)]
@@ -97,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         new = {"LABKIT_CACHE": f"{folder}/labkit", "NUMBA_CACHE_DIR": f"{folder}/numba"}
         commands["first step of the first labkit tour"] = [first_step_s(new)]
-    commands["first step of labkit tour"] = [first_step_s() for _ in range(TURNS // 2)]
+    commands["first step of labkit tour"] = [first_step_s() for _ in range(3)]
     for name, taken in commands.items():
         print(f"{name}: {median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})")
     report("start_up", ratios, commands=commands)

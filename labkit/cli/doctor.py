@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +29,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     from labkit.training.step_memory import forget, remembered
 
     if args.forget_steps:
-        forget()
+        print(f"labkit: {forget()} remembered choices of a training step are forgotten.", file=sys.stderr)
     report = examine()
     report["steps"] = [asdict(times) for times in remembered()]
     if args.json:

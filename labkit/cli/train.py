@@ -50,7 +50,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         add("--device", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
         add("--seed", type=int, metavar="N", help="seed of weights, data order and dropout (default: 0)")
         add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
-        add("--optimiser", metavar="O", help=f"{optimisers} (default: the preset's; another one needs --lr, too)")
+        add(
+            "--optimiser",
+            "--optimizer",
+            metavar="O",
+            help=f"{optimisers} (default: the preset's; another one needs --lr, too)",
+        )
         add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
         add("--precision", choices=("auto", "fp32", "bf16"), help="auto takes bf16 only where it is faster")
         add(

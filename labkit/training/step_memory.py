@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from labkit.data.store import prepared_root
 
-PROBE = 4
+PROBE = 5
 """Counts the ways steps were probed in: what an older labkit measured another way is not remembered."""
 
 
@@ -28,15 +28,17 @@ class StepTimes:
     candidates: list[str]
     """Kinds of step that could have been chosen, the plain one first."""
     step_time_ms: dict[str, float]
-    """Best time of each kind that was tried, the plain one first."""
+    """Best time of each kind that was tried, the plain one first; of all trials."""
     left_out: dict[str, str]
     """Kinds that could not be, or were not tried, and why."""
     chosen: str
     when: str
-    """ISO 8601 date."""
+    """ISO 8601 date of the latest trial."""
+    trials: int = 1
+    """Runs that measured: the machine may have been busy once."""
 
     def __str__(self) -> str:
-        times = ", ".join(f"{kind} {took:.3g} ms" for kind, took in self.step_time_ms.items())
+        times = ", ".join(f"{kind} {_short(took)} ms" for kind, took in self.step_time_ms.items())
         without = "".join(f"; not {kind}: {why}" for kind, why in self.left_out.items())
         return f"{self.chosen} (a step here: {times}{without}; measured {self.when})"
 
@@ -66,9 +68,11 @@ def remember(times: StepTimes) -> None:
         temporary.replace(path)
 
 
-def forget() -> None:
-    """Drop all measurements, so that the next runs measure anew."""
+def forget() -> int:
+    """Drop all measurements, so that the next runs measure anew; return how many there were."""
+    count = len(remembered())
     _path().unlink(missing_ok=True)
+    return count
 
 
 def remembered() -> list[StepTimes]:
@@ -78,6 +82,10 @@ def remembered() -> list[StepTimes]:
         return [StepTimes(**each) for each in content["steps"]] if content["probe"] == PROBE else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _path() -> Path:

@@ -186,7 +186,9 @@ def test_the_command_tells_and_forgets_which_steps_were_chosen(capsys, monkeypat
     )
     assert "8 tables, sgd" in printed and "a processor" in printed
     assert doctor_command("--forget-steps", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == []
+    said = capsys.readouterr()
+    assert said.err == "labkit: 1 remembered choices of a training step are forgotten.\n"
+    assert json.loads(said.out)["steps"] == []
 
 
 def test_the_doctor_imports_no_heavy_library():
