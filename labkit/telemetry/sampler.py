@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
-
-import psutil
 
 from labkit.runs.parts import spare_pandas
 from labkit.runs.process import OUT_OF_CTRL_C
-from labkit.telemetry.host_counters import HostCounters, ProcessCounters
+from labkit.telemetry.host_counters import host_counters
+from labkit.telemetry.rapl_counters import RaplCounters
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.schedule import Schedule
 
 DEFAULT_HZ = 2.0
 READY = b"ready\n"
@@ -75,16 +74,19 @@ def sample(folder: Path, pid: int, hz: float) -> None:
     from labkit.telemetry.gpu_counters import GpuCounters, visible_gpus
 
     writer = PartWriter(folder / "telemetry", TELEMETRY)
-    host, process = HostCounters(), ProcessCounters(pid, os.getpid())
     gpus = visible_gpus(get_devices())
     with Nvml() if gpus else contextlib.nullcontext() as nvml:
-        counters = [host, process] + ([GpuCounters(nvml, gpus, pid)] if gpus else [])
         closed = _when_input_closes()
         noted: set[Reading] = set()
-        due, first_done = time.monotonic(), False
+        schedule, missed, first_done = Schedule(hz), 0, False
         try:
+            counters = [*host_counters(pid, os.getpid()), RaplCounters()]
+            counters += [GpuCounters(nvml, gpus, pid)] if gpus else []
             while True:
-                time_ns = time.time_ns()
+                time_ns = schedule.now_ns()
+                if missed:
+                    gap = Reading("host", "host", "samples_missed", missed, "count", "sampler")
+                    writer.append({"time_ns": time_ns, "pid": pid, **gap._asdict()})
                 for source in counters:
                     for reading in source.read():
                         # a missing counter is said once, not at every sample
@@ -99,10 +101,9 @@ def sample(folder: Path, pid: int, hz: float) -> None:
                     first_done = True
                 if closed.is_set():  # one last sample has been taken after the job's end
                     break
-                # against a schedule, not "sleep 1/hz", so that the time of the sampling does not add up
-                due = max(due + 1 / hz, time.monotonic() - 1)
-                closed.wait(max(0.0, due - time.monotonic()))
-        except psutil.NoSuchProcess:
+                wait_s, missed = schedule.advance()
+                closed.wait(wait_s)
+        except ProcessLookupError:
             pass  # the job is gone: keep what was sampled
         finally:
             writer.flush()

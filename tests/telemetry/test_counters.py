@@ -1,15 +1,24 @@
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import create_autospec
 
+import psutil
 import pynvml
 import pytest
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
+from labkit.telemetry import proc_counters, psutil_counters
 from labkit.telemetry.gpu_counters import GpuCounters, visible_gpus
-from labkit.telemetry.host_counters import HostCounters, ProcessCounters
+from labkit.telemetry.rapl_counters import RaplCounters
 
+HAS_PROC = Path("/proc/thread-self/children").exists()
+needs_proc = pytest.mark.skipif(not HAS_PROC, reason="needs Linux' /proc")
+KINDS = [pytest.param(proc_counters, marks=needs_proc, id="proc"), pytest.param(psutil_counters, id="psutil")]
 GPU = Device(kind="gpu", index=0, name="a GPU", torch_name="cuda:0", uuid="GPU-1")
 
 
@@ -65,10 +74,75 @@ def test_slices_of_one_gpu_are_one_gpu():
     assert len(visible_gpus([Device(kind="cpu", index=0, name="c"), *slices])) == 1
 
 
-def test_own_process_counts_with_its_memory():
-    readings = {r.counter: r for r in ProcessCounters(os.getpid(), own_pid=-1).read()}
-    assert readings["memory_resident"].value > 10 * 2**20
-    assert readings["threads"].value >= 1
+@pytest.mark.parametrize("kind", KINDS)
+def test_own_process_counts_with_its_memory_and_threads(kind):
+    counters = kind.ProcessCounters(os.getpid(), own_pid=-1)
+    before = time.process_time()
+    while time.process_time() < before + 0.3:  # a core's work, for the share to be seen
+        pass
+    readings = {r.counter: r.value for r in counters.read()}
+    ours = psutil.Process()
+    assert readings["memory_resident"] == pytest.approx(ours.memory_info().rss, rel=0.05)
+    assert readings["threads"] == ours.num_threads()
+    assert readings["cpu_percent"] >= 0
+
+
+@needs_proc
+def test_the_processor_time_of_a_process_is_exact():
+    counters = proc_counters.ProcessCounters(os.getpid(), own_pid=-1)
+    list(counters.read())
+    cpu, wall = time.process_time(), time.monotonic()
+    while time.process_time() < cpu + 0.2:
+        pass
+    share = next(r.value for r in counters.read() if r.counter == "cpu_percent")
+    # what else happens between the two readings of each clock
+    assert share == pytest.approx(100 * (time.process_time() - cpu) / (time.monotonic() - wall), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_children_count_and_the_sampler_does_not(kind):
+    program = [sys.executable, "-c", "ballast = b'x' * 80_000_000; print(flush=True); input()"]
+    counters = kind.ProcessCounters(os.getpid(), own_pid=-1)
+    alone = next(r.value for r in counters.read() if r.counter == "memory_resident")
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        without = kind.ProcessCounters(os.getpid(), own_pid=child.pid)
+        both = kind.ProcessCounters(os.getpid(), own_pid=-1)
+        held = [next(r.value for r in each.read() if r.counter == "memory_resident") for each in (both, without)]
+        child.stdin.close()
+    assert held[0] - alone > 70e6
+    assert held[1] - alone < 40e6
+    list(both.read())  # a child that ended is no error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_that_is_gone_is_told(kind):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        counters = kind.ProcessCounters(child.pid, own_pid=-1)
+        child.stdin.close()
+    with pytest.raises(ProcessLookupError):
+        list(counters.read())
+    with pytest.raises(ProcessLookupError):
+        kind.ProcessCounters(child.pid, own_pid=-1)
+
+
+@needs_proc
+def test_proc_tells_what_psutil_tells_of_the_host():
+    lean = {r.counter: r.value for r in proc_counters.HostCounters().read()}
+    memory = psutil.virtual_memory()
+    assert lean["memory_used"] == pytest.approx(memory.total - memory.available, rel=0.1)
+
+
+@needs_proc
+def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemFree: 10 kB\nMemAvailable: 40 kB\n")
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 0 900 0 0 0 0 7 7\n")
+    counters = proc_counters.HostCounters(tmp_path)
+    stat.write_text("cpu  120 5 5 960 10 0 0 0 7 7\n")  # 30 of 100 ticks busy, 10 waiting for disks
+    readings = {r.counter: r.value for r in counters.read()}
+    assert readings == {"cpu_percent": 30.0, "memory_used": 60 * 1024}
+    assert [r.counter for r in counters.read()] == ["memory_used"]  # no tick has passed
 
 
 def rapl(tmp_path, energy: str = "5000000"):
@@ -80,13 +154,13 @@ def rapl(tmp_path, energy: str = "5000000"):
 
 
 def test_a_cpu_package_is_counted_once(tmp_path):
-    energies = [r for r in HostCounters(rapl(tmp_path)).read() if "energy" in r.counter]
+    energies = [r for r in RaplCounters(rapl(tmp_path)).read() if "energy" in r.counter]
     assert [(r.counter, r.value) for r in energies] == [("cpu_energy_intel-rapl:0", 5.0)]
 
 
 def test_an_energy_counter_that_may_not_be_read_says_so(tmp_path):
     (rapl(tmp_path) / "intel-rapl:0" / "energy_uj").unlink()
     (tmp_path / "intel-rapl:0" / "energy_uj").mkdir()  # unreadable for root, too
-    energies = [r for r in HostCounters(tmp_path).read() if "energy" in r.counter]
+    energies = [r for r in RaplCounters(tmp_path).read() if "energy" in r.counter]
     assert energies[0].value is None
     assert "not readable" in energies[0].note
