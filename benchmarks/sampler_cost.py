@@ -48,7 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of watching the sampler (30)")
     args = parser.parse_args()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:  # a job has a child
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as child:  # a job has a child
         taken = in_turn({"psutil": sampled(psutil_counters), "/proc": sampled(proc_counters)}, turns=TURNS)
         child.stdin.close()
     each = {way: [seconds / SAMPLES for seconds in times] for way, times in taken.items()}

@@ -117,7 +117,7 @@ def test_children_count_and_the_sampler_does_not(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_is_gone_is_told(kind):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
         counters = kind.ProcessCounters(child.pid, own_pid=-1)
         child.stdin.close()
     with pytest.raises(ProcessLookupError):
