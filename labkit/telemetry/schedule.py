@@ -20,15 +20,22 @@ class Schedule:
         """Begin now, with the first sample due at once."""
         self._period_ns, self._clock_ns = round(_S / hz), clock_ns
         self._begin_ns, self._date_ns = clock_ns(), date_ns()
-        self._number = 0
+        self._next = 0
 
     def now_ns(self) -> int:
         """Nanoseconds since 1970, by the date at the beginning and a clock that nobody sets."""
-        return self._date_ns + self._clock_ns() - self._begin_ns
+        return self._date_ns + self._since_ns()
 
-    def advance(self) -> tuple[float, int]:
-        """Move on to the next point that is still to come: seconds until then, and how many points were missed."""
-        since_ns = self._clock_ns() - self._begin_ns
-        wanted = self._number + 1
-        self._number = max(wanted, since_ns // self._period_ns + (since_ns % self._period_ns > 0))
-        return max(0.0, (self._number * self._period_ns - since_ns) / _S), self._number - wanted
+    def wait_s(self) -> float:
+        """Seconds until the next point."""
+        return max(0.0, (self._next * self._period_ns - self._since_ns()) / _S)
+
+    def arrive(self) -> int:
+        """Take the latest point that has come; how many before it were missed."""
+        latest = self._since_ns() // self._period_ns
+        missed = max(0, latest - self._next)
+        self._next = max(latest, self._next) + 1
+        return missed
+
+    def _since_ns(self) -> int:
+        return self._clock_ns() - self._begin_ns

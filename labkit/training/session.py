@@ -192,12 +192,15 @@ class _Session:
 
     @contextlib.contextmanager
     def _sampled(self, run: RunWriter) -> Iterator[None]:
-        """Sample this process during the block; a sampler that fails is recorded and told, and stops nothing."""
+        """Sample this process during the block; a sampler that dies is recorded and told, and stops nothing."""
         sampler = Sampler(run.folder)
         try:
             with sampler:
                 yield
         finally:
+            for death in sampler.deaths:
+                run.event("fault", kind="sampler_died", what=death)
+                self.on_event(Notice(f"the sampler died and was started again ({death}): its samples have a gap"))
             if sampler.failure:
                 run.event("fault", kind="sampler", what=sampler.failure)
                 self.on_event(

@@ -2,12 +2,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 from labkit.runs import read_telemetry
 from labkit.telemetry import Sampler, forget_peak_memory, peak_memory
+from labkit.telemetry.sampler import MOST_RESTARTS
 
 
 def test_the_sampler_writes_while_the_block_runs_and_ends_with_it(tmp_path):
@@ -64,11 +66,45 @@ def test_a_sampler_that_cannot_start_says_why(tmp_path):
         assert "telemetry" in sampler.failure
 
 
-def test_a_sampler_that_dies_later_says_so(tmp_path):
+def samples(folder, counter: str) -> list[float]:
+    frame = read_telemetry([folder])
+    return frame[frame["counter"] == counter]["value"].tolist()
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_sampler_that_dies_is_started_again_and_its_gap_is_marked(tmp_path):
     with Sampler(tmp_path) as sampler:
-        assert sampler.failure is None
-        os.kill(sampler._process.pid, signal.SIGKILL)
-    assert sampler.failure
+        first = sampler._process.pid
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: sampler.deaths and sampler._process.pid != first)
+    assert sampler.failure is None
+    assert sampler.deaths == ["the sampler ended with -9"]
+    assert samples(tmp_path, "samplers_died") == [1]
+
+
+def test_a_sampler_that_dies_again_and_again_is_given_up_and_says_so(tmp_path):
+    with Sampler(tmp_path) as sampler:
+        killed = set()
+        while sampler._watcher.is_alive():
+            if sampler._process.pid not in killed:
+                killed.add(sampler._process.pid)
+                os.kill(sampler._process.pid, signal.SIGKILL)
+            time.sleep(0.02)
+    assert sampler.failure and len(sampler.deaths) <= MOST_RESTARTS
+
+
+def test_samples_that_came_too_late_are_counted(tmp_path):
+    with Sampler(tmp_path, hz=20) as sampler:
+        os.kill(sampler._process.pid, signal.SIGSTOP)
+        time.sleep(0.5)  # ten samples fall due
+        os.kill(sampler._process.pid, signal.SIGCONT)
+    assert sum(samples(tmp_path, "samples_missed")) >= 8
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux' /proc/self/clear_refs")

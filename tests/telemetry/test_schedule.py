@@ -14,30 +14,25 @@ class Clock:
 def test_the_time_that_sampling_takes_does_not_add_up():
     clock = Clock(7)
     schedule, began = Schedule(10, clock), clock.ns
-    for number in range(1, 1001):
-        clock.ns += 30 * MS + number  # a sample takes its time, never the same
-        wait_s, missed = schedule.advance()
-        assert missed == 0
-        clock.ns += round(1e9 * wait_s)
+    for number in range(1000):
+        clock.ns += round(1e9 * schedule.wait_s())
         assert clock.ns - began == number * 100 * MS
+        assert schedule.arrive() == 0
+        clock.ns += 30 * MS + number  # a sample takes its time, never the same
 
 
 def test_points_that_passed_meanwhile_are_missed_and_not_made_up_for():
     clock = Clock()
     schedule = Schedule(10, clock)
+    assert schedule.arrive() == 0
     clock.ns = 350 * MS
-    assert schedule.advance() == (0.05, 3)  # due at 100, 200 and 300
+    assert schedule.wait_s() == 0
+    assert schedule.arrive() == 2  # those at 100 and 200; this is the one of 300, late
+    assert schedule.wait_s() == 0.05
     clock.ns = 400 * MS
-    assert schedule.advance() == (0.1, 0)
-    clock.ns = 500 * MS  # done just when the next is due
-    assert schedule.advance() == (0.1, 0)
-
-
-def test_a_sample_that_ends_when_the_next_is_due_misses_none():
-    clock = Clock()
-    schedule = Schedule(10, clock)
-    clock.ns = 100 * MS
-    assert schedule.advance() == (0.0, 0)
+    assert schedule.arrive() == 0
+    clock.ns = 420 * MS  # woken before the next, because the job ended
+    assert schedule.arrive() == 0
 
 
 def test_a_system_clock_that_is_set_moves_no_sample():

@@ -282,13 +282,30 @@ def test_a_run_without_its_sampler_goes_on_and_says_so(tmp_path, monkeypatch):
     assert any("sampler failed" in str(event) for event in told)
 
 
-def test_a_sampler_killed_midway_leaves_no_half_measurement(tmp_path):
+def test_a_sampler_killed_midway_is_started_again_and_its_gap_is_told(tmp_path):
     told = []
 
     def kill_the_sampler(event):
         if isinstance(event, Progress) and not any(isinstance(earlier, Progress) for earlier in told):
-            (sampler,) = (c for c in psutil.Process().children() if "labkit.telemetry.sampler" in c.cmdline())
+            (sampler,) = (c for c in psutil.Process().children() if "labkit.telemetry.sampling" in c.cmdline())
             sampler.kill()
+        told.append(event)
+
+    answer = run(SMALL, tmp_path, kill_the_sampler)
+    assert answer["result"]["peak_memory_bytes"] > 0
+    (fault,) = (event for event in read_events(answer["folder"]) if event["event"] == "fault")
+    assert (fault["kind"], fault["what"]) == ("sampler_died", "the sampler ended with -9")
+    assert any("its samples have a gap" in str(event) for event in told)
+
+
+def test_a_sampler_that_dies_again_and_again_leaves_no_half_measurement(tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.telemetry.sampler.MOST_RESTARTS", 0)
+    told = []
+
+    def kill_the_sampler(event):
+        for child in psutil.Process().children():
+            if isinstance(event, Progress) and "labkit.telemetry.sampling" in child.cmdline():
+                child.kill()
         told.append(event)
 
     result = run(SMALL, tmp_path, kill_the_sampler)["result"]
