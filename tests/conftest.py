@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
+
+# Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # no GPU and no sandbox in a container; the rest keeps the browser itself from going online
 CHROMIUM_ARGUMENTS = [
