@@ -1,4 +1,4 @@
-"""Dropout that draws a byte for each value: on a CPU torch draws them one by one, a seventh of a speech step."""
+"""Dropout that draws a byte for each value, eight in one draw: on a CPU torch draws them one by one."""
 
 from __future__ import annotations
 
