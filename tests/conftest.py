@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from labkit.compiled import why_not_compiled
+
 # Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +24,11 @@ CHROMIUM_ARGUMENTS = [
     "--no-first-run",
     "--disable-quic",
 ]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("compiled") and (reason := why_not_compiled()):
+        pytest.skip(f"compiled kernels: {reason}")
 
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

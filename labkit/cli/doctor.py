@@ -29,7 +29,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     from labkit.training.step_memory import forget, remembered
 
     if args.forget_steps:
-        print(f"labkit: {forget()} remembered choices of a training step are forgotten.", file=sys.stderr)
+        print(f"labkit: remembered choices of a training step that are now forgotten: {forget()}", file=sys.stderr)
     report = examine()
     report["steps"] = [asdict(times) for times in remembered()]
     if args.json:

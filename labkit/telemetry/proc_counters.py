@@ -30,8 +30,10 @@ class OpenFile:
         """
         return os.pread(self._fd, self._size, 0)
 
-    def close(self) -> None:
-        os.close(self._fd)
+    def __del__(self) -> None:
+        # by whoever forgets it: also where a process ended while its files were being opened
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
 
 
 class HostCounters:
@@ -89,10 +91,6 @@ class _Process:
             raise ProcessLookupError(self.pid)
         return 100 * share, int(self._statm.read().split()[1]) * PAGE, int(fields[17])
 
-    def close(self) -> None:
-        self._stat.close()
-        self._statm.close()
-
 
 class ProcessCounters:
     """CPU, memory and threads of a process and its descendants, the sampler itself left out."""
@@ -126,7 +124,6 @@ class ProcessCounters:
             try:
                 of_child = child.read()
             except ProcessLookupError:
-                child.close()
                 del self._children[pid]
                 continue
             cpu, resident, threads = cpu + of_child[0], resident + of_child[1], threads + of_child[2]

@@ -187,7 +187,7 @@ def test_the_command_tells_and_forgets_which_steps_were_chosen(capsys, monkeypat
     assert "8 tables, sgd" in printed and "a processor" in printed
     assert doctor_command("--forget-steps", "--json") == 0
     said = capsys.readouterr()
-    assert said.err == "labkit: 1 remembered choices of a training step are forgotten.\n"
+    assert said.err == "labkit: remembered choices of a training step that are now forgotten: 1\n"
     assert json.loads(said.out)["steps"] == []
 
 

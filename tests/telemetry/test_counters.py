@@ -115,6 +115,20 @@ def test_children_count_and_the_sampler_does_not(kind):
     list(both.read())  # a child that ended is no error
 
 
+@needs_proc
+def test_children_that_end_leave_no_file_open():
+    counters = proc_counters.ProcessCounters(os.getpid(), own_pid=-1)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+            counters._look_at = 0.0
+            list(counters.read())
+            assert child.pid in counters._children
+            child.stdin.close()
+        list(counters.read())
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_is_gone_is_told(kind):
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.speech import load_speech
 from labkit.models.dlrm import DlrmConfig
@@ -22,7 +21,6 @@ from labkit.training.stop import StopRequest
 
 CPU = torch.device("cpu")
 PLAIN = StepKind("fp32")
-needs_numba = pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
 
 
 @pytest.fixture
@@ -83,9 +81,9 @@ def stop_at(stop: StopRequest, step: int):
     ("optimiser", "kind"),
     [
         *((optimiser, PLAIN) for optimiser in OPTIMISERS),
-        *(pytest.param(optimiser, StepKind("fp32", True), marks=needs_numba) for optimiser in OPTIMISERS),
+        *(pytest.param(optimiser, StepKind("fp32", True), marks=pytest.mark.compiled) for optimiser in OPTIMISERS),
         ("adam", StepKind("bf16")),
-        pytest.param("adam", StepKind("bf16", True), marks=needs_numba),
+        pytest.param("adam", StepKind("bf16", True), marks=pytest.mark.compiled),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.compiled import SWITCH, why_not_compiled
+from labkit.compiled import SWITCH
 from labkit.errors import UserError
 from labkit.runs import find_run, read_events, read_run
 from labkit.training import session
@@ -195,7 +195,7 @@ def test_a_run_is_not_resumed_on_other_hardware(tmp_path):
         run(resumed_request(folder, "dlrm", {"max_epochs": 2}), tmp_path, resume=folder)
 
 
-@pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
+@pytest.mark.compiled
 def test_a_run_is_not_resumed_with_another_kind_of_step(tmp_path, monkeypatch):
     folder = Path(run(replace(SMALL, precision="fp32", compiled_tables=True), tmp_path)["folder"])
     with monkeypatch.context() as patch:

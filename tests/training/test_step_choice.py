@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from labkit.compiled import SWITCH, why_not_compiled
+from labkit.compiled import SWITCH
 from labkit.data.clicks import load_clicks
 from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
@@ -17,7 +17,6 @@ from labkit.training.step_memory import StepTimes, forget, remember, remembered
 
 CPU = torch.device("cpu")
 PLAIN, COMPILED, BF16 = StepKind("fp32"), StepKind("fp32", True), StepKind("bf16")
-needs_numba = pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
 
 
 @pytest.fixture
@@ -143,7 +142,7 @@ def test_clipped_gradients_keep_torchs_update(probes, job):
     assert why == "fp32; not compiled tables: clipping needs the gradient that they never make"
 
 
-@needs_numba
+@pytest.mark.compiled
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_trying_steps_leaves_the_job_as_it_is(job, monkeypatch, tmp_path, optimiser):
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))

@@ -5,13 +5,11 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from labkit.compiled import why_not_compiled
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
 
-needs_numba = pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled kernels: {why_not_compiled()}")
 # three tables of which one is so small that every bag names rows more than once, and more lookups than rows
 SHAPE = {"dense_dim": 3, "num_rows": (4, 50, 900), "embedding_dim": 8, "bottom_mlp": (8,), "top_mlp": (6, 1)}
 
@@ -44,7 +42,7 @@ def trained(optimiser: str, ways: list[bool]) -> tuple[Dlrm, Optimisers]:
     return model, optimisers
 
 
-@needs_numba
+@pytest.mark.compiled
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 @pytest.mark.parametrize("ways", [[True] * 3, [True, False, True], [False, True, False]])
 def test_compiled_updates_do_what_torch_does_and_leave_its_state(optimiser, ways):
@@ -58,7 +56,7 @@ def test_compiled_updates_do_what_torch_does_and_leave_its_state(optimiser, ways
         torch.testing.assert_close(*kept, rtol=1e-4, atol=1e-6)
 
 
-@needs_numba
+@pytest.mark.compiled
 def test_a_batch_on_several_threads_is_that_on_one():
     threads, made = torch.get_num_threads(), []
     for count in (1, 2):
@@ -70,7 +68,7 @@ def test_a_batch_on_several_threads_is_that_on_one():
     torch.testing.assert_close(*made)
 
 
-@needs_numba
+@pytest.mark.compiled
 def test_a_gradient_that_is_no_number_stays_one():
     model = Dlrm(DlrmConfig(**SHAPE))
     config = TrainConfig(optimiser="adagrad", lr=0.05)
@@ -81,7 +79,7 @@ def test_a_gradient_that_is_no_number_stays_one():
     assert not model.tables.weight.sum().isfinite()
 
 
-@needs_numba
+@pytest.mark.compiled
 def test_two_backward_passes_before_a_step_are_refused():
     model = Dlrm(DlrmConfig(**SHAPE))
     Optimisers(model, ["tables.weight"], TrainConfig(optimiser="sgd"), total_steps=10, compiled_tables=True)

@@ -80,7 +80,7 @@ def test_no_bytes_whatever_crash_the_parser(text):
     assert found is None and bad.count == lines
 
 
-@pytest.mark.skipif(why_not_compiled() is not None, reason=f"compiled reader: {why_not_compiled()}")
+@pytest.mark.compiled
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=8), st.data(), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
 def test_what_the_compiled_reader_reads_pyarrow_reads_too(rows, data, line_end, ended):
