@@ -45,11 +45,12 @@ class _Products(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, pairs: Tensor, mirror: Tensor) -> Tensor:
         ctx.save_for_backward(features, mirror)
-        return torch.bmm(features, features.transpose(1, 2)).flatten(1).index_select(1, pairs)
+        return torch.bmm(features, features.transpose(1, 2)).flatten(1).gather(1, pairs.expand(len(features), -1))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         features, mirror = ctx.saved_tensors
         batch, count, _ = features.shape
-        symmetric = nn.functional.pad(gradient, (0, 1)).index_select(1, mirror).view(batch, count, count)
-        return torch.bmm(symmetric, features), None, None
+        # gather, because index_select is five times slower in bf16
+        symmetric = nn.functional.pad(gradient, (0, 1)).gather(1, mirror.expand(batch, -1))  # (B, N²)
+        return torch.bmm(symmetric.view(batch, count, count), features), None, None

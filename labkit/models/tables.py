@@ -5,7 +5,7 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,16 +48,26 @@ def look_up(weight: Tensor, rows: Tensor) -> Tensor:
     return F.embedding_bag(rows.view(batch * tables, pooling), weight, mode="sum").view(batch, tables, -1)
 
 
-def row_gradient(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows (U,), ascending, of bags (B, F, L), and their gradient (U, D), from that of the bags (B, F, D).
+def row_gradients(rows: Tensor, gradient: Tensor, *, most_rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the distinct rows int64 (U,) of bags (B, F, L) and their gradient (U, D), from that of the bags (B, F, D).
+
+    Rows come in ascending order, at most `most_rows` at a time, or all at once.
 
     torch's own sparse gradient holds a bag's gradient once for each of its L rows, which every optimiser then sorts and
     sums; here rows are sorted alone, and one lookup sums the gradients where they lie.
     """
     sorted_rows, order = rows.flatten().sort()
     distinct, counts = sorted_rows.unique_consecutive(return_counts=True)
-    bags = order // rows.shape[2]
-    return distinct, F.embedding_bag(bags, gradient.flatten(0, 1), counts.cumsum(0) - counts, mode="sum")
+    bags, gradient = order // rows.shape[2], gradient.flatten(0, 1)
+    ends = counts.cumsum(0)
+    starts = ends - counts
+    for first in range(0, len(distinct), most_rows or len(distinct)):
+        block = slice(first, first + (most_rows or len(distinct)))
+        start, end = starts[first], ends[block][-1]
+        yield (
+            distinct[block].long(),
+            F.embedding_bag(bags[start:end], gradient, starts[block] - start, mode="sum"),
+        )
 
 
 class _Lookup(torch.autograd.Function):
@@ -75,7 +85,7 @@ class _Lookup(torch.autograd.Function):
             assert ctx.tables._bags is None, "a second backward pass before the bags of the first were taken"
             ctx.tables._bags = (ctx.rows, gradient)
             return None, None, None
-        distinct, values = row_gradient(ctx.rows, gradient)
+        distinct, values = next(row_gradients(ctx.rows, gradient))
         weight = ctx.tables.weight
         sparse = torch.sparse_coo_tensor(
             distinct.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False

@@ -12,6 +12,7 @@ from labkit.models.tables import EmbeddingTables
 from labkit.training.config import TrainConfig
 from labkit.training.quick_optimiser import without_compiler
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
+from labkit.training.table_blocks import BlockUpdate
 
 
 class Optimisers:
@@ -33,8 +34,7 @@ class Optimisers:
             sparse_names: the parameters whose gradients are sparse.
             config: says which optimiser.
             total_steps: the length of the learning rate's schedule.
-            compiled_tables: update the model's `tables`, whose weight is its only sparse parameter, with the compiled
-                kernels.
+            compiled_tables: update embedding tables with the compiled kernels.
         """
         sparse_names = set(sparse_names)
         dense = [p for name, p in model.named_parameters() if name not in sparse_names]
@@ -50,14 +50,15 @@ class Optimisers:
             torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
             self.parts.append(sparse_kind(sparse, lr=config.lr))
             self._steps.append(self.parts[1].step)
-        for module in model.modules():
-            if isinstance(module, EmbeddingTables):
-                module.keeps_bags = compiled_tables
-        if compiled_tables:
-            from labkit.training.table_update import TableUpdate
-
-            assert config.grad_clip_norm is None, "the norm needs the gradient that these kernels never make"
-            self._steps[1] = TableUpdate(model.tables, self.parts[1]).step
+        tables = [module for module in model.modules() if isinstance(module, EmbeddingTables) and module.sparse]
+        # clipping needs the gradient of all rows, and a GPU would wait for the CPU at every block
+        keeps_bags = on_cpu and config.grad_clip_norm is None
+        assert keeps_bags or not compiled_tables, "the compiled kernels are for CPUs, without clipping"
+        for each in tables:
+            each.keeps_bags = keeps_bags
+        if tables and keeps_bags:
+            assert sparse == [tables[0].weight], "their optimiser holds nothing else"
+            self._steps[1] = _table_update(compiled_tables)(tables[0], self.parts[1]).step
 
     def lr_at(self, step: int) -> float:
         """The learning rate of a step (from 0): linear warm-up, then the schedule."""
@@ -87,6 +88,14 @@ class Optimisers:
     def load_state_dict(self, states: list[dict]) -> None:
         for part, state in zip(self.parts, states, strict=True):
             part.load_state_dict(state)
+
+
+def _table_update(compiled: bool) -> type:
+    if compiled:
+        from labkit.training.table_update import TableUpdate  # which needs numba
+
+        return TableUpdate
+    return BlockUpdate
 
 
 # For dense and for sparse gradients. torch's SGD and Adagrad take both, its Adam has a sparse twin, and the state of

@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from labkit.data.store import prepared_root
 
-PROBE = 5
+PROBE = 6
 """Counts the ways steps were probed in: what an older labkit measured another way is not remembered."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numba
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from labkit.models.tables import EmbeddingTables
 from labkit.training import table_kernels
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
+from labkit.training.table_blocks import begin_adam
 
 
 class TableUpdate:
@@ -77,13 +77,8 @@ def _rowwise_adagrad(weight, state, group, rows, gradient, room):
 
 
 def _sparse_adam(weight, state, group, rows, gradient, room):
-    if not state:  # torch's own step begins like this
-        state["step"] = 0
-        state["exp_avg"], state["exp_avg_sq"] = (torch.zeros(weight.shape) for _ in range(2))
-    state["step"] += 1
-    beta1, beta2 = group["betas"]
-    corrected = math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
-    numbers = (np.float32(number) for number in (group["lr"] * corrected, beta1, beta2, group["eps"]))
+    step_size = begin_adam(torch.from_numpy(weight), state, group)
+    numbers = (np.float32(number) for number in (step_size, *group["betas"], group["eps"]))
     mean, square = _array(state["exp_avg"]), _array(state["exp_avg_sq"])
     table_kernels.sparse_adam(weight, mean, square, rows, gradient, *room(), *numbers)
 

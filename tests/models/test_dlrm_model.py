@@ -5,7 +5,7 @@ from torch import nn
 from labkit.errors import UserError
 from labkit.models.dlrm import INTERACTIONS, Dlrm, DlrmConfig
 from labkit.models.interaction import PairwiseProducts, pairwise_products
-from labkit.models.tables import EmbeddingTables, row_gradient
+from labkit.models.tables import EmbeddingTables, row_gradients
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 
@@ -90,7 +90,9 @@ def test_sparse_gradients_are_what_autograd_spreads_over_rows(keeps_bags):
         (each(categorical) * weights).sum().backward()
     if keeps_bags:
         assert tables.weight.grad is None
-        distinct, values = row_gradient(*tables.take_bags())
+        blocks = list(row_gradients(*tables.take_bags(), most_rows=5))
+        assert [len(rows) for rows, _ in blocks[:-1]] == [5] * (len(blocks) - 1)
+        distinct, values = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         assert len(distinct.unique()) == len(distinct)
         torch.testing.assert_close(torch.zeros(12, 4).index_put((distinct,), values), dense.weight.grad)
     else:

@@ -1,4 +1,4 @@
-"""The compiled kernels against the torch optimisers that say what they should do."""
+"""The ways of updating embedding tables against the torch optimisers that say what they should do."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import softplus
 
 from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.training import table_blocks
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers
 from labkit.training.rowwise_adagrad import RowwiseAdagrad
@@ -24,16 +25,25 @@ def batches(steps: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return made
 
 
-def trained(optimiser: str, ways: list[bool]) -> tuple[Dlrm, Optimisers]:
-    """Train a step in each way, compiled or not, handing weights and state on from one to the next."""
+compiled = pytest.param("compiled", marks=pytest.mark.compiled)
+NEVER = 1e9
+"""A norm to clip at that no gradient has; clipping needs torch's own steps."""
+
+
+def made_optimisers(model: Dlrm, optimiser: str, way: str) -> Optimisers:
+    config = TrainConfig(optimiser=optimiser, lr=0.05, grad_clip_norm=NEVER if way == "torch" else None)
+    return Optimisers(model, ["tables.weight"], config, total_steps=10, compiled_tables=way == "compiled")
+
+
+def trained(optimiser: str, ways: list[str]) -> tuple[Dlrm, Optimisers]:
+    """Train a step in each way, handing weights and state on from one to the next."""
     torch.manual_seed(0)
     weights = Dlrm(DlrmConfig(**SHAPE)).state_dict()
     state = None
-    for step, (compiled, (dense, categorical)) in enumerate(zip(ways, batches(len(ways)), strict=True)):
+    for step, (way, (dense, categorical)) in enumerate(zip(ways, batches(len(ways)), strict=True)):
         model = Dlrm(DlrmConfig(**SHAPE))
         model.load_state_dict(weights)
-        config = TrainConfig(optimiser=optimiser, lr=0.05)
-        optimisers = Optimisers(model, ["tables.weight"], config, total_steps=10, compiled_tables=compiled)
+        optimisers = made_optimisers(model, optimiser, way)
         if state is not None:
             optimisers.load_state_dict(state)
         softplus(model(dense, categorical)).sum().backward()
@@ -42,12 +52,13 @@ def trained(optimiser: str, ways: list[bool]) -> tuple[Dlrm, Optimisers]:
     return model, optimisers
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-@pytest.mark.parametrize("ways", [[True] * 3, [True, False, True], [False, True, False]])
-def test_compiled_updates_do_what_torch_does_and_leave_its_state(optimiser, ways):
-    plain, plain_optimisers = trained(optimiser, [False] * 3)
-    model, optimisers = trained(optimiser, ways)
+@pytest.mark.parametrize("way", ["blocks", compiled])
+@pytest.mark.parametrize("turn", [[1, 1, 1], [1, 0, 1], [0, 1, 0]])
+def test_updates_do_what_torch_does_and_leave_its_state(optimiser, way, turn, monkeypatch):
+    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 7 * 4 * SHAPE["embedding_dim"])  # blocks of seven rows
+    plain, plain_optimisers = trained(optimiser, ["torch"] * 3)
+    model, optimisers = trained(optimiser, [way if mine else "torch" for mine in turn])
     # sums over equal rows are taken in another order
     torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-6)
     for part, expected in zip(optimisers.state_dict(), plain_optimisers.state_dict(), strict=True):
@@ -62,27 +73,25 @@ def test_a_batch_on_several_threads_is_that_on_one():
     for count in (1, 2):
         torch.set_num_threads(count)
         try:
-            made.append(trained("adagrad", [True])[0].state_dict())
+            made.append(trained("adagrad", ["compiled"])[0].state_dict())
         finally:
             torch.set_num_threads(threads)
     torch.testing.assert_close(*made)
 
 
-@pytest.mark.compiled
-def test_a_gradient_that_is_no_number_stays_one():
+@pytest.mark.parametrize("way", ["blocks", compiled])
+def test_a_gradient_that_is_no_number_stays_one(way):
     model = Dlrm(DlrmConfig(**SHAPE))
-    config = TrainConfig(optimiser="adagrad", lr=0.05)
-    optimisers = Optimisers(model, ["tables.weight"], config, total_steps=10, compiled_tables=True)
+    optimisers = made_optimisers(model, "adagrad", way)
     dense, categorical = batches(1)[0]
     (model(dense, categorical) * torch.nan).sum().backward()
     optimisers.step(0)
     assert not model.tables.weight.sum().isfinite()
 
 
-@pytest.mark.compiled
 def test_two_backward_passes_before_a_step_are_refused():
     model = Dlrm(DlrmConfig(**SHAPE))
-    Optimisers(model, ["tables.weight"], TrainConfig(optimiser="sgd"), total_steps=10, compiled_tables=True)
+    made_optimisers(model, "sgd", "blocks")
     dense, categorical = batches(1)[0]
     model(dense, categorical).sum().backward()
     with pytest.raises(AssertionError, match="before the bags of the first were taken"):
