@@ -1,10 +1,11 @@
 """Whether the fast path learns what a textbook's learns: `python benchmarks/same_accuracy.py`.
 
-Five seeds train the preset `tour` on 160,000 samples on each path with each optimiser. A seed gives both paths the same
-first weights and the same order of rows, so what differs is arithmetic: the order of sums, and bf16 where that is
-faster. Near the target both are scored every five steps. The test is of equivalence (two one-sided paired t-tests, α =
-0.05): the 90 % confidence interval of the mean difference must lie within ±0.001 of AUC, and within ±5 % of the
-samples to the target. No setting is tuned for either. Seeds run side by side, a core each; nothing is timed here.
+Twelve seeds train the preset `tour` on 160,000 samples on each path with each optimiser (five are enough for fp32; bf16
+makes runs differ more). A seed gives both paths the same first weights and the same order of rows, so what differs is
+arithmetic: the order of sums, and bf16 where that is faster. Near the target both are scored every five steps. The test
+is of equivalence (two one-sided paired t-tests, α = 0.05): the 90 % confidence interval of the mean difference must lie
+within ±0.001 of AUC, and within ±5 % of the samples to the target. No setting is tuned for either. Seeds run side by
+side, a core each; nothing is timed here.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from labkit.training.presets import get_preset
 from labkit.training.step import TrainStep
 
 CPU = torch.device("cpu")
-SEEDS, SAMPLES, BATCH = range(5), 160_000, 512
+SEEDS, SAMPLES, BATCH = range(12), 160_000, 512
 EVERY, NEAR_EVERY, NEAR = 20_480, 5 * BATCH, 0.01
 """Samples between two scorings, and between two that are this close to the target."""
-TARGET = {"sgd": 0.72, "adagrad": 0.74, "rowwise-adagrad": 0.74, "adam": 0.75}
+TARGET = {"sgd": 0.71, "adagrad": 0.73, "rowwise-adagrad": 0.73, "adam": 0.74}
 RATES = {"sgd": 1.0, "adagrad": 0.02, "rowwise-adagrad": 0.02, "adam": get_preset("dlrm", "tour").train["lr"]}
 AUC_MARGIN, SAMPLES_MARGIN = 0.001, 0.05
 """The second is a share of the samples that the textbook takes."""

@@ -19,6 +19,7 @@ from labkit.data.speech.audio import decode
 from labkit.data.speech.features import FLOOR, mel_spectrogram
 from labkit.data.speech.shipped import read_shipped
 from labkit.data.speech.utterance import Utterance
+from labkit.models.activation import MaskedRelu
 from labkit.models.dropout import ByteDropout
 from labkit.models.speech import SpeechConfig, SpeechModel
 
@@ -49,13 +50,27 @@ def collate(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tenso
     return pad_sequence(features, True), lengths, pad_sequence(tokens, True), token_lengths
 
 
+class MaskedActivation(nn.Module):
+    """What a block does after its norm, operation by operation."""
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return x rectified, dropped and masked."""
+        return self.dropout(F.relu(x)) * mask
+
+
 def textbook_model(config: SpeechConfig) -> SpeechModel:
-    """The same model with torch's own dropout."""
+    """The same model with torch's own activation and dropout."""
     model = SpeechModel(config)
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, ByteDropout):
                 setattr(parent, name, nn.Dropout(child.p))
+            if isinstance(child, MaskedRelu):
+                setattr(parent, name, MaskedActivation(child.p))
     return model
 
 

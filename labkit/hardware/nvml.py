@@ -15,6 +15,18 @@ class Reading:
 
     value: Any
     reason: str | None = None
+    code: int | None = None
+    """NVML's number of the failure"""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again is of no use."""
+        return self.code in _FINAL
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the GPU itself is gone."""
+        return self.code in _LOST
 
 
 class Nvml:
@@ -47,7 +59,16 @@ class Nvml:
         try:
             return Reading(getattr(self._library, call)(*args))
         except pynvml.NVMLError as error:
-            return Reading(None, _explain(call, error))
+            return Reading(None, _explain(call, error), error.value)
+
+
+_FINAL = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+}
+_LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
 
 
 def _explain(call: str, error: pynvml.NVMLError) -> str:

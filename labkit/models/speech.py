@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
-from labkit.models.dropout import ByteDropout
+from labkit.models.activation import MaskedRelu
 from labkit.models.masking import Masking
 from labkit.models.tdnn import Tdnn
 
@@ -139,7 +139,7 @@ class ConvBlock(nn.Module):
             memory_format=torch.channels_last
         )
         self.norm = nn.BatchNorm2d(after)
-        self.dropout = ByteDropout(dropout)
+        self.activation = MaskedRelu(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return (B, after, 1, T/stride); `mask` (B, 1, 1, T/stride) keeps padded frames at zero.
@@ -147,8 +147,8 @@ class ConvBlock(nn.Module):
         In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded
         frames too, which are few because batches hold utterances of like length.
         """
-        y = self.dropout(F.relu(self.norm(self.conv(x))))
-        return (x + y if self.residual else y) * mask
+        y = self.activation(self.norm(self.conv(x)), mask)
+        return x + y if self.residual else y  # what a shortcut brings is masked already
 
 
 def _mask(lengths: Tensor, frames: int) -> Tensor:

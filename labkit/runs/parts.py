@@ -44,8 +44,7 @@ class PartWriter:
     def __init__(self, folder: Path, schema: pa.Schema, *, max_rows: int = 50_000, max_age_s: float = 5.0):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.schema, self.max_rows, self.max_age_s = folder, schema, max_rows, max_age_s
-        numbers = [int(path.stem.removeprefix("part-")) for path in folder.glob("part-*.parquet")]
-        self.next_number = max(numbers, default=-1) + 1
+        self.next_number = max((part_numbers(path)[-1] for path in folder.glob("part-*.parquet")), default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
         pa.array([])  # the first array may import pandas, half a second that no run's clock is to be charged with
@@ -62,15 +61,30 @@ class PartWriter:
         if not self._rows:
             return
         path = self.folder / f"part-{self.next_number:05d}.parquet"
-        temporary = self.folder / f".{path.name}.{os.getpid()}"
-        try:
-            with disk_full_as_user_error(self.folder):
-                pq.write_table(pa.Table.from_pylist(self._rows, schema=self.schema), temporary, compression="zstd")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_part(pa.Table.from_pylist(self._rows, schema=self.schema), path)
         self.next_number += 1
         self._rows = []
+
+
+def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> None:
+    """Write a part, whole or not at all; zstd at `compression_level`.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with disk_full_as_user_error(path.parent):
+            pq.write_table(table, temporary, compression="zstd", compression_level=compression_level)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def part_numbers(path: Path) -> range:
+    """The numbers of the parts that a file holds: its own, or for `part-00000-00059.parquet` all that were merged."""
+    first, _, last = path.stem.removeprefix("part-").partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 class _WithoutPandas:
@@ -95,9 +109,16 @@ def spare_pandas() -> None:
 
 
 def readable_parts(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The parts of a folder, in order: those that are whole Parquet files, and those that are not."""
+    """The parts of a folder, in order: those that are whole Parquet files, and those that are not.
+
+    A part that was merged into another is left out: it stays a while for those who are about to read it.
+    """
     whole, broken = [], []
-    for path in sorted(folder.glob("part-*.parquet")):
+    paths = sorted(folder.glob("part-*.parquet"), key=lambda path: part_numbers(path)[0])
+    merged = {number for path in paths if len(numbers := part_numbers(path)) > 1 for number in numbers}
+    for path in paths:
+        if len(numbers := part_numbers(path)) == 1 and numbers[0] in merged:
+            continue
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             head_and_tail = b""

@@ -11,6 +11,7 @@ import platform
 import secrets
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,6 +36,7 @@ class RunWriter:
         """True from when somebody asks this run to stop (`labkit.runs.request_stop`)."""
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
+        self._event_lock = threading.Lock()  # faults are told by the thread that watches the sampler
 
     @property
     def run_id(self) -> str:
@@ -129,7 +131,7 @@ class RunWriter:
     def event(self, event: str, /, **values: Any) -> None:
         """Append one fact to `events.jsonl`, on the disk when this returns to the caller's next crash."""
         line = json.dumps(_without_nan({"event": event, "time": timestamp(), **values}), allow_nan=False)
-        with disk_full_as_user_error(self.folder):
+        with disk_full_as_user_error(self.folder), self._event_lock:
             self._events.write(line + "\n")
             self._events.flush()
 

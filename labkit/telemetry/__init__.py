@@ -1,7 +1,8 @@
 """What the machine did while a run went on, sampled by a process of its own."""
 
 from labkit.telemetry.energy import Energy, run_energy
+from labkit.telemetry.faults import FAULTS
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
 from labkit.telemetry.sampler import Sampler
 
-__all__ = ["Energy", "Sampler", "forget_peak_memory", "peak_memory", "run_energy"]
+__all__ = ["FAULTS", "Energy", "Sampler", "forget_peak_memory", "peak_memory", "run_energy"]

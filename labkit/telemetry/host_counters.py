@@ -20,8 +20,8 @@ class Counters(Protocol):
         """
 
 
-def host_counters(pid: int, own_pid: int) -> list[Counters]:
-    """Counters of the whole host, and of process `pid` and its descendants without the sampler's own process.
+def host_counters(pid: int | None, own_pid: int) -> list[Counters]:
+    """Counters of the whole host, and of process `pid`, if any, and its descendants without the sampler's own process.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -30,7 +30,7 @@ def host_counters(pid: int, own_pid: int) -> list[Counters]:
         from labkit.telemetry import proc_counters as kind
     else:
         from labkit.telemetry import psutil_counters as kind
-    return [kind.HostCounters(), kind.ProcessCounters(pid, own_pid)]
+    return [kind.HostCounters(), *([] if pid is None else [kind.ProcessCounters(pid, own_pid)])]
 
 
 def _has_proc() -> bool:

@@ -135,6 +135,10 @@ class ProcessCounters:
             peak = 1024 * int(rest.split(None, 1)[0])
             yield Reading("host", "process", "memory_resident_peak", peak, "bytes", "/proc/PID/status VmHWM")
 
+    def pids(self) -> set[int]:
+        """The process and its descendants, as of the latest reading."""
+        return {self._root.pid, *self._children}
+
     def _find_children(self) -> None:
         waiting = [self._root.pid]
         while waiting:

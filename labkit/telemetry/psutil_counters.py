@@ -36,6 +36,7 @@ class ProcessCounters:
             raise ProcessLookupError(pid) from error
         self._own_pid = own_pid
         self._known: dict[int, psutil.Process] = {}
+        self._family = {pid}
 
     def read(self) -> Iterator[Reading]:
         """Yield the readings.
@@ -45,6 +46,7 @@ class ProcessCounters:
         """
         try:
             family = [self._root, *self._root.children(recursive=True)]
+            self._family = {process.pid for process in family} - {self._own_pid}
         except psutil.NoSuchProcess as error:
             raise ProcessLookupError(self._root.pid) from error
         cpu, rss, threads = 0.0, 0, 0
@@ -64,3 +66,7 @@ class ProcessCounters:
         yield Reading("host", "process", "cpu_percent", cpu, "% of a core", "psutil")
         yield Reading("host", "process", "memory_resident", rss, "bytes", "psutil")
         yield Reading("host", "process", "threads", threads, "count", "psutil")
+
+    def pids(self) -> set[int]:
+        """The process and its descendants, as of the latest reading."""
+        return self._family

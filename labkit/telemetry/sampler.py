@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.telemetry.faults import OnFault
 
 DEFAULT_HZ = 2.0
 READY = b"ready\n"
 """What the sampler writes when its first sample is taken."""
+FAULT = b"fault "
+"""How a line of the sampler begins that tells of a fault: [kind, what] follows."""
 MOST_RESTARTS = 3
 PATIENCE_S = 10.0
 """For the last sample, when the job has ended."""
@@ -26,9 +31,12 @@ class Sampler:
     input closes, which the kernel does for a killed parent.
     """
 
-    def __init__(self, folder: Path, hz: float = DEFAULT_HZ):
-        """Sample this process into `folder`/telemetry, `hz` times a second."""
-        self.folder, self.hz = folder, hz
+    def __init__(self, folder: Path, hz: float = DEFAULT_HZ, on_fault: OnFault = lambda kind, what: None):
+        """Sample this process into `folder`/telemetry, `hz` times a second.
+
+        `on_fault` is called with (kind, what) when the sampler dies or a GPU is lost, in another thread.
+        """
+        self.folder, self.hz, self._on_fault = folder, hz, on_fault
         self.failure: str | None = None
         """Why nothing is sampled any more; None where all is well."""
         self.deaths: list[str] = []
@@ -64,20 +72,27 @@ class Sampler:
             **OUT_OF_CTRL_C,
         )
         # its imports take half a second of a core, which must not be taken from the run's clock
-        last_words = b""
-        for line in self._process.stdout:
+        for line in self._lines():
             if line == READY:
                 return None
-            last_words = line
-        return self._death(last_words)
+        return self._death()
+
+    def _lines(self) -> Iterator[bytes]:
+        """What the sampler writes, faults told on the way."""
+        self._last_words = b""
+        for line in self._process.stdout:
+            if line.startswith(FAULT):
+                self._on_fault(*json.loads(line.removeprefix(FAULT)))
+            else:
+                self._last_words = line
+                yield line
 
     def _watch(self) -> None:
         """Wait for the sampler's end, and start it again where that was not asked for."""
         while True:
-            last_words = b""
-            for line in self._process.stdout:
-                last_words = line
-            death = self._death(last_words)
+            for _ in self._lines():
+                pass
+            death = self._death()
             with self._lock:
                 if self._process.returncode == 0 or self._ending:
                     self.failure = death if self._process.returncode else None
@@ -86,12 +101,13 @@ class Sampler:
                     self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
                     return
                 self.deaths.append(death)
+                self._on_fault("sampler_died", death)
                 self.failure = self._start()
                 if self.failure is not None:
                     return
 
-    def _death(self, last_words: bytes) -> str:
+    def _death(self) -> str:
         """What is known of the end of the latest process, which has closed its output."""
         self._process.wait()
         self._process.stdout.close()
-        return last_words.decode(errors="replace").strip() or f"the sampler ended with {self._process.returncode}"
+        return self._last_words.decode(errors="replace").strip() or f"the sampler ended with {self._process.returncode}"

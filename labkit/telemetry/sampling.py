@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
 import os
 import signal
 import sys
@@ -11,30 +11,24 @@ import threading
 from pathlib import Path
 
 from labkit.runs.parts import spare_pandas
-from labkit.telemetry.host_counters import host_counters
-from labkit.telemetry.rapl_counters import RaplCounters
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.sampler import READY
+from labkit.telemetry.sampler import FAULT, READY
 from labkit.telemetry.schedule import Schedule
 
 
 def sample(folder: Path, pid: int, hz: float, restarts: int = 0) -> None:
     """Sample until standard input closes or process `pid` is gone; `restarts` samplers of it died before this one."""
     from labkit.hardware.devices import get_devices
-    from labkit.hardware.nvml import Nvml
-    from labkit.runs.parts import TELEMETRY, PartWriter
-    from labkit.telemetry.gpu_counters import GpuCounters, visible_gpus
+    from labkit.telemetry.sources import open_ladder
+    from labkit.telemetry.telemetry_writer import TelemetryWriter
 
-    writer = PartWriter(folder / "telemetry", TELEMETRY)
-    gpus = visible_gpus(get_devices())
-    with Nvml() if gpus else contextlib.nullcontext() as nvml:
-        closed = _when_input_closes()
-        noted: set[Reading] = set()
-        schedule, first_done = Schedule(hz), False
-        died = restarts
-        try:
-            counters = [*host_counters(pid, os.getpid()), RaplCounters()]
-            counters += [GpuCounters(nvml, gpus, pid)] if gpus else []
+    closed = _when_input_closes()
+    schedule, first_done, died = Schedule(hz), False, restarts
+    try:
+        with (
+            TelemetryWriter(folder, pid) as writer,
+            open_ladder(pid, get_devices(), hz, _tell_fault) as ladder,
+        ):
             while True:
                 ended = closed.is_set()  # then one last sample is taken
                 time_ns = schedule.now_ns()
@@ -42,34 +36,34 @@ def sample(folder: Path, pid: int, hz: float, restarts: int = 0) -> None:
                 died = 0
                 for counter, count in gaps.items():
                     if count:
-                        gap = Reading("host", "host", counter, count, "count", "sampler")
-                        writer.append({"time_ns": time_ns, "pid": pid, **gap._asdict()})
-                for source in counters:
-                    for reading in source.read():
-                        # a missing counter is said once, not at every sample
-                        if reading.value is None and reading in noted:
-                            continue
-                        if reading.value is None:
-                            noted.add(reading)
-                        writer.append({"time_ns": time_ns, "pid": pid, **reading._asdict()})
+                        writer.append(time_ns, Reading("host", "host", counter, count, "count", "sampler"))
+                for reading in ladder.read():
+                    writer.append(time_ns, reading)
                 if not first_done:
-                    sys.stdout.buffer.write(READY)
-                    sys.stdout.buffer.flush()
+                    _tell(READY)
                     first_done = True
                 if ended:
                     break
                 closed.wait(schedule.wait_s())
-        except ProcessLookupError:
-            pass  # the job is gone: keep what was sampled
-        finally:
-            writer.flush()
+    except ProcessLookupError:
+        pass  # the job is gone: what was sampled is kept
+
+
+def _tell_fault(kind: str, what: str) -> None:
+    _tell(FAULT + json.dumps([kind, what]).encode() + b"\n")
+
+
+def _tell(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
 
 
 def _when_input_closes() -> threading.Event:
     closed = threading.Event()
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 4096):  # not through the buffer, whose lock would be held at exit
+            pass
         closed.set()
 
     threading.Thread(target=wait, daemon=True).start()

@@ -15,7 +15,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
-from labkit.telemetry import Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.telemetry import FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
 from labkit.training.announcements import Notice, OnEvent, Started
 from labkit.training.request import TrainRequest
 from labkit.training.resume import refuse_another_run
@@ -193,14 +193,19 @@ class _Session:
     @contextlib.contextmanager
     def _sampled(self, run: RunWriter) -> Iterator[None]:
         """Sample this process during the block; a sampler that dies is recorded and told, and stops nothing."""
-        sampler = Sampler(run.folder)
+        faults: list[str] = []
+
+        def on_fault(kind: str, what: str) -> None:
+            run.event("fault", kind=kind, what=what)
+            faults.append(f"{FAULTS[kind]} ({what})")
+
+        sampler = Sampler(run.folder, on_fault=on_fault)
         try:
             with sampler:
                 yield
         finally:
-            for death in sampler.deaths:
-                run.event("fault", kind="sampler_died", what=death)
-                self.on_event(Notice(f"the sampler died and was started again ({death}): its samples have a gap"))
+            for fault in faults:
+                self.on_event(Notice(fault))
             if sampler.failure:
                 run.event("fault", kind="sampler", what=sampler.failure)
                 self.on_event(

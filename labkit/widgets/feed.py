@@ -54,6 +54,7 @@ class RunFeed:
         self.folder = Path(folder)
         self._telemetry: dict[str, Series] = {}
         self._seen: set[Path] = set()
+        self._latest_ns = 0
         self._first_ns: int | None = None
 
     def read(self) -> Snapshot:
@@ -109,9 +110,13 @@ class RunFeed:
             if part in self._seen:
                 continue
             self._seen.add(part)
+            seen_ns = self._latest_ns  # a part that others were merged into holds what was seen before
             columns = ("time_ns", "device", "scope", "counter", "value", "unit")
             table = pq.read_table(part, columns=list(columns)).to_pydict()
             for time_ns, device, scope, counter, value, unit in zip(*(table[name] for name in columns), strict=True):
+                if time_ns <= seen_ns:
+                    continue
+                self._latest_ns = max(self._latest_ns, time_ns)
                 title = SHOWN.get((scope, counter))
                 if title is None or value is None or (scope == "device" and device != own_gpu):
                     continue

@@ -10,6 +10,7 @@ from torch import nn
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
+from labkit.models.activation import MaskedRelu
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig
 from labkit.training.config import OPTIMISERS, TrainConfig
@@ -65,6 +66,7 @@ def test_the_textbooks_recogniser_trains_on_the_shipped_corpus():
     config = SpeechConfig(vocabulary=len(utterances.alphabet), kind="conv", channels=8, layers=1)
     model = textbook_model(config)
     assert {type(part) for part in model.modules() if isinstance(part, nn.Dropout)} == {nn.Dropout}
+    assert not any(isinstance(part, MaskedRelu) for part in model.modules())
     (batch,) = loader(utterances, 4)
     optimiser = torch.optim.Adam(model.parameters())
     losses = [textbook_step(model, optimiser, batch, 5.0).item() for _ in range(15)]

@@ -3,75 +3,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import create_autospec
 
 import psutil
-import pynvml
 import pytest
 
-from labkit.hardware.device import Device
-from labkit.hardware.nvml import Nvml
 from labkit.telemetry import proc_counters, psutil_counters
-from labkit.telemetry.gpu_counters import GpuCounters, visible_gpus
 from labkit.telemetry.rapl_counters import RaplCounters
 
 HAS_PROC = Path("/proc/thread-self/children").exists()
 needs_proc = pytest.mark.skipif(not HAS_PROC, reason="needs Linux' /proc")
 KINDS = [pytest.param(proc_counters, marks=needs_proc, id="proc"), pytest.param(psutil_counters, id="psutil")]
-GPU = Device(kind="gpu", index=0, name="a GPU", torch_name="cuda:0", uuid="GPU-1")
-
-
-@pytest.fixture
-def library():
-    library = create_autospec(pynvml)
-    library.nvmlDeviceGetUtilizationRates.return_value = SimpleNamespace(gpu=97, memory=40)
-    library.nvmlDeviceGetMemoryInfo.return_value = SimpleNamespace(used=3 * 2**30)
-    library.nvmlDeviceGetPowerUsage.return_value = 250_000
-    library.nvmlDeviceGetTotalEnergyConsumption.return_value = 5_000_000
-    library.nvmlDeviceGetClockInfo.return_value = 1410
-    library.nvmlDeviceGetComputeRunningProcesses.return_value = [SimpleNamespace(pid=42, usedGpuMemory=2**30)]
-    return library
-
-
-def read(counters: GpuCounters) -> dict:
-    return {(r.scope, r.counter): r for r in counters.read()}
-
-
-def test_gpu_counters_come_in_their_units(library):
-    with Nvml(library) as nvml:
-        readings = read(GpuCounters(nvml, [GPU], pid=42))
-    values = {key: (reading.value, reading.unit) for key, reading in readings.items()}
-    assert values == {
-        ("device", "gpu_utilisation"): (97, "%"),
-        ("device", "memory_used"): (3 * 2**30, "bytes"),
-        ("device", "power"): (250, "W"),
-        ("device", "energy"): (5000, "J"),
-        ("device", "sm_clock"): (1410, "MHz"),
-        ("process", "memory_used"): (2**30, "bytes"),
-    }
-    assert all(reading.source.startswith("NVML nvml") for reading in readings.values())
-
-
-def test_a_counter_the_gpu_lacks_is_null_with_a_reason_and_hides_no_other(library):
-    library.nvmlDeviceGetTotalEnergyConsumption.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    with Nvml(library) as nvml:
-        counters = GpuCounters(nvml, [GPU], pid=42)
-        first, second = read(counters), read(counters)
-    assert first["device", "energy"].value is None
-    assert "not supported" in first["device", "energy"].note
-    assert first["device", "power"].value == 250
-    assert ("device", "energy") not in second  # said once
-
-
-def test_memory_of_other_processes_is_not_the_jobs(library):
-    with Nvml(library) as nvml:
-        assert ("process", "memory_used") not in read(GpuCounters(nvml, [GPU], pid=7))
-
-
-def test_slices_of_one_gpu_are_one_gpu():
-    slices = [Device(kind="mig", index=0, name="s", uuid=f"MIG-{i}", mig_parent_uuid="GPU-1") for i in range(2)]
-    assert len(visible_gpus([Device(kind="cpu", index=0, name="c"), *slices])) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

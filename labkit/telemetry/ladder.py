@@ -1,0 +1,79 @@
+"""The ladder of sources: for each counter the best that answers, null with every reason where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from labkit.telemetry.host_counters import Counters
+from labkit.telemetry.reading import Reading
+from labkit.telemetry.vocabulary import counter_of
+
+
+class Ladder:
+    """Sources of the same machine, best first. One that fails never stops the others."""
+
+    def __init__(self, sources: Sequence[Counters]):
+        """Read these, best first."""
+        self._sources = sources
+
+    def read(self) -> Iterator[Reading]:
+        """Yield one reading a device, scope and counter.
+
+        Raises:
+            ProcessLookupError: the job is gone.
+        """
+        missing: dict[tuple[str, str, str], list[Reading]] = {}
+        told: set[tuple[str, str, str]] = set()
+        for source in self._sources:
+            for reading in _readings(source):
+                key = reading[:3]  # device, scope, counter
+                if key in told:
+                    continue
+                checked = _checked(reading)
+                if checked.value is None:
+                    missing.setdefault(key, []).append(checked)
+                else:
+                    told.add(key)
+                    yield checked
+        for key, readings in missing.items():
+            if key not in told:
+                yield _joined(readings)
+
+    def close(self) -> None:
+        """Close the sources that hold something open."""
+        for source in self._sources:
+            if hasattr(source, "close"):
+                source.close()
+
+
+def _readings(source: Counters) -> Iterator[Reading]:
+    try:
+        yield from source.read()
+    except ProcessLookupError:
+        raise
+    except Exception as error:  # whatever a driver or a tool makes of itself, the other sources go on
+        name = type(source).__name__
+        yield Reading("host", "host", "sources_failed", None, "count", name, f"{name}: {type(error).__name__}: {error}")
+
+
+def _checked(reading: Reading) -> Reading:
+    """The reading in the resolution of its counter, or null where it cannot be."""
+    if reading.value is None:
+        return reading
+    counter = counter_of(reading.scope, reading.counter)
+    if not 0 <= reading.value <= counter.ceiling:
+        return reading._replace(value=None, note=f"nonsense: {reading.value:g} {reading.unit}")
+    steps = round(reading.value / counter.resolution)
+    # steps per unit are whole numbers where the resolution is a fraction, and dividing by them rounds once
+    rounded = steps * counter.resolution if counter.resolution >= 1 else steps / round(1 / counter.resolution)
+    return reading._replace(value=rounded)
+
+
+def _joined(readings: list[Reading]) -> Reading:
+    """One null for all: each source with its reason, best first."""
+    if len(readings) == 1:
+        return readings[0]
+    return readings[0]._replace(
+        source=", ".join(dict.fromkeys(reading.source for reading in readings)),
+        note="; ".join(dict.fromkeys(f"{reading.source}: {reading.note}" for reading in readings)),
+    )

@@ -1,0 +1,64 @@
+"""Which sources of counters this machine has, best first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from labkit.hardware.device import Device
+from labkit.hardware.nvml import Nvml
+from labkit.telemetry.dcgm_counters import DcgmCounters
+from labkit.telemetry.faults import OnFault
+from labkit.telemetry.gpm_counters import GpmCounters
+from labkit.telemetry.host_counters import Counters, host_counters
+from labkit.telemetry.jetson_counters import JetsonCounters, is_jetson
+from labkit.telemetry.ladder import Ladder
+from labkit.telemetry.nvml_counters import NvmlCounters, gpus_and_slices
+from labkit.telemetry.patience import Patient
+from labkit.telemetry.rapl_counters import RaplCounters
+
+
+@contextlib.contextmanager
+def open_ladder(
+    pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
+) -> Iterator[Ladder]:
+    """The ladder of this machine, open for the length of the block.
+
+    Args:
+        pid: the job, or None for the machine alone.
+        devices: what the job may use; their GPUs are read.
+        hz: how often the ladder will be read in a second.
+        on_fault: told of what breaks meanwhile.
+        nvml: a session that is not yet open; the default talks to the driver of this machine.
+
+    Raises:
+        ProcessLookupError: there is no such job.
+    """
+    hosts = host_counters(pid, os.getpid())
+    with contextlib.ExitStack() as stack:
+        sources: list[Counters] = [*hosts, RaplCounters()]
+        if is_jetson():
+            sources.append(JetsonCounters(hz))
+        if gpus := gpus_and_slices(devices):
+            session = stack.enter_context(nvml or Nvml())
+            sources += _gpu_sources(session, gpus, hz, _pids(hosts), on_fault)
+        ladder = Ladder(sources)
+        stack.callback(ladder.close)
+        yield ladder
+
+
+def _gpu_sources(
+    nvml: Nvml, gpus: list[Device], hz: float, pids: Callable[[], set[int]], on_fault: OnFault
+) -> list[Counters]:
+    gpm = GpmCounters(nvml, gpus)
+    sources: list[Counters] = [Patient(gpm, "NVML GPM", on_fault)]
+    # a process of its own, which is started only for what GPM cannot tell; it knows no slices
+    if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
+        sources.append(DcgmCounters(rest, hz))
+    return [*sources, Patient(NvmlCounters(nvml, gpus, pids, on_fault), "NVML", on_fault)]
+
+
+def _pids(sources: Sequence[Counters]) -> Callable[[], set[int]]:
+    job = next((source for source in sources if hasattr(source, "pids")), None)
+    return job.pids if job else set

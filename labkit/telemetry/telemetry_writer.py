@@ -1,0 +1,35 @@
+"""Writes readings into a run's telemetry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labkit.runs.merged_parts import MergingPartWriter
+from labkit.runs.parts import TELEMETRY
+from labkit.telemetry.reading import Reading
+
+SERIES = ("device", "scope", "counter")
+
+
+class TelemetryWriter:
+    """Takes readings of one job; a context manager that leaves all of them on the disk."""
+
+    def __init__(self, folder: Path, pid: int):
+        """Write to `folder`/telemetry for the job `pid`."""
+        self._pid = pid
+        self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=(*SERIES, "time_ns"))
+        self._missing: set[Reading] = set()
+
+    def __enter__(self) -> TelemetryWriter:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._parts.close()
+
+    def append(self, time_ns: int, reading: Reading) -> None:
+        """Take one reading; a missing counter is written once, not at every sample."""
+        if reading.value is None:
+            if reading in self._missing:
+                return
+            self._missing.add(reading)
+        self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})

@@ -1,0 +1,83 @@
+"""A command that prints a line or more for every sample, read beside the sampler and ended with it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+STALE_PERIODS = 3
+"""What is older than so many periods is not told as now."""
+PATIENCE_S = 2.0
+"""For the command to end when asked."""
+
+
+class ToolStream:
+    """Keeps the latest lines of a command, which is started at once where it is on PATH."""
+
+    def __init__(
+        self, command: Sequence[str], *, period_s: float, keep: int, now: Callable[[], float] = time.monotonic
+    ):
+        """Start `command`, which prints every `period_s` seconds; the latest `keep` lines are kept."""
+        self._name, self._period_s, self._now = command[0], period_s, now
+        self._lines: deque[str] = deque(maxlen=keep)
+        self._heard_at = now()
+        self._process: subprocess.Popen | None = None
+        self.why: str | None = None
+        """Why there are no lines; None where they come."""
+        path = shutil.which(command[0])
+        if path is None:
+            self.why = f"{command[0]} is not on PATH"
+            return
+        try:
+            self._process = subprocess.Popen(
+                [path, *command[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            self.why = f"{command[0]} does not start: {error.strerror}"
+            return
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def lines(self) -> list[str]:
+        """The latest lines, oldest first; none where the command says nothing any more, and `why` says so."""
+        if self._process is None:
+            return []
+        if self._process.poll() is not None and not self._reader.is_alive():
+            said = f": {self._lines[-1]}" if self._lines else ""
+            self.why = f"{self._name} ended with status {self._process.returncode}{said}"
+            return []
+        if self._now() - self._heard_at > max(1.0, STALE_PERIODS * self._period_s):
+            self.why = f"{self._name} says nothing"
+            return []
+        self.why = None
+        return list(self._lines)
+
+    def close(self) -> None:
+        """End the command."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(PATIENCE_S)
+        with contextlib.suppress(ValueError, OSError):
+            self._process.stdout.close()
+
+    def _listen(self) -> None:
+        for line in self._process.stdout:
+            self._heard_at = self._now()
+            if line.strip():
+                self._lines.append(line.rstrip("\n"))

@@ -1,0 +1,92 @@
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from labkit.runs import read_telemetry
+from labkit.runs.merged_parts import MergingPartWriter
+from labkit.runs.parts import TELEMETRY, readable_parts
+
+
+def row(time_ns: int, counter: str) -> dict:
+    return {"time_ns": time_ns, "device": "host", "scope": "host", "counter": counter, "value": float(time_ns)}
+
+
+def writer(folder, parts: int = 3) -> MergingPartWriter:
+    sort_by = ("device", "scope", "counter", "time_ns")
+    return MergingPartWriter(folder, TELEMETRY, sort_by=sort_by, parts=parts, max_rows=4)
+
+
+def fill(made: MergingPartWriter, times: range) -> None:
+    for time_ns in times:
+        for counter in ("b", "a"):
+            made.append(row(time_ns, counter))
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def values(run) -> list[tuple[str, int]]:
+    frame = read_telemetry([run])
+    return sorted(zip(frame["counter"], frame["time_ns"], strict=True))
+
+
+def test_small_parts_are_merged_and_nothing_is_read_twice(tmp_path):
+    folder, times = tmp_path / "run" / "telemetry", range(20)  # four rows a part: ten parts
+    made = writer(folder)
+    fill(made, times)
+    # those merged last are still there, for a reader who has just listed them
+    assert names(folder) == [
+        "part-00000-00002.parquet", "part-00003-00005.parquet", "part-00006-00008.parquet",
+        "part-00006.parquet", "part-00007.parquet", "part-00008.parquet", "part-00009.parquet",
+    ]  # fmt: skip
+    expected = [(counter, time_ns) for counter in ("a", "b") for time_ns in times]
+    assert values(tmp_path / "run") == expected
+    made.close()
+    assert len(names(folder)) == 4
+    assert values(tmp_path / "run") == expected
+
+
+def test_a_series_lies_together_in_a_merged_part(tmp_path):
+    made = writer(tmp_path)
+    fill(made, range(6))
+    table = pq.read_table(tmp_path / "part-00000-00002.parquet")
+    assert table["counter"].to_pylist() == ["a"] * 6 + ["b"] * 6
+    assert table["time_ns"].to_pylist() == [*range(6)] * 2
+
+
+def test_another_writer_goes_on_behind_merged_parts(tmp_path):
+    folder = tmp_path / "run" / "telemetry"
+    made = writer(folder)
+    fill(made, range(7))  # killed here, one part merged and one row waiting
+    again = writer(folder)
+    fill(again, range(100, 107))
+    again.close()
+    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in (*range(6), *range(100, 107))]
+    assert names(folder)[-1].startswith("part-00006")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_around_the_merge_loses_nothing(tmp_path, when, monkeypatch):
+    """Before the large part is there the small ones count, afterwards they do not."""
+    folder = tmp_path / "run" / "telemetry"
+    made = writer(folder)
+
+    def killed(*args):
+        raise SystemExit
+
+    if when == "before":
+        monkeypatch.setattr("labkit.runs.merged_parts.write_part", killed)
+        with pytest.raises(SystemExit):
+            fill(made, range(6))
+    else:
+        fill(made, range(6))
+    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(6)]
+    whole, broken = readable_parts(folder)
+    assert len(whole) == (3 if when == "before" else 1) and not broken
+
+
+def test_parts_that_were_written_with_other_columns_are_merged(tmp_path):
+    made = writer(tmp_path)
+    fill(made, range(4))
+    assert pa.parquet.read_schema(tmp_path / "part-00000.parquet").names == TELEMETRY.names

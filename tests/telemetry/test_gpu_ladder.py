@@ -1,0 +1,350 @@
+"""The ladder on GPUs of five generations and on none: what each tells, and what breaks without breaking the rest."""
+
+import os
+import stat
+import threading
+import time
+
+import pynvml
+import pytest
+from gpus import CHILD, GENERATIONS, GPM, GPU, JOB, OTHER, OTHER_SLICE, SLICE, devices, fail, fake_nvml
+
+from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
+from labkit.telemetry.gpm_counters import GpmCounters
+from labkit.telemetry.ladder import Ladder
+from labkit.telemetry.nvml_counters import NvmlCounters, gpus_and_slices
+from labkit.telemetry.patience import Patient
+from labkit.telemetry.reading import Reading
+from labkit.telemetry.sources import open_ladder
+
+ALL = list(GENERATIONS)
+
+
+@pytest.fixture
+def no_tools(monkeypatch, tmp_path):
+    """A PATH without NVIDIA's commands."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def no_fault(kind: str, what: str) -> None:
+    raise AssertionError(f"{kind}: {what}")
+
+
+def faults_of(library, generation: str, reads: int, between=lambda index: None):
+    """Readings of each of so many reads of NVML alone, and the faults told meanwhile."""
+    faults = []
+    with Nvml(library) as nvml:
+        counters = NvmlCounters(nvml, devices(generation), lambda: {JOB, CHILD}, lambda *fault: faults.append(fault))
+        made = []
+        for index in range(reads):
+            between(index)
+            made.append({(r.scope, r.counter): r for r in counters.read()})
+    return made, faults
+
+
+@pytest.mark.parametrize("generation", ALL)
+def test_each_generation_tells_what_it_can_and_why_not_the_rest(generation, no_tools):
+    library = fake_nvml(generation)
+    with open_ladder(
+        None, devices(generation), 2, lambda *fault: pytest.fail(str(fault)), nvml=Nvml(library)
+    ) as ladder:
+        list(ladder.read())  # an average needs two samples
+        readings = {(r.device, r.scope, r.counter): r for r in ladder.read()}
+    values = {key[1:]: r.value for key, r in readings.items() if key[0] != "host" and r.value is not None}
+    whole = "nvmlDeviceGetUtilizationRates" not in GENERATIONS[generation]
+    expected = {
+        ("device", "memory_used"): 3 * 2**30,
+        ("device", "power"): 250,
+        ("device", "sm_clock"): 1410,
+        ("device", "memory_clock"): 5001,
+        ("device", "temperature"): 61,
+        ("device", "throttle_reasons"): 4,
+    }
+    if whole:
+        expected |= {("device", "gpu_utilisation"): 97, ("device", "memory_utilisation"): 40}
+    if "MIG" in generation:
+        expected |= {("mig", "memory_used"): 2**30}
+    if generation != "Pascal":
+        expected |= {("device", "energy"): 5000}
+    if generation in GPM:
+        numbers = {"sm_active": 2, "sm_occupancy": 3, "tensor_active": 5, "dram_active": 10}
+        rates = {"pcie_tx": 20, "pcie_rx": 21, "nvlink_tx": 60 + 1, "nvlink_rx": 60}
+        expected |= {("device", counter): number for counter, number in numbers.items()}
+        expected |= {("device", counter): number * 2**20 for counter, number in rates.items()}
+    assert {key: value for key, value in values.items() if key[0] != "process"} == expected
+    missing = [r for key, r in readings.items() if r.value is None and key[0] != "host"]
+    assert all(r.note for r in missing)
+    if generation not in GPM:  # each rung of the ladder says why it does not tell
+        why = next(r for r in missing if r.counter == "sm_active")
+        assert "NVML GPM: this GPU has no performance monitoring" in why.note or "MIG" in generation
+        assert ("dcgmi is not on PATH" in why.note) == ("MIG" not in generation)
+
+
+def test_a_slice_of_hopper_has_counters_of_its_own():
+    library = fake_nvml("Ampere with MIG")
+    library.nvmlGpmQueryDeviceSupport.side_effect = lambda handle: type("S", (), {"isSupportedDevice": 1})
+    with Nvml(library) as nvml:
+        counters = GpmCounters(nvml, devices("Ampere with MIG"))
+        assert list(counters.read()) == []
+        readings = {r.counter: r for r in counters.read()}
+    assert (readings["sm_active"].device, readings["sm_active"].scope) == (SLICE, "mig")
+    handle, instance, _ = library.nvmlGpmMigSampleGet.call_args.args
+    assert (handle, instance) == (0, 1)  # the whole GPU, and the slice's number in it
+
+
+def test_memory_and_share_of_the_job_and_its_children_are_theirs_alone():
+    (first, second), _ = faults_of(fake_nvml("Turing"), "Turing", 2)
+    assert first["process", "memory_used"].value == 2**30 + 2**29
+    assert first["process", "sm_utilisation"].value == 30 + 5  # the latest of each
+    assert ("process", "sm_utilisation") not in second  # nothing newer
+
+
+def test_a_job_in_a_container_is_told_that_it_cannot_be_found():
+    with Nvml(fake_nvml("Turing")) as nvml:
+        counters = NvmlCounters(nvml, devices("Turing"), lambda: {1}, lambda *fault: None)
+        reading = next(r for r in counters.read() if (r.scope, r.counter) == ("process", "memory_used"))
+    assert reading.value is None
+    assert "none of the 3 processes" in reading.note
+
+
+VISIBLE = {None: {GPU, OTHER}, "0": {GPU}, "1": {OTHER}, GPU: {GPU}, OTHER[:6]: {OTHER}, "1,0": {GPU, OTHER}, "": set()}
+
+
+@pytest.mark.parametrize("visible", VISIBLE)
+@pytest.mark.parametrize("generation", ALL)
+def test_the_gpus_read_are_those_the_job_may_use(generation, visible, monkeypatch):
+    """By number or by UUID: what was not made visible is not asked about."""
+    library = fake_nvml(generation)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    seen = gpus_and_slices(get_devices(Nvml(library)))
+    with Nvml(library) as nvml:
+        read = {r.device for r in NvmlCounters(nvml, seen, set, print).read()}
+    expected = VISIBLE[visible]
+    if "MIG" in generation and GPU in expected:  # the first GPU is its slices, and itself for power and clocks
+        expected = expected | {SLICE, OTHER_SLICE}
+    assert read == expected
+
+
+@pytest.mark.parametrize("visible", [SLICE, OTHER_SLICE])
+def test_of_a_divided_gpu_the_slice_and_the_whole_are_read(visible, monkeypatch):
+    library = fake_nvml("Ampere with MIG")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with Nvml(library) as nvml:
+        counters = NvmlCounters(nvml, gpus_and_slices(get_devices(Nvml(library))), set, print)
+        read = {(r.device, r.scope, r.counter) for r in counters.read() if r.value is not None}
+    assert (visible, "mig", "memory_used") in read
+    assert (GPU, "device", "power") in read
+    assert {device for device, _, _ in read} == {visible, GPU}
+
+
+FAILURES = [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT]
+CALLS = [
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetComputeRunningProcesses",
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT]
+)
+@pytest.mark.parametrize("generation", ALL)
+def test_a_call_that_fails_midway_costs_its_own_counters_only(generation, call, code):
+    library = fake_nvml(generation)
+
+    def between(index):
+        if index == 1:
+            fail(library, call, code)
+
+    (before, after), faults = faults_of(library, generation, 2, between)
+    lost = {key for key, r in before.items() if r.value is not None and after.get(key, r).value is None}
+    assert all(before[key].source.endswith(call) for key in lost)
+    assert lost or call in GENERATIONS[generation]
+    assert all(after[key].note for key in lost)
+    assert not faults
+
+
+def test_what_failed_for_a_moment_is_asked_again_and_what_is_unsupported_is_not():
+    library = fake_nvml("Pascal")
+    working = library.nvmlDeviceGetPowerUsage.side_effect
+
+    def between(index):
+        if index == 1:
+            fail(library, "nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_TIMEOUT)
+        if index == 2:
+            library.nvmlDeviceGetPowerUsage.side_effect = working
+
+    made, _ = faults_of(library, "Pascal", 4, between)
+    assert [readings["device", "power"].value for readings in made] == [250, None, 250, 250]
+    assert library.nvmlDeviceGetTotalEnergyConsumption.call_count == 1
+
+
+NONSENSE = [
+    ("nvmlDeviceGetUtilizationRates", type("U", (), {"gpu": 4294967295, "memory": -1})(), "gpu_utilisation"),
+    ("nvmlDeviceGetPowerUsage", 4294967295, "power"),
+    ("nvmlDeviceGetPowerUsage", "N/A", "power"),
+    ("nvmlDeviceGetTotalEnergyConsumption", 0, "energy"),  # pre-Volta (codecarbon#1316)
+    ("nvmlDeviceGetTemperature", -273, "temperature"),
+    ("nvmlDeviceGetMemoryInfo", None, "memory_used"),
+]
+
+
+@pytest.mark.parametrize(("call", "answer", "counter"), NONSENSE)
+def test_nonsense_is_null_with_what_was_said(call, answer, counter, no_tools):
+    library = fake_nvml("Turing")
+    getattr(library, call).side_effect = lambda *args: answer
+    with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(library)) as ladder:
+        readings = {(r.scope, r.counter): r for r in ladder.read()}
+    assert readings["device", counter].value is None
+    assert "nonsense" in readings["device", counter].note
+    assert readings["device", "sm_clock"].value == 1410
+
+
+def test_a_gpu_that_disappears_is_a_fault_and_a_gap_and_is_found_again():
+    library = fake_nvml("Turing")
+    working = {call: getattr(library, call).side_effect for call in CALLS}
+
+    def between(index):
+        if index == 1:
+            for call in CALLS:
+                fail(library, call, pynvml.NVML_ERROR_GPU_IS_LOST)
+        if index == 5:
+            for call, answer in working.items():
+                getattr(library, call).side_effect = answer
+
+    made, faults = faults_of(library, "Turing", 13, between)
+    seen = [readings["device", "power"].value if ("device", "power") in readings else None for readings in made]
+    assert seen[0] == 250 and seen[-1] == 250
+    assert seen[1:10] == [None] * 9
+    assert [kind for kind, _ in faults] == ["gpu_lost", "gpu_back"]
+    assert GPU in faults[0][1]
+
+
+def test_without_a_driver_the_rest_is_told(no_tools):
+    library = fake_nvml("Turing")
+    library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    fail(library, "nvmlDeviceGetHandleByUUID", pynvml.NVML_ERROR_UNINITIALIZED)
+    with open_ladder(os.getpid(), devices("Turing"), 2, print, nvml=Nvml(library)) as ladder:
+        list(ladder.read())
+        readings = {(r.scope, r.counter): r for r in ladder.read()}
+    assert readings["process", "memory_resident"].value > 0
+    assert readings["device", "memory_used"].value is None
+    assert "Uninitialized" in readings["device", "memory_used"].note
+
+
+class Hanging:
+    """A source that hangs until it is let go."""
+
+    def __init__(self):
+        self.go = threading.Event()
+        self.go.set()
+
+    def read(self):
+        self.go.wait()
+        yield Reading("GPU-1", "device", "power", 1.0, "W", "test")
+
+
+def test_a_source_that_hangs_is_a_fault_and_a_gap_and_comes_back():
+    source, faults = Hanging(), []
+    patient = Patient(source, "the driver", lambda kind, what: faults.append(kind), patience_s=0.05)
+    assert len(list(patient.read())) == 1
+    source.go.clear()
+    assert [list(patient.read()) for _ in range(3)] == [[]] * 3
+    assert faults == ["source_hangs"]
+    source.go.set()
+    deadline = time.monotonic() + 20
+    while not list(patient.read()) and time.monotonic() < deadline:
+        pass
+    assert faults == ["source_hangs", "source_back"]
+    patient.close()
+
+
+def test_a_source_that_breaks_stops_no_other():
+    class Broken:
+        def read(self):
+            yield Reading("host", "host", "memory_used", 5 * 4096, "bytes", "broken")
+            raise RuntimeError("out of luck")
+
+    class Worse:
+        def read(self):
+            yield Reading("host", "host", "memory_used", 7 * 4096, "bytes", "worse")
+            yield Reading("host", "process", "threads", 3, "count", "worse")
+
+    readings = {r.counter: r for r in Ladder([Broken(), Worse()]).read()}
+    assert readings["memory_used"].source == "broken"  # the better of the two
+    assert readings["threads"].value == 3
+    assert readings["sources_failed"].note == "Broken: RuntimeError: out of luck"
+
+
+DCGMI = """#!/bin/sh
+echo "$@" > "$0.args"
+echo '#Entity   SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
+echo 'ID'
+while :; do
+    echo 'GPU 0     0.555  0.387  N/A    0.250  1024   2048   0      0'
+    sleep 0.05
+done
+"""
+
+
+@pytest.fixture
+def fake_dcgmi(tmp_path, monkeypatch):
+    """Prints as dcgmi 3 and 4 do; what tensor cores do is not available on the GPU."""
+    path = tmp_path / "dcgmi"
+    path.write_text(DCGMI)
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return path
+
+
+def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
+    with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(fake_nvml("Turing"))) as ladder:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            readings = {(r.scope, r.counter): r for r in ladder.read()}
+            if readings["device", "sm_active"].value is not None:
+                break
+    values = {counter: r.value for (_, counter), r in readings.items() if r.source == "DCGM dmon"}
+    assert values == {
+        "sm_active": 55.5, "sm_occupancy": 38.7, "dram_active": 25, "pcie_tx": 1024, "pcie_rx": 2048, "nvlink_tx": 0,
+        "nvlink_rx": 0,
+    }  # fmt: skip
+    assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
+    assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
+    arguments = fake_dcgmi.with_name("dcgmi.args").read_text()
+    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 0 -d 500" in arguments
+
+
+def test_a_dcgmi_that_ends_is_told_in_its_words(tmp_path, monkeypatch):
+    path = tmp_path / "dcgmi"
+    path.write_text("#!/bin/sh\necho 'Error: unable to establish a connection to the host engine'\nexit 1\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(fake_nvml("Turing"))) as ladder:
+        deadline = time.monotonic() + 20
+        why = ""
+        while "host engine" not in why and time.monotonic() < deadline:
+            why = next(r.note for r in ladder.read() if r.counter == "sm_active")
+    assert "dcgmi ended with status 1: Error: unable to establish a connection to the host engine" in why
+
+
+def test_dcgm_is_not_started_where_gpm_tells(fake_dcgmi):
+    with open_ladder(None, devices("Hopper"), 2, print, nvml=Nvml(fake_nvml("Hopper"))) as ladder:
+        list(ladder.read())
+    assert not fake_dcgmi.with_name("dcgmi.args").exists()
+
+
+def test_a_cpu_has_no_gpu_counters():
+    cpu = Device(kind="cpu", index=0, name="c", torch_name="cpu")
+    with open_ladder(None, [cpu], 2, print) as ladder:
+        assert {r.device for r in ladder.read()} == {"host"}

@@ -1,0 +1,88 @@
+"""Jetson modules from their files and from tegrastats; no Jetson is needed."""
+
+import os
+import time
+
+import pytest
+
+from labkit.telemetry.jetson_counters import JetsonCounters, is_jetson
+
+
+def write(root, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text + "\n")
+
+
+def orin(root):
+    """Files of an Orin Nano: load in per mille, clock in Hz, an INA3221 with volts and amperes."""
+    write(root, "sys/devices/platform/17000000.gpu/load", "615")
+    write(root, "sys/class/devfreq/17000000.gpu/cur_freq", "624750000")
+    monitor = "sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon1"
+    write(root, f"{monitor}/in2_label", "VDD_CPU_GPU_CV")
+    write(root, f"{monitor}/in1_label", "VDD_IN")
+    write(root, f"{monitor}/in1_input", "5040")
+    write(root, f"{monitor}/curr1_input", "1200")
+
+
+def nano(root):
+    """Files of a Jetson Nano: an older driver that multiplies itself."""
+    write(root, "sys/devices/gpu.0/load", "1000")
+    write(root, "sys/class/devfreq/57000000.gpu/cur_freq", "921600000")
+    monitor = "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0"
+    write(root, f"{monitor}/rail_name_0", "POM_5V_IN")
+    write(root, f"{monitor}/in_power0_input", "4321")
+
+
+@pytest.mark.parametrize(
+    ("board", "expected"), [(orin, (61.5, 624.75, 6.048)), (nano, (100, 921.6, 4.321))], ids=["orin", "nano"]
+)
+def test_files_give_load_clock_and_the_power_of_the_board(tmp_path, board, expected):
+    board(tmp_path)
+    counters = JetsonCounters(2, tmp_path)
+    readings = {r.counter: r for r in counters.read()}
+    values = tuple(readings[name].value for name in ("gpu_utilisation", "sm_clock", "board_power"))
+    assert values == pytest.approx(expected)
+    assert {r.source for r in readings.values()} == {"Jetson sysfs"}
+    assert counters._tool is None  # nothing is started where files tell
+
+
+LINE = (
+    "RAM 2568/7620MB (lfb 4x2MB) SWAP 0/3810MB CPU [12%@1510,off] EMC_FREQ 3%@2133 "
+    "GR3D_FREQ 61%@[620] VIC_FREQ 0%@115 CPU@45C VDD_IN 5432mW/5400mW VDD_SOC 1200mW/1190mW"
+)
+
+
+def test_tegrastats_gives_what_no_file_does(tmp_path, monkeypatch):
+    write(tmp_path, "sys/devices/gpu.0/load", "500")
+    tool = tmp_path / "bin" / "tegrastats"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\nwhile :; do echo '{LINE}'; sleep 0.05; done\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    counters = JetsonCounters(2, tmp_path)
+    process = counters._tool._process
+    deadline = time.monotonic() + 20
+    readings = {}
+    while time.monotonic() < deadline:
+        readings = {r.counter: (r.value, r.source) for r in counters.read()}
+        if readings["board_power"][0] is not None:
+            break
+    counters.close()
+    assert readings == {
+        "gpu_utilisation": (50.0, "Jetson sysfs"),
+        "sm_clock": (620.0, "tegrastats"),
+        "board_power": (pytest.approx(5.432), "tegrastats"),
+    }
+    assert process.poll() is not None
+
+
+def test_a_board_that_tells_nothing_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for reading in JetsonCounters(2, tmp_path).read():
+        assert (reading.value, reading.note) == (None, "tegrastats is not on PATH")
+
+
+def test_only_a_jetson_is_one(tmp_path):
+    assert not is_jetson(tmp_path)
+    write(tmp_path, "etc/nv_tegra_release", "# R36")
+    assert is_jetson(tmp_path)
