@@ -46,7 +46,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
         add("--preset", metavar="P", help=f"model and settings: {presets} (default: tour)")
         add("--target", metavar="X", help=f"stop when it is reached: a number, or metric=number ({metrics})")
-        add("--budget", metavar="B", help="one-core, all-cores, gpu, or cores=N,memory=2GiB")
+        add(
+            "--budget",
+            metavar="B",
+            help="one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
+        )
         add("--device", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
         add("--seed", type=int, metavar="N", help="seed of weights, data order and dropout (default: 0)")
         add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
@@ -78,7 +82,7 @@ def run_train(args: argparse.Namespace) -> int:
     folder = None if args.resume is None else find_run(args.resume, args.runs_dir)
     budget = args.budget if folder is None else read_run(folder).budget.get("name")
     if budget is not None:
-        from labkit.hardware.budgets import parse_budget
+        from labkit.hardware.budget_names import parse_budget
 
         # before NumPy and torch are loaded: they read their number of threads only then
         os.environ.update(parse_budget(budget).environment())

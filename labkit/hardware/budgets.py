@@ -1,4 +1,4 @@
-"""Budgets: how much of this machine a run may use, and what makes it bind."""
+"""What makes a budget bind: cores by affinity and threads, memory by a limit that ends the run with a named error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.cpu import core_order, read_cpu
+from labkit.hardware.cpu import core_order
 from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
-from labkit.hardware.sizes import parse_size, size_text, size_value
-from labkit.hardware.tiers import cpu_tier, match_tier
+from labkit.hardware.sizes import size_text, size_value
 
 try:
     import resource
@@ -53,6 +51,12 @@ class Budget:
     """Name of the catalogue's tier for these resources"""
     emulated: bool = False
     """Whether this is less than the whole machine, enforced here"""
+    gpu_percent: float | None = None
+    """Share of the GPU's multiprocessors that kernels may use at once (CUDA MPS), or None"""
+    gpu_memory_bytes: int | None = None
+    """Cap on what the process allocates on the GPU, or None"""
+    not_emulated: tuple[str, ...] = ()
+    """What differs from the hardware that this stands in for, in words"""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
@@ -60,7 +64,10 @@ class Budget:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make a child process start with this many threads in every library."""
-        return {} if self.cores is None else dict.fromkeys(THREAD_VARIABLES, str(self.cores))
+        variables = {} if self.cores is None else dict.fromkeys(THREAD_VARIABLES, str(self.cores))
+        if self.gpu_percent is not None:
+            variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{self.gpu_percent:g}"
+        return variables
 
     def enforce(self) -> list[str]:
         """Bind this process to the budget and return, in words, what this system cannot enforce.
@@ -84,6 +91,22 @@ class Budget:
         return notes
 
     @contextlib.contextmanager
+    def shared_gpu(self) -> Iterator[None]:
+        """Give this process its share of the GPU inside the block, which must begin before CUDA does.
+
+        Raises:
+            UserError: CUDA MPS does not start.
+        """
+        if self.gpu_percent is None:
+            yield
+            return
+        from labkit.hardware.mps import MpsDaemon
+
+        with MpsDaemon() as daemon:
+            os.environ.update(daemon.environment)
+            yield
+
+    @contextlib.contextmanager
     def memory_guard(self, device: Device, batch_size: int) -> Iterator[None]:
         """Turn running out of memory inside the block into the named error of `memory_error`."""
         try:
@@ -94,64 +117,16 @@ class Budget:
             raise memory_error(self, device, batch_size, error) from error
 
 
-def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
-    """Return the budgets this machine offers: one-core, all-cores where there are several, and each GPU."""
-    devices = get_devices() if devices is None else devices
-    cores, whole = devices[0].cores, devices[0].machine_cores or devices[0].cores
-    budgets = [Budget("one-core", 1, tier=_cpu_tier_name(devices[0], 1), emulated=whole > 1)]
-    if cores > 1:
-        # a process that is bound to fewer cores than there are has a part of a larger machine, too
-        emulated = cores < whole
-        budgets.append(Budget("all-cores", cores, tier=_cpu_tier_name(devices[0], cores), emulated=emulated))
-    gpus = [device for device in devices[1:] if device.torch_name is not None]
-    for number, device in enumerate(gpus):
-        tier = match_tier(device)
-        name = "gpu" if len(gpus) == 1 else f"gpu:{number}"
-        budgets.append(Budget(name, None, torch_name=device.torch_name, tier=tier and tier.name))
-    return budgets
-
-
-def beside_a_view(devices: list[Device] | None = None) -> str:
-    """The budget of a run that is watched in a browser on this machine: its GPU, or all cores but one.
-
-    On all cores, threads that wait for each other would lose far more than the core that the browser takes.
-    """
-    devices = get_devices() if devices is None else devices
-    offered = offered_budgets(devices)
-    if offered[-1].torch_name != "cpu":
-        return next(budget.name for budget in offered if budget.torch_name != "cpu")
-    return "one-core" if devices[0].cores <= 2 else f"cores={devices[0].cores - 1}"
-
-
-def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
-    """Return the budget a user named: an offered one, or `cores=N[,memory=2GiB]`.
-
-    Raises:
-        UserError: the name is unknown, or the budget is larger than the machine.
-    """
-    devices = get_devices() if devices is None else devices
-    offered = {budget.name: budget for budget in offered_budgets(devices)}
-    if "all-cores" not in offered:
-        offered["all-cores"] = offered["one-core"]
-    if "gpu:0" in offered:
-        offered["gpu"] = offered["gpu:0"]
-    if text in offered:
-        return offered[text]
-    if "=" in text:
-        return _own_budget(text, devices[0])
-    if text == "gpu" or text.startswith("gpu:"):
-        reachable = sum(device.torch_name is not None for device in devices[1:])
-        raise UserError(
-            f"The budget {text!r} needs a GPU that CUDA can use, and this machine has {reachable or 'none'}. "
-            f"`labkit doctor` says what it found and why; {_offer(offered)}"
-        )
-    raise UserError(f"There is no budget called {text!r}: {_offer(offered)}")
-
-
 def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
     smaller = f"make it smaller: a --batch-size below {batch_size}, or a smaller preset"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
+        if budget.gpu_memory_bytes is not None:
+            cap = size_text(budget.gpu_memory_bytes)
+            return UserError(
+                f"The run needs more GPU memory than its budget {budget.name!r} allows ({cap}), so it was stopped: "
+                f"{smaller}, or give it a larger budget."
+            )
         has = f" ({size_text(device.memory_bytes)})" if device.memory_bytes else ""
         return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {smaller}.")
     if budget.memory_bytes is None:
@@ -226,40 +201,3 @@ def _cap_memory(budget: Budget) -> list[str]:
 def _data_bytes() -> int:
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
-
-
-def _own_budget(text: str, cpu: Device) -> Budget:
-    asked: dict[str, int] = {}
-    for part in text.split(","):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        if key == "cores" and value.isdecimal() and int(value) > 0:
-            asked["cores"] = int(value)
-        elif key == "memory" and parse_size(value):
-            asked["memory"] = parse_size(value)
-        else:
-            raise UserError(
-                f"The part {part.strip()!r} of the budget {text!r} is not understood. Write cores=N with N "
-                "at least 1, and memory= with a unit, as in cores=2,memory=2GiB."
-            )
-    cores, memory_bytes = asked.get("cores", cpu.cores), asked.get("memory")
-    if cores > cpu.cores:
-        raise UserError(
-            f"The budget {text!r} asks for {cores} cores and this process may use {cpu.cores} "
-            f"(of {read_cpu().logical_cores} in the machine). Ask for at most cores={cpu.cores}."
-        )
-    if memory_bytes is not None and memory_bytes > cpu.memory_bytes:
-        raise UserError(
-            f"The budget {text!r} asks for {size_text(memory_bytes)} of memory and this process may use "
-            f"{size_text(cpu.memory_bytes)}. Ask for at most memory={cpu.memory_bytes // 2**20}MiB."
-        )
-    emulated = cores < (cpu.machine_cores or cpu.cores) or memory_bytes is not None
-    return Budget(text, cores, memory_bytes, tier=_cpu_tier_name(cpu, cores), emulated=emulated)
-
-
-def _cpu_tier_name(cpu: Device, cores: int) -> str | None:
-    tier = match_tier(cpu) if cores == cpu.cores else cpu_tier(cores)
-    return tier and tier.name
-
-
-def _offer(offered: dict[str, Budget]) -> str:
-    return f"this machine offers {', '.join(offered)}, and cores=N,memory=2GiB for one of your own."

@@ -12,7 +12,7 @@ from labkit.models.dropout import LEVELS, draw_kept, levels
 
 
 class MaskedRelu(nn.Module):
-    """`dropout(relu(x)) * mask`, its probability rounded to a multiple of 1/256 on CPUs. It overwrites x in training."""
+    """`dropout(relu(x)) * mask`, the probability rounded to a multiple of 1/256 on CPUs; training overwrites x."""
 
     def __init__(self, dropout: float):
         """Drop values with probability `dropout` while training."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from labkit.runs.parts import PartWriter, part_numbers, write_part
+from labkit.runs.parts import PartWriter, part_numbers, part_path, write_part
 
 PARTS = 60
 """So many small parts make a large one: five minutes of samples."""
-
 LEVEL = 9
 """Of zstd: a large part is written once in a while, and may take its time."""
 
 
 class MergingPartWriter(PartWriter):
-    """A `PartWriter` whose parts are merged, sorted so that a series lies together, which takes a tenth of the bytes.
+    """A `PartWriter` that writes in a thread of its own, and merges its parts, sorted so that a series lies together.
 
     Small parts that were merged stay until the next merge, and readers leave them out: whoever has just listed them
     can still open them.
@@ -30,25 +33,51 @@ class MergingPartWriter(PartWriter):
         self._sort_by, self._parts = [(name, "ascending") for name in sort_by], parts
         self._small: list[Path] = []
         self._merged: list[Path] = []
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="parts")
+        self._writing: deque[Future] = deque()
 
     def flush(self) -> None:
-        """Write what has been collected as one part, and merge where enough have come together."""
-        before = self.next_number
-        super().flush()
-        self._small += [self.folder / f"part-{number:05d}.parquet" for number in range(before, self.next_number)]
-        if len(self._small) >= self._parts:
-            self._merge()
+        """Hand what has been collected to the thread that writes it.
+
+        Raises:
+            UserError: the disk is full; the rows of that part are lost, those before it are not.
+        """
+        self._flushed_at = time.monotonic()
+        while self._writing and self._writing[0].done():
+            self._writing.popleft().result()
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._writing.append(self._writer.submit(self._write, rows, part_path(self.folder, self.next_number)))
+            self.next_number += 1
+
+    def settle(self) -> None:
+        """Wait until all that was handed over is written.
+
+        Raises:
+            UserError: the disk is full.
+        """
+        while self._writing:
+            self._writing.popleft().result()
 
     def close(self) -> None:
         """Write what is left, and drop what was merged."""
-        self.flush()
+        try:
+            self.flush()
+            self.settle()
+        finally:
+            self._writer.shutdown()
         self._drop_merged()
+
+    def _write(self, rows: list[dict[str, Any]], path: Path) -> None:
+        write_part(pa.Table.from_pylist(rows, schema=self.schema), path)
+        self._small.append(path)
+        if len(self._small) >= self._parts:
+            self._merge()
 
     def _merge(self) -> None:
         self._drop_merged()
         table = pa.concat_tables(pq.read_table(path, schema=self.schema) for path in self._small)
-        first, last = part_numbers(self._small[0])[0], part_numbers(self._small[-1])[0]
-        path = self.folder / f"part-{first:05d}-{last:05d}.parquet"
+        path = part_path(self.folder, part_numbers(self._small[0])[0], part_numbers(self._small[-1])[0])
         write_part(table.sort_by(self._sort_by), path, compression_level=LEVEL)
         self._merged, self._small = self._small, []
 

@@ -60,8 +60,7 @@ class PartWriter:
         self._flushed_at = time.monotonic()
         if not self._rows:
             return
-        path = self.folder / f"part-{self.next_number:05d}.parquet"
-        write_part(pa.Table.from_pylist(self._rows, schema=self.schema), path)
+        write_part(pa.Table.from_pylist(self._rows, schema=self.schema), part_path(self.folder, self.next_number))
         self.next_number += 1
         self._rows = []
 
@@ -79,6 +78,11 @@ def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> No
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def part_path(folder: Path, first: int, last: int | None = None) -> Path:
+    """Where part number `first` is, or the one that parts `first` to `last` were merged into."""
+    return folder / (f"part-{first:05d}.parquet" if last is None else f"part-{first:05d}-{last:05d}.parquet")
 
 
 def part_numbers(path: Path) -> range:

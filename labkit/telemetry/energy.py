@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -82,20 +82,22 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
     note = "the GPU alone, without its host"
     if mig:
         note = "the whole GPU of this MIG slice, its other slices included; without its host"
-    if counter:
+    # a counter that stands still while power is drawn counts nothing
+    if counter and not (power and counter[0][0].value == counter[-1][1].value):
         return _sum((Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in counter), "NVML energy counter", note)
     if power:
-        steps = (Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power)
-        return _sum(steps, "NVML power, integrated", note)
+        return _sum(_integrated(power), "NVML power, integrated", note)
     return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))
 
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
-    """Energy of all CPU packages from their RAPL samples by counter."""
+    """Energy of all CPU packages from the host's samples by counter, or of a whole Jetson module."""
     packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
     if packages and all(packages):
         steps = sorted(step for intervals in packages for step in _unwrapped(intervals))
         return _sum(steps, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
+    if power := _intervals(samples.get("board_power", [])):
+        return _sum(_integrated(power), "Jetson board power, integrated", "the module, its GPU and memory included")
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
     return Energy(None, None, f"not measurable: {why}")
 
@@ -103,6 +105,11 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
 def _sum(steps: Iterable[Step], source: str, note: str) -> Energy:
     steps = tuple(steps)
     return Energy(sum(step.joules for step in steps), source, note, steps)
+
+
+def _integrated(power: list[tuple[Sample, Sample]]) -> Iterator[Step]:
+    """Joules between samples of watts, by the trapezoidal rule."""
+    return (Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power)
 
 
 def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> list[Step]:

@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("restarts", type=int)
     args = parser.parse_args()
     spare_pandas()
+    sys.setswitchinterval(5e-4)  # the thread that writes parts must not make a sample late
     # Ctrl-C in the terminal is for the job, which then ends the sampler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sample(args.folder, args.pid, args.hz, args.restarts)

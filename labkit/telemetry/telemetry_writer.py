@@ -26,6 +26,11 @@ class TelemetryWriter:
     def __exit__(self, *exception) -> None:
         self._parts.close()
 
+    def flush(self) -> None:
+        """Put what has been taken on the disk now."""
+        self._parts.flush()
+        self._parts.settle()
+
     def append(self, time_ns: int, reading: Reading) -> None:
         """Take one reading; a missing counter is written once, not at every sample."""
         if reading.value is None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget, offered_budgets, parse_budget
+from labkit.hardware.budget_names import offered_budgets, parse_budget
+from labkit.hardware.budgets import Budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
@@ -54,7 +55,7 @@ def train(
     budget, device = _settle(request, devices)
     for note in budget.enforce():
         on_event(Notice(note))
-    with budget.memory_guard(device, request.chosen_batch_size):
+    with budget.shared_gpu(), budget.memory_guard(device, request.chosen_batch_size):
         return _Session(request, budget, device, devices[0], runs_dir, on_event, stop, resume).run()
 
 
@@ -111,6 +112,9 @@ class _Session:
                 f"the GPU {self.device.name} is there, but this torch ({torch.__version__}) cannot use it: install a "
                 "CUDA build (https://pytorch.org/get-started/locally), or train with --device cpu."
             )
+        if self.budget.gpu_memory_bytes is not None:
+            share = self.budget.gpu_memory_bytes / self.device.memory_bytes
+            torch.cuda.set_per_process_memory_fraction(min(1.0, share), torch_device)
         data = load_data(self.request, self.on_event)
         config = self.request.train_config(len(data.split("train")))
         torch.manual_seed(config.seed)

@@ -30,7 +30,7 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
         if len(own) and evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
-            pairs = sorted((event["wall_s"], _epoch_ns(event["time"])) for event in evaluated)
+            pairs = sorted((event["wall_s"], epoch_ns(event["time"])) for event in evaluated)
             wall_s, time_ns = zip(*pairs, strict=True)
             when_ns = np.interp(curves.loc[own, "wall_s"], wall_s, time_ns)
             energy[own] = energy_until(when_ns, run_energy(folder).steps)
@@ -48,5 +48,6 @@ def energy_until(when_ns: np.ndarray, steps: tuple[Step, ...]) -> np.ndarray:
     return np.array([share @ joules for share in shares])
 
 
-def _epoch_ns(time: str) -> float:
+def epoch_ns(time: str) -> float:
+    """Nanoseconds since 1970 of an event's time."""
     return datetime.fromisoformat(time).timestamp() * 1e9

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.runs import read_events, read_run
-from labkit.runs.parts import readable_parts
 from labkit.telemetry.energy import gpu_of
+from labkit.telemetry.tail import Tail
 
 SHOWN = {
     ("process", "cpu_percent"): "CPU of the run (% of a core)",
@@ -53,8 +53,7 @@ class RunFeed:
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
         self._telemetry: dict[str, Series] = {}
-        self._seen: set[Path] = set()
-        self._latest_ns = 0
+        self._tail = Tail(folder)
         self._first_ns: int | None = None
 
     def read(self) -> Snapshot:
@@ -102,26 +101,13 @@ class RunFeed:
         return status
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:
-        """Read the parts that are new; of several GPUs only the one that the run computes on."""
-        import pyarrow.parquet as pq
-
-        whole, _ = readable_parts(self.folder / "telemetry")
-        for part in whole:
-            if part in self._seen:
+        """Take the rows that are new; of several GPUs only those of the one that the run computes on."""
+        for time_ns, reading in self._tail.rows():
+            title = SHOWN.get((reading.scope, reading.counter))
+            if title is None or reading.value is None or (reading.scope == "device" and reading.device != own_gpu):
                 continue
-            self._seen.add(part)
-            seen_ns = self._latest_ns  # a part that others were merged into holds what was seen before
-            columns = ("time_ns", "device", "scope", "counter", "value", "unit")
-            table = pq.read_table(part, columns=list(columns)).to_pydict()
-            for time_ns, device, scope, counter, value, unit in zip(*(table[name] for name in columns), strict=True):
-                if time_ns <= seen_ns:
-                    continue
-                self._latest_ns = max(self._latest_ns, time_ns)
-                title = SHOWN.get((scope, counter))
-                if title is None or value is None or (scope == "device" and device != own_gpu):
-                    continue
-                if self._first_ns is None:
-                    self._first_ns = time_ns
-                series = self._telemetry.setdefault(title, Series())
-                series.x.append((time_ns - self._first_ns) / 1e9)
-                series.y.append(value / 2**30 if unit == "bytes" else value)
+            if self._first_ns is None:
+                self._first_ns = time_ns
+            series = self._telemetry.setdefault(title, Series())
+            series.x.append((time_ns - self._first_ns) / 1e9)
+            series.y.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)

@@ -11,15 +11,8 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.hardware import budgets
-from labkit.hardware.budgets import (
-    THREAD_VARIABLES,
-    Budget,
-    beside_a_view,
-    is_out_of_memory,
-    memory_error,
-    offered_budgets,
-    parse_budget,
-)
+from labkit.hardware.budget_names import beside_a_view, offered_budgets, parse_budget
+from labkit.hardware.budgets import THREAD_VARIABLES, Budget, is_out_of_memory, memory_error
 from labkit.hardware.device import Device
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=4, memory_bytes=8 * 2**30)

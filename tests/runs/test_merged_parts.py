@@ -2,9 +2,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from labkit.errors import UserError
 from labkit.runs import read_telemetry
 from labkit.runs.merged_parts import MergingPartWriter
-from labkit.runs.parts import TELEMETRY, readable_parts
+from labkit.runs.parts import TELEMETRY, part_numbers, readable_parts, write_part
 
 
 def row(time_ns: int, counter: str) -> dict:
@@ -20,6 +21,7 @@ def fill(made: MergingPartWriter, times: range) -> None:
     for time_ns in times:
         for counter in ("b", "a"):
             made.append(row(time_ns, counter))
+    made.settle()
 
 
 def names(folder) -> list[str]:
@@ -72,8 +74,10 @@ def test_a_kill_around_the_merge_loses_nothing(tmp_path, when, monkeypatch):
     folder = tmp_path / "run" / "telemetry"
     made = writer(folder)
 
-    def killed(*args):
-        raise SystemExit
+    def killed(table, path, **options):
+        if len(part_numbers(path)) > 1:
+            raise SystemExit
+        write_part(table, path, **options)
 
     if when == "before":
         monkeypatch.setattr("labkit.runs.merged_parts.write_part", killed)
@@ -90,3 +94,17 @@ def test_parts_that_were_written_with_other_columns_are_merged(tmp_path):
     made = writer(tmp_path)
     fill(made, range(4))
     assert pa.parquet.read_schema(tmp_path / "part-00000.parquet").names == TELEMETRY.names
+
+
+def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
+    folder = tmp_path / "run" / "telemetry"
+    made = writer(folder)
+    fill(made, range(2))
+
+    def full(*args, **options):
+        raise UserError("the disk is full")
+
+    monkeypatch.setattr("labkit.runs.merged_parts.write_part", full)
+    with pytest.raises(UserError, match="disk is full"):
+        fill(made, range(2, 6))
+    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(2)]

@@ -124,3 +124,14 @@ def test_what_was_sampled_in_part_is_no_measurement(tmp_path):
     assert run_energy(writer.folder).value_j is None
     assert "the sampler failed (killed)" in run_energy(writer.folder).note
     assert peak_memory(writer.folder) is None
+
+
+def test_a_counter_that_stands_still_while_power_is_drawn_is_not_believed():
+    samples = {"energy": [Sample(0, 7.0), Sample(S, 7.0)], "power": [Sample(0, 50.0), Sample(S, 50.0)]}
+    energy = gpu_energy(samples)
+    assert (energy.value_j, energy.source) == (50.0, "NVML power, integrated")
+
+
+def test_a_jetson_counts_the_power_of_its_board():
+    energy = cpu_energy({"board_power": [Sample(0, 5.0), Sample(2 * S, 7.0)], "cpu_energy": [Sample(0, None, "no")]})
+    assert (energy.value_j, energy.source) == (12.0, "Jetson board power, integrated")

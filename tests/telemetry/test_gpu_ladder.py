@@ -291,7 +291,7 @@ echo "$@" > "$0.args"
 echo '#Entity   SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
 echo 'ID'
 while :; do
-    echo 'GPU 0     0.555  0.387  N/A    0.250  1024   2048   0      0'
+    echo 'GPU 0     0.555  0.387  N/A    0.250  10485760   20971520   0      0'
     sleep 0.05
 done
 """
@@ -315,10 +315,8 @@ def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
             if readings["device", "sm_active"].value is not None:
                 break
     values = {counter: r.value for (_, counter), r in readings.items() if r.source == "DCGM dmon"}
-    assert values == {
-        "sm_active": 55.5, "sm_occupancy": 38.7, "dram_active": 25, "pcie_tx": 1024, "pcie_rx": 2048, "nvlink_tx": 0,
-        "nvlink_rx": 0,
-    }  # fmt: skip
+    share = {"sm_active": 55.5, "sm_occupancy": 38.7, "dram_active": 25}
+    assert values == share | {"pcie_tx": 10 * 2**20, "pcie_rx": 20 * 2**20, "nvlink_tx": 0, "nvlink_rx": 0}
     assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
     assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
     arguments = fake_dcgmi.with_name("dcgmi.args").read_text()

@@ -1,0 +1,80 @@
+"""`labkit energy`: joules of runs, a sample and to the target, average watts and carbon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from labkit.errors import UserError
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "energy",
+        help="what runs took in energy: joules, watts, joules a sample and to the target, carbon",
+        description="Energy of runs: from hardware counters where there are any, else from power over time.",
+    )
+    parser.add_argument("which", nargs="*", metavar="RUN", help="a folder, an id, or its beginning (default: all runs)")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    parser.add_argument(
+        "--grid", type=float, metavar="G", help="carbon intensity of your grid, in g of CO2 equivalent a kWh"
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="where nothing was measured, predict from the power of the run's tier"
+    )
+    parser.add_argument("--power", type=float, metavar="W", help="predict with this power instead of the tier's")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run_energy)
+
+
+def run_energy(args: argparse.Namespace) -> int:
+    """Print a line a run, then what each number is."""
+    from dataclasses import asdict
+
+    from labkit.runs import find_run
+    from labkit.runs.query import run_folders
+    from labkit.tta.energy_account import energy_account
+
+    folders = [find_run(which, args.runs_dir) for which in args.which] or run_folders(args.runs_dir)
+    if not folders:
+        raise UserError(
+            f"{args.runs_dir}: no run is here. `labkit train dlrm` makes one; --runs-dir names another place."
+        )
+    accounts = [
+        energy_account(folder, grid_g_per_kwh=args.grid, estimate=args.estimate, assumed_power_w=args.power)
+        for folder in folders
+    ]
+    if args.json:
+        print(json.dumps([asdict(account) for account in accounts], indent=1))
+    else:
+        _print(accounts)
+    return 0
+
+
+def _print(accounts: list) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from labkit.cli.console import Console
+
+    columns = {
+        "energy_j": "energy\nJ",
+        "average_power_w": "average\nW",
+        "energy_per_sample_j": "a sample\nJ",
+        "energy_to_target_j": "to target\nJ",
+        "carbon_g": "carbon\ng CO2e",
+    }
+    table = Table(box=box.SIMPLE)
+    table.add_column("run\n")
+    table.add_column("what it is\n")
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    for account in accounts:
+        cells = [getattr(account, name) for name in columns]
+        table.add_row(account.run, account.kind, *("-" if cell is None else f"{cell:,.4g}" for cell in cells))
+    console = Console(highlight=False)
+    console.print(table)
+    for account in accounts:
+        source = f"{account.source}: " if account.source else ""
+        console.print(f"{account.run}: {source}{account.note}", soft_wrap=True)

@@ -1,0 +1,158 @@
+"""`labkit monitor`: what the hardware does, live in the terminal; of the machine, a process or a run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from labkit.telemetry.latest import Latest
+
+MOST_HZ = 100.0
+LOOK_S = 0.5
+"""Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "monitor",
+        help="what the hardware does, live: of this machine, a process, or a run",
+        description="Shows every counter with its latest value, its course and its source (docs/counters.md): of "
+        "this machine; of a process and its children, by its number; or of a run, by its folder or its id.",
+    )
+    parser.add_argument("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
+    parser.add_argument("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
+    parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, 1 to 100 (default: 2)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
+    parser.add_argument("--once", action="store_true", help="print the counters once and end, as where no terminal is")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    parser.set_defaults(run=run_monitor)
+
+
+def run_monitor(args: argparse.Namespace) -> int:
+    """Show the counters until the end of what is watched, Ctrl-C, or the time given."""
+    from rich.live import Live
+
+    from labkit.cli.console import Console
+    from labkit.telemetry.latest import Latest
+
+    if not 0 < args.hz <= MOST_HZ:
+        raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
+    wanted = _device(args.device)
+    console, latest = Console(highlight=False), Latest()
+    once = args.once or not console.is_terminal
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        title, readings = stack.enter_context(_watched(args))
+        live = None if once else stack.enter_context(Live(console=console, auto_refresh=False, transient=False))
+        with contextlib.suppress(KeyboardInterrupt):
+            for status, new in readings:
+                latest.take(reading for reading in new if wanted(reading.device))
+                if live:
+                    live.update(_view(f"{title}{status}", latest), refresh=True)
+                elif latest.courses and time.monotonic() - began > 1.0 and args.seconds is None:
+                    break  # rates and shares need two samples
+                if args.seconds is not None and time.monotonic() - began >= args.seconds:
+                    break
+    if not live:
+        console.print(_view(f"{title}{status}", latest))
+    return 0
+
+
+@contextlib.contextmanager
+def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
+    """A title, and an endless iterator of (status, new readings)."""
+    if args.which is not None and not args.which.isdecimal():
+        from labkit.runs import find_run
+
+        folder = find_run(args.which, args.runs_dir)
+        yield folder.name, _of_run(folder)
+        return
+    from labkit.hardware.devices import get_devices
+    from labkit.telemetry.schedule import Schedule
+    from labkit.telemetry.sources import open_ladder
+
+    pid = None if args.which is None else int(args.which)
+    faults: list[str] = []
+    try:
+        with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
+            title = "this machine" if pid is None else f"process {pid} and its children"
+            yield title, _of_ladder(ladder, Schedule(args.hz), faults)
+    except ProcessLookupError as error:
+        raise UserError(
+            f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
+        ) from error
+
+
+def _of_ladder(ladder, schedule, faults: list[str]) -> Iterator:
+    while True:
+        schedule.arrive()
+        try:
+            yield "".join(f"; {fault}" for fault in faults), list(ladder.read())
+        except ProcessLookupError:
+            return  # it was there, and has ended
+        time.sleep(schedule.wait_s())
+
+
+def _of_run(folder: Path) -> Iterator:
+    from labkit.runs import read_events, read_run
+    from labkit.telemetry.tail import Tail
+
+    tail = Tail(folder)
+    while True:
+        status = read_run(folder).status
+        evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
+        latest = evaluated[-1] if evaluated else None
+        point = f", {latest['metric']} {latest['value']:.4f} after {latest['wall_s']:.0f} s" if latest else ""
+        yield f": {status}{point}", [row.reading for row in tail.rows()]
+        if status != "running":
+            return
+        time.sleep(LOOK_S)
+
+
+def _device(name: str | None) -> Callable[[str], bool]:
+    """Whether a reading's device is the one asked for.
+
+    Raises:
+        UserError: there is no GPU of that number.
+    """
+    if name is None:
+        return lambda device: True
+    if not name.isdecimal():
+        return lambda device: name.lower() in device.lower()
+    from labkit.hardware.devices import get_devices
+
+    uuids = {uuid for device in get_devices() if device.kind != "cpu" and device.index == int(name)
+             for uuid in (device.uuid, device.gpu_uuid)}  # fmt: skip
+    if not uuids:
+        raise UserError(f"--device {name}: this machine has no GPU of that number (`labkit doctor` lists what it has).")
+    return lambda device: device in uuids
+
+
+def _view(title: str, latest: Latest) -> RenderableType:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from labkit.telemetry.latest import value_text
+
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    for heading, justify in (("device", "left"), ("scope", "left"), ("counter", "left"), ("now", "right")):
+        table.add_column(heading, justify=justify, no_wrap=True)
+    table.add_column("course", no_wrap=True)
+    table.add_column("source", style="dim")
+    for course in latest.shown():
+        reading = course.reading
+        now = value_text(reading.value, reading.unit)
+        table.add_row(reading.device, reading.scope, reading.counter, now, course.bars, reading.source)
+    missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
+    return Group(table, *missing)

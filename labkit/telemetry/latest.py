@@ -1,0 +1,79 @@
+"""What a live view shows of every counter: the latest value, its course, and why there is none."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from labkit.telemetry.reading import Reading
+
+KEPT = 40
+"""Values of a course."""
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass
+class Course:
+    """One counter of one device."""
+
+    reading: Reading
+    """The latest."""
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    @property
+    def bars(self) -> str:
+        """The latest values between the least and the most of them.
+
+        >>> Course(None, deque([0.0, 1.0, 2.0, 7.0])).bars
+        '▁▂▃█'
+        """
+        if not self.values:
+            return ""
+        low, high = min(self.values), max(self.values)
+        step = (high - low) / (len(BARS) - 1)
+        return "".join(BARS[round((value - low) / step)] if step else BARS[0] for value in self.values)
+
+
+class Latest:
+    """Keeps the course of every counter that comes by."""
+
+    def __init__(self):
+        self.courses: dict[tuple[str, str, str], Course] = {}
+
+    def take(self, readings: Iterable[Reading]) -> None:
+        """Take readings, oldest first."""
+        for reading in readings:
+            key = reading[:3]
+            course = self.courses.setdefault(key, Course(reading))
+            course.reading = reading
+            if reading.value is not None:
+                course.values.append(reading.value)
+
+    def shown(self) -> list[Course]:
+        """Counters that have a value now, by device and scope."""
+        return [course for _, course in sorted(self.courses.items()) if course.reading.value is not None]
+
+    def missing(self) -> dict[str, list[str]]:
+        """By reason, the counters that have none now."""
+        reasons: dict[str, list[str]] = {}
+        for (_, _, counter), course in sorted(self.courses.items()):
+            if course.reading.value is None:
+                reasons.setdefault(course.reading.note or "no reason given", []).append(counter)
+        return reasons
+
+
+def value_text(value: float, unit: str) -> str:
+    """A value in the unit that is easiest to read.
+
+    >>> value_text(3 * 2**30, "bytes"), value_text(12.34, "%"), value_text(2.5e9, "bytes/s"), value_text(2, "count")
+    ('3 GiB', '12.3 %', '2.5 GB/s', '2')
+    """
+    if unit == "bytes":
+        from labkit.hardware.sizes import size_text
+
+        return size_text(value)
+    if unit == "bytes/s":
+        return f"{value / 1e9:.3g} GB/s"
+    number = f"{value:,.1f}" if value % 1 else f"{value:,.0f}"
+    return number if unit == "count" else f"{number} {unit}"

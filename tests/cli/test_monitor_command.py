@@ -1,0 +1,106 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit.cli import main
+from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs.record import Provenance
+from labkit.runs.writer import RunWriter
+from labkit.telemetry.latest import Latest
+from labkit.telemetry.reading import Reading
+from labkit.telemetry.tail import Tail
+
+
+def text(capsys) -> str:
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_machine_is_shown_with_sources(capsys):
+    assert main(["monitor", "--once"]) == 0
+    out = text(capsys)
+    assert "this machine" in out
+    assert "host memory_used" in out and "cpu_percent" in out
+    assert "process" not in out.replace("/proc", "")
+
+
+def test_a_process_is_shown_with_its_children(capsys):
+    assert main(["monitor", str(os.getpid()), "--seconds", "1", "--hz", "10"]) == 0
+    out = text(capsys)
+    assert f"process {os.getpid()} and its children" in out
+    assert "process memory_resident" in out and "▁" in out
+
+
+def test_a_process_that_ends_ends_the_view(capsys):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"]) as child:
+        assert main(["monitor", str(child.pid), "--seconds", "60", "--hz", "10"]) == 0
+    assert "memory_resident" in text(capsys)
+
+
+@pytest.fixture
+def run(tmp_path):
+    writer = RunWriter.create(
+        tmp_path, "t", config={}, budget={"torch_name": "cpu"}, tier=None, devices=[], seed=0,
+        provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
+    row = {"device": "host", "scope": "process", "pid": 1, "counter": "cpu_percent", "unit": "% of a core"}
+    for second, value in enumerate((10.0, 99.5)):
+        parts.append(row | {"time_ns": second + 1, "value": value, "source": "a test"})
+    parts.append(row | {"time_ns": 3, "counter": "energy", "value": None, "note": "no counter here", "source": "x"})
+    parts.flush()
+    writer.event("evaluated", metric="auc", value=0.75, wall_s=3.0, samples=1)
+    writer.finish("done", {})
+    return writer.folder
+
+
+def test_a_run_is_shown_from_its_folder_alone(run, capsys):
+    assert main(["monitor", str(run)]) == 0
+    out = text(capsys)
+    assert "done, auc 0.7500 after 3 s" in out
+    assert "process cpu_percent 99.5 % of a core ▁█ a test" in out
+    assert "energy: no counter here" in out
+
+
+def test_one_device_can_be_picked(run, capsys):
+    assert main(["monitor", str(run), "--device", "GPU-7"]) == 0
+    assert "cpu_percent" not in text(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--hz", "500"], "--hz is 500"),
+        (["999999999"], "there is no process 999999999"),
+        (["nothing-like-it"], "there is no run 'nothing-like-it'"),
+        (["--device", "17"], "no GPU of that number"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(arguments, words, tmp_path, capsys):
+    assert main(["monitor", *arguments, "--runs-dir", str(tmp_path)]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
+    from labkit.telemetry.telemetry_writer import TelemetryWriter
+
+    tail, seen = Tail(tmp_path), []
+    with TelemetryWriter(tmp_path, 1) as writer:
+        for second in range(150):
+            writer.append(second + 1, Reading("host", "host", "cpu_percent", float(second), "%", "test"))
+            writer.flush()
+            if second % 7 == 0:
+                seen += tail.rows()
+    seen += tail.rows()
+    assert [row.reading.value for row in seen] == [float(second) for second in range(150)]
+
+
+def test_a_counter_that_comes_and_goes_is_shown_or_missing():
+    latest = Latest()
+    there = Reading("GPU-1", "device", "power", 100.0, "W", "NVML")
+    latest.take([there])
+    assert [course.reading for course in latest.shown()] == [there]
+    latest.take([there._replace(value=None, note="time-out")])
+    assert not latest.shown()
+    assert latest.missing() == {"time-out": ["power"]}

@@ -1,0 +1,224 @@
+"""Budgets that stand in for other hardware, on machines with and without a GPU."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit.hardware.budget_names import parse_budget, possible_budgets
+from labkit.hardware.budgets import Budget, memory_error
+from labkit.hardware.device import Device
+from labkit.hardware.mps import MpsDaemon
+
+CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=8, memory_bytes=32 * 10**9)
+H100 = Device(
+    kind="gpu", index=0, name="NVIDIA H100 80GB HBM3", torch_name="cuda:0", uuid="GPU-1", memory_bytes=85 * 10**9,
+    sm_count=132,
+)  # fmt: skip
+
+
+@pytest.fixture
+def mps(tmp_path, monkeypatch):
+    """A daemon that stays in the foreground until it is asked to quit, as NVIDIA's does with -f."""
+    tool = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"""#!{sys.executable}
+import os, pathlib, sys, time
+pipes = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+if sys.argv[1:] == ["-f"]:
+    pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+    if os.environ.get("FAKE_MPS_REFUSES"):
+        sys.exit("An instance of this daemon is already running")
+    (pipes / "control").touch()
+    while not (pipes / "quit").exists():
+        time.sleep(0.02)
+else:
+    asked = sys.stdin.read().split()
+    if not (pipes / "control").exists():
+        sys.exit("Cannot find MPS control daemon process")
+    if asked[0] == "quit":
+        (pipes / "quit").touch()
+"""
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "pid"
+
+
+def test_half_of_a_cpu_is_half_of_its_cores_and_memory():
+    half = parse_budget("half", [CPU])
+    assert (half.cores, half.memory_bytes, half.emulated) == (4, 16 * 10**9, True)
+    assert parse_budget("half", [replace(CPU, cores=1)]).cores == 1
+
+
+@pytest.mark.parametrize("name", ["jetson-nano-like", "jetson-nano"])
+def test_a_board_is_its_cores_and_its_memory(name):
+    budget = parse_budget(name, [CPU])
+    assert (budget.name, budget.cores, budget.memory_bytes) == (name, 4, 4_295_000_000)
+    assert (budget.tier, budget.emulated) == ("jetson-nano", True)
+    assert "its GPU" in budget.not_emulated and "memory bandwidth" in budget.not_emulated
+
+
+def test_a_board_with_more_cores_than_there_are_takes_all_and_says_so():
+    budget = parse_budget("jetson-nano-like", [replace(CPU, cores=2)])
+    assert budget.cores == 2
+    assert "2 of its 4 cores" in budget.not_emulated
+
+
+def test_a_board_is_itself_under_its_own_name():
+    nano = replace(CPU, name="NVIDIA Jetson Nano Developer Kit", cores=4, memory_bytes=4 * 2**30)
+    assert not parse_budget("jetson-nano", [nano]).emulated
+
+
+def test_a_slower_gpu_is_a_share_by_the_catalogue(mps):
+    budget = parse_budget("t4-like", [CPU, H100])
+    assert budget.gpu_percent == pytest.approx(100 * 8.14 / 66.9, abs=0.5)  # FP32 peaks
+    assert (budget.torch_name, budget.gpu_memory_bytes, budget.tier) == ("cuda:0", 16 * 10**9, "t4")
+    assert budget.environment()["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == f"{budget.gpu_percent:g}"
+    assert any("320 GB/s" in missing for missing in budget.not_emulated)
+    assert parse_budget("half-gpu", [CPU, H100]).gpu_percent == 50
+
+
+def test_the_gpu_itself_under_its_tiers_name_is_not_emulated():
+    budget = parse_budget("h100", [CPU, H100])
+    assert (budget.emulated, budget.gpu_percent, budget.torch_name) == (False, None, "cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "words"),
+    [
+        ("t4-like", [CPU], "this machine has none that CUDA can use"),
+        ("cloud-cpu-16-like", [CPU], "16 cores and this process may use 8"),
+        ("jetson-agx-orin-like", [CPU], "larger than this machine"),
+        ("h200-like", [CPU, H100], "more than NVIDIA H100"),
+        ("t4-like", [CPU, replace(H100, kind="mig", uuid="MIG-1")], "has a MIG slice"),
+        ("t4-like", [CPU, replace(H100, name="NVIDIA L40S")], "FP32 peak of NVIDIA L40S"),
+        ("half-gpu", [CPU], "none that CUDA can use"),
+        ("t5-like", [CPU], "no budget called 't5-like'"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_with_the_reason(name, devices, words, mps):
+    with pytest.raises(UserError, match=words):
+        parse_budget(name, devices)
+
+
+def test_without_mps_a_part_of_a_gpu_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="CUDA MPS to bind: nvidia-cuda-mps-control is not on PATH"):
+        parse_budget("t4-like", [CPU, H100])
+
+
+def test_every_tier_is_possible_or_refused_with_a_reason(mps):
+    possible, refused = possible_budgets([CPU, H100])
+    names = {budget.name for budget in possible}
+    assert {"one-core", "half", "half-gpu", "jetson-nano-like", "t4-like", "gpu"} <= names
+    assert not names & set(refused)
+    assert all(refused.values())
+
+
+def test_more_gpu_memory_than_the_budget_is_named():
+    class OutOfMemoryError(RuntimeError):
+        """torch's, for a GPU"""
+
+    budget = Budget("t4-like", None, torch_name="cuda:0", gpu_memory_bytes=16 * 10**9)
+    assert "budget 't4-like' allows (14.9 GiB)" in str(memory_error(budget, H100, 512, OutOfMemoryError()))
+
+
+def test_the_daemon_is_ours_alone_and_ends_with_the_block(mps):
+    with MpsDaemon() as daemon:
+        pipes = Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"])
+        process = psutil.Process(int(mps.read_text()))
+        assert process.is_running()
+        assert pipes.is_dir() and pipes != Path("/tmp/nvidia-mps")
+    assert not psutil.pid_exists(process.pid)
+    assert not pipes.exists()
+
+
+def test_a_daemon_that_does_not_start_says_why(mps, monkeypatch):
+    monkeypatch.setenv("FAKE_MPS_REFUSES", "1")
+    words = "CUDA MPS does not start: An instance of this daemon is already running"
+    with pytest.raises(UserError, match=words), MpsDaemon():
+        pass
+
+
+def test_a_killed_job_leaves_no_daemon(mps):
+    code = """
+import sys
+from labkit.hardware.mps import MpsDaemon
+with MpsDaemon():
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdout.readline() == b"up\n"
+        daemon = psutil.Process(int(mps.read_text()))
+        job.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs([daemon], timeout=20)
+    assert not alive
+
+
+def test_the_share_of_a_gpu_is_in_the_environment_before_cuda_begins(mps, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    with Budget("t4-like", None, torch_name="cuda:0", gpu_percent=12.2).shared_gpu():
+        assert Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
+    with Budget("gpu", None, torch_name="cuda:0").shared_gpu():
+        pass  # a whole GPU needs no daemon
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_a_one_core_budget_uses_one_core():
+    """Four threads of a product and of Python, under the budget: CPU time over wall time."""
+    code = """
+import os, threading, time
+from labkit.hardware.budgets import Budget
+budget = Budget("one-core", 1)
+os.environ.update(budget.environment())
+budget.enforce()
+import numpy as np
+def work():
+    a = np.ones((600, 600))
+    for _ in range(40):
+        a = a @ a / 600
+threads = [threading.Thread(target=work) for _ in range(4)]
+cpu, wall = time.process_time(), time.perf_counter()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print((time.process_time() - cpu) / (time.perf_counter() - wall))
+"""
+    share = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert 0.2 < share <= 1.05
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
+def test_a_budget_of_1_gib_stops_a_job_of_2_gib_with_the_error_that_names_it():
+    code = """
+from labkit.errors import UserError
+from labkit.hardware.budget_names import parse_budget
+from labkit.hardware.devices import get_devices
+budget = parse_budget("cores=1,memory=1GiB")
+budget.enforce()
+import numpy as np
+try:
+    with budget.memory_guard(get_devices()[0], 512):
+        np.ones(2 * 2**30, np.uint8)
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "budget 'cores=1,memory=1GiB' allows (1 GiB)" in said
+
+
+def test_the_command_lists_what_binds_and_what_does_not(capsys):
+    assert main(["budgets", "--all"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "one-core" in out and "emulated" in out
+    assert "RLIMIT_DATA" in out and "memory bandwidth, caches" in out
+    assert "t4-like" in out
