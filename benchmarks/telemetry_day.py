@@ -1,8 +1,8 @@
 """What a day of telemetry weighs: `python benchmarks/telemetry_day.py`.
 
 A day of 40 counters at 10 Hz, of two made-up GPUs and their host, goes through the sampler's own ladder and writer as
-fast as it can. Every share of time and every power is noise around a mean, which compresses worst; clocks,
-temperatures and memory move seldom. Every five simulated seconds a part is written, as the sampler does.
+fast as it can. Every share of time and every power is noise around a mean, kept in the resolution of its counter;
+clocks, temperatures and memory move seldom. Every five simulated seconds a part is written, as the sampler does.
 """
 
 from __future__ import annotations

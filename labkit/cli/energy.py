@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from pathlib import Path
 
 from labkit.errors import UserError
@@ -41,10 +42,20 @@ def run_energy(args: argparse.Namespace) -> int:
         raise UserError(
             f"{args.runs_dir}: no run is here. `labkit train dlrm` makes one; --runs-dir names another place."
         )
-    accounts = [
-        energy_account(folder, grid_g_per_kwh=args.grid, estimate=args.estimate, assumed_power_w=args.power)
-        for folder in folders
-    ]
+    accounts = []
+    for folder in folders:
+        try:
+            account = energy_account(
+                folder, grid_g_per_kwh=args.grid, estimate=args.estimate, assumed_power_w=args.power
+            )
+        except UserError as error:
+            if args.which:
+                raise
+            warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be damaged
+        else:
+            accounts.append(account)
+    if not accounts:
+        raise UserError(f"{args.runs_dir}: of no run here the energy can be told; the lines above say why.")
     if args.json:
         print(json.dumps([asdict(account) for account in accounts], indent=1))
     else:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from labkit.telemetry.latest import Latest
 
 MOST_HZ = 100.0
+DATE_DIGITS = 8
+"""A run's id begins with its date; Linux' largest process number has seven digits."""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -30,9 +32,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
     parser.add_argument("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
-    parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, 1 to 100 (default: 2)")
+    parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
     parser.add_argument("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
     parser.add_argument("--once", action="store_true", help="print the counters once and end, as where no terminal is")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write down what the GPUs' driver answers, too")
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine's GPUs"
+    )
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     parser.set_defaults(run=run_monitor)
 
@@ -49,19 +55,22 @@ def run_monitor(args: argparse.Namespace) -> int:
     wanted = _device(args.device)
     console, latest = Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
-    began = time.monotonic()
+    began, turns, status = time.monotonic(), 0, ""
     with contextlib.ExitStack() as stack:
         title, readings = stack.enter_context(_watched(args))
         live = None if once else stack.enter_context(Live(console=console, auto_refresh=False, transient=False))
         with contextlib.suppress(KeyboardInterrupt):
             for status, new in readings:
+                turns += 1
                 latest.take(reading for reading in new if wanted(reading.device))
                 if live:
                     live.update(_view(f"{title}{status}", latest), refresh=True)
-                elif latest.courses and time.monotonic() - began > 1.0 and args.seconds is None:
-                    break  # rates and shares need two samples
+                elif args.seconds is None and turns > 1 and time.monotonic() - began > 1.0:
+                    break  # rates and shares need two samples, some way apart
                 if args.seconds is not None and time.monotonic() - began >= args.seconds:
                     break
+    if args.device is not None and not latest.courses:
+        raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
         console.print(_view(f"{title}{status}", latest))
     return 0
@@ -70,30 +79,48 @@ def run_monitor(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
     """A title, and an endless iterator of (status, new readings)."""
-    if args.which is not None and not args.which.isdecimal():
+    if args.record and args.replay:
+        raise UserError("--record and --replay contradict each other: give one of them.")
+    if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
         from labkit.runs import find_run
 
         folder = find_run(args.which, args.runs_dir)
         yield folder.name, _of_run(folder)
         return
     from labkit.hardware.devices import get_devices
+    from labkit.hardware.nvml import Nvml
     from labkit.telemetry.schedule import Schedule
     from labkit.telemetry.sources import open_ladder
 
     pid = None if args.which is None else int(args.which)
     faults: list[str] = []
+    library = _driver(args)
+    devices = get_devices(Nvml(library))
     try:
-        with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
+        with open_ladder(pid, devices, args.hz, lambda kind, what: faults.append(what), nvml=Nvml(library)) as ladder:
             title = "this machine" if pid is None else f"process {pid} and its children"
-            yield title, _of_ladder(ladder, Schedule(args.hz), faults)
+            if args.replay:
+                title += f", GPUs played from {args.replay}"
+            yield title, _of_ladder(ladder, Schedule(args.hz), faults, lambda: getattr(library, "left", 1) == 0)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _of_ladder(ladder, schedule, faults: list[str]) -> Iterator:
-    while True:
+def _driver(args: argparse.Namespace):
+    """What answers for NVML: the library itself, recorded or not, or a recording."""
+    import pynvml
+
+    from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
+
+    if args.replay:
+        return PlayedNvml(args.replay)
+    return RecordedNvml(args.record) if args.record else pynvml
+
+
+def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
+    while not is_over():
         schedule.arrive()
         try:
             yield "".join(f"; {fault}" for fault in faults), list(ladder.read())
@@ -110,8 +137,11 @@ def _of_run(folder: Path) -> Iterator:
     while True:
         status = read_run(folder).status
         evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
-        latest = evaluated[-1] if evaluated else None
-        point = f", {latest['metric']} {latest['value']:.4f} after {latest['wall_s']:.0f} s" if latest else ""
+        point = ""
+        if evaluated:
+            latest = evaluated[-1]
+            value = "-" if latest["value"] is None else f"{latest['value']:.4f}"  # a diverged run has none
+            point = f", {latest['metric']} {value} after {latest['wall_s']:.0f} s"
         yield f": {status}{point}", [row.reading for row in tail.rows()]
         if status != "running":
             return

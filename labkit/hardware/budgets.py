@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -34,6 +35,17 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
 )
 """Each numerical library reads its own variable, once, when it is loaded."""
+
+
+@dataclass
+class _GpuShare:
+    """What binds this process; the guard's pipe must stay open as long as it lives."""
+
+    percent: float | None = None
+    guard: subprocess.Popen | None = None
+
+
+_gpu_share = _GpuShare()
 
 
 @dataclass(frozen=True)
@@ -90,21 +102,25 @@ class Budget:
             notes += _cap_memory(self)
         return notes
 
-    @contextlib.contextmanager
-    def shared_gpu(self) -> Iterator[None]:
-        """Give this process its share of the GPU inside the block, which must begin before CUDA does.
+    def share_gpu(self) -> None:
+        """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
 
         Raises:
-            UserError: CUDA MPS does not start.
+            UserError: CUDA has begun, another share binds this process already, or CUDA MPS does not start.
         """
-        if self.gpu_percent is None:
-            yield
+        if self.gpu_percent == _gpu_share.percent or self.torch_name == "cpu":
             return
-        from labkit.hardware.mps import MpsDaemon
+        if _gpu_share.percent is not None or _cuda_has_begun():
+            bound = f"has {_gpu_share.percent:g} % of its GPU" if _gpu_share.percent else "uses CUDA already"
+            raise UserError(
+                f"The budget {self.name!r} cannot bind any more: this process {bound}, for as long as it lives. Start "
+                "the run in a process of its own, as `labkit train` does."
+            )
+        from labkit.hardware.mps import start_mps
 
-        with MpsDaemon() as daemon:
-            os.environ.update(daemon.environment)
-            yield
+        environment, _gpu_share.guard = start_mps()
+        os.environ.update(environment | self.environment())
+        _gpu_share.percent = self.gpu_percent
 
     @contextlib.contextmanager
     def memory_guard(self, device: Device, batch_size: int) -> Iterator[None]:
@@ -154,6 +170,11 @@ def is_out_of_memory(error: BaseException) -> bool:
         "can't start new thread",
     )
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+
+
+def _cuda_has_begun() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized()
 
 
 def _late_libraries(environment: dict[str, str]) -> list[str]:

@@ -40,5 +40,7 @@ LABS = (
         "Train a speech recogniser to a target",
         ("torch", "torchaudio", "soundfile", "jiwer", "plotly"),
     ),
+    Lab("30_what_utilisation_means", "What utilisation means", ("torch", "pandas", "plotly"), disk_gb=0.1),
+    Lab("31_the_observer_effect", "The observer effect", ("torch", "pandas", "plotly", "scipy"), disk_gb=0.1),
     Lab("50_time_to_accuracy", "Time to accuracy", ("pandas", "duckdb", "lifelines", "plotly"), disk_gb=0.1),
 )

@@ -1,7 +1,8 @@
-"""A CUDA MPS daemon of our own: in its own pipe directory, started for one run and ended with it.
+"""A CUDA MPS daemon of our own: in its own pipe directory, started for one process and ended with it.
 
-A daemon that others started is never used and never touched. Run as a program, this is the guard: it starts the daemon
-in the foreground, says so, and ends it when its standard input closes, which the kernel does for a killed parent.
+A daemon that others started is never used and never touched. Run as a program, this is the guard: it starts the
+daemon in the foreground, says where, and ends it when its standard input closes, which the kernel does when its parent
+ends. It must not end before: a client whose daemon goes loses its GPU.
 """
 
 from __future__ import annotations
@@ -9,60 +10,50 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from labkit.errors import UserError
 
 CONTROL = "nvidia-cuda-mps-control"
-READY = "ready"
-PATIENCE_S = 10.0
-"""For the daemon to end when asked."""
+READY = "ready "
+START_S, ANSWER_S = 20.0, 10.0
+"""For the daemon to listen, and for each answer and its end."""
 
 
-class MpsDaemon:
-    """Runs the daemon during a block; `environment` makes CUDA processes its clients."""
+def start_mps() -> tuple[dict[str, str], subprocess.Popen]:
+    """Start a daemon that lives as long as this process; the variables that make CUDA its client, and the guard.
 
-    def __enter__(self) -> MpsDaemon:
-        """Start it.
+    Raises:
+        UserError: it does not start, with what it said.
+    """
+    # clients number their GPUs among those that the daemon sees: it sees all
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    guard = subprocess.Popen(
+        [sys.executable, "-m", "labkit.hardware.mps"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,  # Ctrl-C in the terminal is for the run
+    )
+    said = []
+    for line in guard.stdout:
+        if line.startswith(READY):
+            return pipes(line.removeprefix(READY).strip()), guard
+        said.append(line.strip())
+    guard.communicate()
+    raise UserError(f"CUDA MPS does not start: {' '.join(said) or 'it says nothing'}")
 
-        Raises:
-            UserError: it does not start, with what it said.
-        """
-        self._folder = tempfile.TemporaryDirectory(prefix="labkit-mps-")
-        self.environment = {
-            # clients find the daemon by its pipes; a short path, because sockets have short names
-            "CUDA_MPS_PIPE_DIRECTORY": self._folder.name,
-            "CUDA_MPS_LOG_DIRECTORY": str(Path(self._folder.name) / "log"),
-        }
-        Path(self.environment["CUDA_MPS_LOG_DIRECTORY"]).mkdir()
-        self._guard = subprocess.Popen(
-            [sys.executable, "-m", "labkit.hardware.mps"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | self.environment,
-            start_new_session=True,  # Ctrl-C in the terminal is for the run, which then ends this
-        )
-        said = []
-        for line in self._guard.stdout:
-            if line.strip() == READY:
-                return self
-            said.append(line.strip())
-        self.__exit__()
-        raise UserError(f"CUDA MPS does not start: {' '.join(said) or 'it says nothing'}")
 
-    def __exit__(self, *exception) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            self._guard.stdin.close()
-        self._guard.wait(2 * PATIENCE_S)
-        self._guard.stdout.close()
-        self._folder.cleanup()
+def pipes(folder: str) -> dict[str, str]:
+    """The variables by which a daemon and its clients find each other."""
+    return {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": str(Path(folder) / "log")}
 
 
 def guard() -> int:
@@ -71,24 +62,53 @@ def guard() -> int:
     if path is None:
         print(f"{CONTROL} is not on PATH; it comes with NVIDIA's Linux driver")
         return 1
-    daemon = subprocess.Popen([path, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    # asked for its clients, it answers once it listens
-    while subprocess.run([path], input="get_server_list\n", text=True, capture_output=True, check=False).returncode:
+    # a short path, because sockets have short names
+    with tempfile.TemporaryDirectory(prefix="labkit-mps-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        environment = os.environ | pipes(folder)
+        Path(environment["CUDA_MPS_LOG_DIRECTORY"]).mkdir()
+        daemon = subprocess.Popen(
+            [path, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            why_not = _wait_until_it_listens(path, daemon, environment)
+            if why_not is not None:
+                print(why_not)
+                return 1
+            # nobody reads what it says, and the pipe must not fill up
+            threading.Thread(target=daemon.stdout.read, daemon=True).start()
+            print(READY + folder, flush=True)
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+        finally:
+            _ask(path, "quit -t 1", environment)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(ANSWER_S)
+            daemon.kill()
+            daemon.wait()
+    return 0
+
+
+def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dict[str, str]) -> str | None:
+    """Why the daemon does not listen; None where it does."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        if _ask(path, "get_server_list", environment):
+            return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             daemon.wait(0.1)
-            print(daemon.stdout.read().decode(errors="replace").strip() or f"it ended with {daemon.returncode}")
-            return 1
-    threading.Thread(target=daemon.stdout.read, daemon=True).start()  # nobody reads it, and it must not fill up
-    print(READY, flush=True)
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    subprocess.run([path], input="quit -t 1\n", text=True, capture_output=True, check=False)
+            return daemon.stdout.read().decode(errors="replace").strip() or f"it ended with {daemon.returncode}"
+    return f"it does not listen after {START_S:g} s"
+
+
+def _ask(path: str, what: str, environment: dict[str, str]) -> bool:
+    """Whether the daemon took a command."""
     try:
-        daemon.wait(PATIENCE_S)
+        asked = subprocess.run(
+            [path], input=f"{what}\n", text=True, capture_output=True, check=False, timeout=ANSWER_S, env=environment
+        )
     except subprocess.TimeoutExpired:
-        daemon.send_signal(signal.SIGKILL)
-        daemon.wait()
-    return 0
+        return False
+    return asked.returncode == 0
 
 
 if __name__ == "__main__":

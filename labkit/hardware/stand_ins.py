@@ -76,7 +76,7 @@ def stand_in(name: str, devices: list[Device]) -> Budget:
         missing.append(f"its {size_text(memory)} of memory: here are {size_text(cpu.memory_bytes)}")
         memory = None
     if cores == cpu.cores and memory is None:
-        raise UserError(f"The budget {name!r} is larger than this machine: a budget only makes a machine smaller.")
+        raise UserError(f"The budget {name!r} is not smaller than this machine, which a budget can only make smaller.")
     if tier.fp32_tflops:
         missing.append("its GPU")
     return Budget(name, cores, memory, tier=tier.name, emulated=True, not_emulated=tuple(missing))

@@ -31,7 +31,7 @@ class _MaskedRelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, mask: Tensor, dropped: int) -> Tensor:
         ctx.scale = LEVELS / (LEVELS - dropped)
         ctx.mark_dirty(x)
-        y = x.relu_().mul_(draw_kept(x, dropped)).mul_((mask * ctx.scale).to(x.dtype))
+        y = x.relu_().mul_(draw_kept(x, dropped)).mul_(mask.to(x.dtype)).mul_(ctx.scale)
         ctx.save_for_backward(y)
         return y
 

@@ -43,12 +43,12 @@ class MergingPartWriter(PartWriter):
             UserError: the disk is full; the rows of that part are lost, those before it are not.
         """
         self._flushed_at = time.monotonic()
-        while self._writing and self._writing[0].done():
-            self._writing.popleft().result()
         if self._rows:
             rows, self._rows = self._rows, []
             self._writing.append(self._writer.submit(self._write, rows, part_path(self.folder, self.next_number)))
             self.next_number += 1
+        while self._writing and self._writing[0].done():
+            self._writing.popleft().result()
 
     def settle(self) -> None:
         """Wait until all that was handed over is written.
@@ -60,13 +60,16 @@ class MergingPartWriter(PartWriter):
             self._writing.popleft().result()
 
     def close(self) -> None:
-        """Write what is left, and drop what was merged."""
+        """Write what is left, and drop what was merged before."""
         try:
-            self.flush()
             self.settle()
+            self._drop_merged()
         finally:
-            self._writer.shutdown()
-        self._drop_merged()
+            try:
+                self.flush()
+                self.settle()
+            finally:
+                self._writer.shutdown()
 
     def _write(self, rows: list[dict[str, Any]], path: Path) -> None:
         write_part(pa.Table.from_pylist(rows, schema=self.schema), path)

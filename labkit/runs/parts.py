@@ -123,7 +123,11 @@ def readable_parts(folder: Path) -> tuple[list[Path], list[Path]]:
     for path in paths:
         if len(numbers := part_numbers(path)) == 1 and numbers[0] in merged:
             continue
-        with path.open("rb") as file:
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            continue  # merged into another since it was listed
+        with file:
             size = file.seek(0, os.SEEK_END)
             head_and_tail = b""
             if size >= 12:

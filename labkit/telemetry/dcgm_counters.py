@@ -6,6 +6,8 @@ It needs DCGM's host engine and, mostly, its rights; where it does not run, each
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 
 from labkit.hardware.device import Device
@@ -26,6 +28,7 @@ FIELDS = {
 """By column of its table: our counter, unit, ours in DCGM's, and DCGM's number (dcgm_fields.h, DCGM_FI_PROF_*)."""
 LEAST_MS = 100
 """DCGM samples its profiling counters no faster."""
+ANSWER_S = 10.0
 _ROW = re.compile(r"\s*GPU[\s-]*(\d+)\s+(.*)")
 
 
@@ -34,7 +37,13 @@ class DcgmCounters:
 
     def __init__(self, devices: Iterable[Device], hz: float):
         """Start `dcgmi` for these devices, to be read `hz` times a second."""
-        self._uuids = {device.index: device.gpu_uuid for device in devices}
+        wanted = {device.gpu_uuid for device in devices}
+        # DCGM numbers all GPUs of the host; in a container, or with another order, NVML's numbers are others
+        self._uuids = {number: uuid for number, uuid in _listed().items() if uuid in wanted}
+        self._unlisted = sorted(wanted - set(self._uuids.values()))
+        self._stream: ToolStream | None = None
+        if not self._uuids:
+            return
         period_ms = max(LEAST_MS, round(1000 / hz))
         numbers = ",".join(str(number) for *_, number in FIELDS.values())
         # two tables of all GPUs, each with its two lines of heading
@@ -45,7 +54,11 @@ class DcgmCounters:
 
     def read(self) -> Iterator[Reading]:
         """Yield the latest row of each GPU."""
-        rows = self._rows(self._stream.lines())
+        why = "dcgmi does not list this GPU" if shutil.which("dcgmi") else "dcgmi is not on PATH"
+        for uuid in self._unlisted:
+            for counter, unit, *_ in FIELDS.values():
+                yield Reading(uuid, "device", counter, None, unit, SOURCE, why)
+        rows = self._rows(self._stream.lines()) if self._stream else {}
         for index, uuid in self._uuids.items():
             cells = rows.get(index)
             for column, (counter, unit, scale, _) in FIELDS.items():
@@ -56,7 +69,8 @@ class DcgmCounters:
 
     def close(self) -> None:
         """End `dcgmi`."""
-        self._stream.close()
+        if self._stream:
+            self._stream.close()
 
     def _rows(self, lines: list[str]) -> dict[int, dict[str, str]]:
         """By GPU the cells of its latest row, by column."""
@@ -67,6 +81,24 @@ class DcgmCounters:
             elif (row := _ROW.match(line)) and self._columns:
                 rows[int(row[1])] = dict(zip(self._columns, row[2].split(), strict=False))
         return rows
+
+
+def _listed() -> dict[int, str]:
+    """By DCGM's number, the UUID of each GPU that it knows; none where it does not answer."""
+    path = shutil.which("dcgmi")
+    if path is None:
+        return {}
+    try:
+        said = subprocess.run([path, "discovery", "-l"], capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found, number = {}, None
+    for line in said.stdout.splitlines():
+        if row := re.match(r"\|\s*(\d+)\s*\|", line):
+            number = int(row[1])
+        if (uuid := re.search(r"Device UUID:\s*(GPU-[\w-]+)", line)) and number is not None:
+            found[number] = uuid[1]
+    return found
 
 
 def _number(text: str | None) -> tuple[float | None, str | None]:

@@ -84,7 +84,11 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
         note = "the whole GPU of this MIG slice, its other slices included; without its host"
     # a counter that stands still while power is drawn counts nothing
     if counter and not (power and counter[0][0].value == counter[-1][1].value):
-        return _sum((Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in counter), "NVML energy counter", note)
+        # a GPU that was reset counts from zero again
+        grown = [(a, b) for a, b in counter if b.value >= a.value]
+        if len(grown) < len(counter):
+            note += "; the counter began anew meanwhile, and what passed then is missing"
+        return _sum((Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in grown), "NVML energy counter", note)
     if power:
         return _sum(_integrated(power), "NVML power, integrated", note)
     return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))

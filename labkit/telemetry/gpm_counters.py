@@ -1,6 +1,7 @@
 """GPU performance monitoring through NVML: what multiprocessors and memory did, per GPU and per MIG slice.
 
-Hopper and later only (`nvmlGpm*`). A value is the average between two samples, so the first reading has none.
+Hopper and later only (`nvmlGpm*`). A value is the average between two samples, the first of which is taken at once. On
+a MIG slice they are those of its GPU instance, which compute instances may share.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class _Target:
         for _ in range(2):
             if (sample := self._must("nvmlGpmSampleAlloc")) is not None:
                 self._samples.append(sample)
+        if self.why is None:  # support is believed once a sample could be taken
+            taken = self._take(self._samples[0])
+            self._taken = taken.reason is None
+            self.why = taken.reason if taken.is_final else None
 
     def averages(self) -> tuple[dict[int, tuple[float | None, str | None]] | None, str | None]:
         """By metric (value, reason); or None and why there is none, where it is not the first sample."""

@@ -17,8 +17,8 @@ DEVICE = "jetson"
 """A Jetson's GPU has no UUID that these sources tell."""
 _LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.gpu/load")
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
-_RAILS = ("VDD_IN", "POM_5V_IN", "SYS5V", "VIN_SYS_5V0")
-"""Names of the rail that feeds the whole module, by generation."""
+_RAILS = ("VDD_IN", "POM_5V_IN")
+"""Names of the rail that feeds the whole module. AGX boards have none: their rails feed a part each."""
 _PATTERNS = {
     "gpu_utilisation": re.compile(r"GR3D_FREQ (\d+)%"),
     "sm_clock": re.compile(r"GR3D_FREQ \d+%@\[?(\d+)"),
@@ -74,7 +74,7 @@ class JetsonCounters:
                 continue
             found = _PATTERNS[counter].search(line)
             value = float(found[1]) * per_tegrastats if found else None
-            why = None if found else self._tool.why or "neither sysfs nor tegrastats gives it here"
+            why = None if found else self._tool.why or "neither sysfs nor tegrastats gives it on this board"
             yield Reading(device, scope, counter, value, unit, "tegrastats", why)
 
     def close(self) -> None:

@@ -25,11 +25,10 @@ class Ladder:
         missing: dict[tuple[str, str, str], list[Reading]] = {}
         told: set[tuple[str, str, str]] = set()
         for source in self._sources:
-            for reading in _readings(source):
-                key = reading[:3]  # device, scope, counter
+            for checked in _readings(source):
+                key = checked[:3]  # device, scope, counter
                 if key in told:
                     continue
-                checked = _checked(reading)
                 if checked.value is None:
                     missing.setdefault(key, []).append(checked)
                 else:
@@ -48,7 +47,7 @@ class Ladder:
 
 def _readings(source: Counters) -> Iterator[Reading]:
     try:
-        yield from source.read()
+        yield from map(_checked, source.read())
     except ProcessLookupError:
         raise
     except Exception as error:  # whatever a driver or a tool makes of itself, the other sources go on

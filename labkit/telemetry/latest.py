@@ -10,6 +10,8 @@ from labkit.telemetry.reading import Reading
 
 KEPT = 40
 """Values of a course."""
+STALE = 3
+"""After so many turns without a word from its source, a value is not shown as one of now."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -20,6 +22,8 @@ class Course:
     reading: Reading
     """The latest."""
     values: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    turn: int = 0
+    """The turn in which it was last told"""
 
     @property
     def bars(self) -> str:
@@ -40,19 +44,22 @@ class Latest:
 
     def __init__(self):
         self.courses: dict[tuple[str, str, str], Course] = {}
+        self._turn = 0
 
     def take(self, readings: Iterable[Reading]) -> None:
-        """Take readings, oldest first."""
-        for reading in readings:
-            key = reading[:3]
-            course = self.courses.setdefault(key, Course(reading))
-            course.reading = reading
+        """Take the readings of a turn, oldest first; a turn without any changes nothing."""
+        for place, reading in enumerate(readings):
+            self._turn += place == 0
+            course = self.courses.setdefault(reading[:3], Course(reading))
+            course.reading, course.turn = reading, self._turn
             if reading.value is not None:
                 course.values.append(reading.value)
 
     def shown(self) -> list[Course]:
         """Counters that have a value now, by device and scope."""
-        return [course for _, course in sorted(self.courses.items()) if course.reading.value is not None]
+        fresh = self._turn - STALE
+        courses = (course for _, course in sorted(self.courses.items()))
+        return [course for course in courses if course.reading.value is not None and course.turn > fresh]
 
     def missing(self) -> dict[str, list[str]]:
         """By reason, the counters that have none now."""

@@ -86,9 +86,6 @@ class NvmlCounters:
             return False
         found = self._nvml.read("nvmlDeviceGetHandleByUUID", target.uuid)
         target.handle, target.reason = found.value, found.reason
-        if found.reason is None and target.was_lost:
-            target.was_lost = False
-            self._on_fault("gpu_back", f"{target.uuid} answers again")
         return found.reason is None
 
     def _ask(self, target: _Target, call: str, *arguments: Any) -> Any:
@@ -98,8 +95,12 @@ class NvmlCounters:
         if answer.is_final:
             target.broken.add((call, *arguments))
         if answer.is_lost:
+            if not target.was_lost:  # a handle may be had long before the GPU answers
+                self._on_fault("gpu_lost", f"{target.uuid}: {answer.reason}")
             target.handle, target.was_lost, target.waited, target.reason = None, True, 0, None
-            self._on_fault("gpu_lost", f"{target.uuid}: {answer.reason}")
+        elif answer.reason is None and target.was_lost:
+            target.was_lost = False
+            self._on_fault("gpu_back", f"{target.uuid} answers again")
         return answer.value
 
     def _counter(self, target: _Target, each: _Call, answers: dict[tuple, Any]) -> Iterator[Reading]:
@@ -144,10 +145,10 @@ class NvmlCounters:
         if answer.reason is not None:
             return  # "not found": nothing ran since the last time
         pids, share = self._pids(), {}
-        for sample in answer.value:
-            target.latest_us = max(target.latest_us, sample.timeStamp)
+        for sample in sorted(answer.value, key=lambda sample: sample.timeStamp):
+            target.latest_us = sample.timeStamp
             if sample.pid in pids:
-                share[sample.pid] = sample.smUtil
+                share[sample.pid] = sample.smUtil  # the latest of each process
         if share:
             yield Reading(target.uuid, "process", "sm_utilisation", float(sum(share.values())), "%", f"NVML {call}")
 

@@ -41,6 +41,8 @@ class Sampler:
         """Why nothing is sampled any more; None where all is well."""
         self.deaths: list[str] = []
         """Why each sampler that was started again had died."""
+        self.untold: list[str] = []
+        """Faults that `on_fault` could not take, and why."""
         self._lock, self._ending = threading.Lock(), False
 
     def __enter__(self) -> Sampler:
@@ -82,10 +84,16 @@ class Sampler:
         self._last_words = b""
         for line in self._process.stdout:
             if line.startswith(FAULT):
-                self._on_fault(*json.loads(line.removeprefix(FAULT)))
+                self._tell(*json.loads(line.removeprefix(FAULT)))
             else:
                 self._last_words = line
                 yield line
+
+    def _tell(self, kind: str, what: str) -> None:
+        try:
+            self._on_fault(kind, what)
+        except Exception as error:  # a full disk must not end the thread that starts samplers again
+            self.untold.append(f"{kind}: {what} ({error})")
 
     def _watch(self) -> None:
         """Wait for the sampler's end, and start it again where that was not asked for."""
@@ -101,7 +109,7 @@ class Sampler:
                     self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
                     return
                 self.deaths.append(death)
-                self._on_fault("sampler_died", death)
+                self._tell("sampler_died", death)
                 self.failure = self._start()
                 if self.failure is not None:
                     return

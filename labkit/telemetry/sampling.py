@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow
+
 from labkit.runs.parts import spare_pandas
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sampler import FAULT, READY
@@ -26,8 +28,8 @@ def sample(folder: Path, pid: int, hz: float, restarts: int = 0) -> None:
     schedule, first_done, died = Schedule(hz), False, restarts
     try:
         with (
-            TelemetryWriter(folder, pid) as writer,
             open_ladder(pid, get_devices(), hz, _tell_fault) as ladder,
+            TelemetryWriter(folder, pid) as writer,  # closed first: a driver may hang when it is left
         ):
             while True:
                 ended = closed.is_set()  # then one last sample is taken
@@ -78,6 +80,7 @@ def main() -> None:
     parser.add_argument("restarts", type=int)
     args = parser.parse_args()
     spare_pandas()
+    pyarrow.set_cpu_count(1)  # nor may it take cores from the job
     sys.setswitchinterval(5e-4)  # the thread that writes parts must not make a sample late
     # Ctrl-C in the terminal is for the job, which then ends the sampler
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.runs.parts import readable_parts
+from labkit.runs.parts import part_numbers, readable_parts
 from labkit.telemetry.reading import Reading
 
 
@@ -22,7 +22,8 @@ class Tail:
     def __init__(self, folder: Path | str):
         """Follow the run in `folder`, from its first sample on."""
         self._folder = Path(folder) / "telemetry"
-        self._seen: set[Path] = set()
+        self._seen: set[int] = set()
+        """Numbers of the parts that were read."""
         self._latest_ns = 0
 
     def rows(self) -> list[Row]:
@@ -32,13 +33,18 @@ class Tail:
         whole, _ = readable_parts(self._folder)
         rows: list[Row] = []
         for part in whole:
-            if part in self._seen:
+            numbers = set(part_numbers(part))
+            if numbers <= self._seen:
                 continue
-            self._seen.add(part)
-            seen_ns = self._latest_ns  # a part that others were merged into holds what was seen before
-            table = pq.read_table(part, columns=["time_ns", *Reading._fields]).to_pydict()
+            try:
+                table = pq.read_table(part, columns=["time_ns", *Reading._fields]).to_pydict()
+            except FileNotFoundError:
+                continue  # merged since it was listed: the next look finds the large part
+            # a part that others were merged into may hold what was seen before
+            seen_ns = self._latest_ns if numbers & self._seen else -1
             for time_ns, *reading in zip(*table.values(), strict=True):
                 if time_ns > seen_ns:
-                    self._latest_ns = max(self._latest_ns, time_ns)
                     rows.append(Row(time_ns, Reading(*reading)))
+            self._seen |= numbers
+            self._latest_ns = max([self._latest_ns, *table["time_ns"]])
         return rows

@@ -18,7 +18,7 @@ class TelemetryWriter:
         """Write to `folder`/telemetry for the job `pid`."""
         self._pid = pid
         self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=(*SERIES, "time_ns"))
-        self._missing: set[Reading] = set()
+        self._missing: dict[tuple, Reading] = {}
 
     def __enter__(self) -> TelemetryWriter:
         return self
@@ -32,9 +32,12 @@ class TelemetryWriter:
         self._parts.settle()
 
     def append(self, time_ns: int, reading: Reading) -> None:
-        """Take one reading; a missing counter is written once, not at every sample."""
+        """Take one reading; a counter that stays missing is written once, not at every sample."""
+        series = reading[:3]
         if reading.value is None:
-            if reading in self._missing:
+            if self._missing.get(series) == reading:
                 return
-            self._missing.add(reading)
+            self._missing[series] = reading
+        else:
+            self._missing.pop(series, None)
         self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})

@@ -147,11 +147,12 @@ _TABLE = (
     _rate("pcie_rx", "Bytes that the GPU received over PCIe, headers included.", "From whom."),
     _rate("nvlink_tx", "Bytes that the GPU sent over all its NVLinks.", "To which GPU."),
     _rate("nvlink_rx", "Bytes that the GPU received over all its NVLinks.", "From which GPU."),
-    _percent(
+    Counter(
         "sm_utilisation",
         ("process",),
-        "Time in which kernels of the job ran on the GPU, over the driver's last period.",
-        "The job's share of a GPU that several use: shares of jobs that run at once may sum to more than 100 %.",
+        "%",
+        "Time in which kernels of the job ran on the GPU, over the driver's last period, summed over its processes.",
+        "The job's share of a GPU that several use: what runs at once counts for each, and may sum to more than 100 %.",
     ),
     Counter(
         "power",

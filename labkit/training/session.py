@@ -55,7 +55,8 @@ def train(
     budget, device = _settle(request, devices)
     for note in budget.enforce():
         on_event(Notice(note))
-    with budget.shared_gpu(), budget.memory_guard(device, request.chosen_batch_size):
+    budget.share_gpu()
+    with budget.memory_guard(device, request.chosen_batch_size):
         return _Session(request, budget, device, devices[0], runs_dir, on_event, stop, resume).run()
 
 
@@ -112,9 +113,9 @@ class _Session:
                 f"the GPU {self.device.name} is there, but this torch ({torch.__version__}) cannot use it: install a "
                 "CUDA build (https://pytorch.org/get-started/locally), or train with --device cpu."
             )
-        if self.budget.gpu_memory_bytes is not None:
-            share = self.budget.gpu_memory_bytes / self.device.memory_bytes
-            torch.cuda.set_per_process_memory_fraction(min(1.0, share), torch_device)
+        if torch_device.type == "cuda":  # also to undo what an earlier run of this process had
+            cap = self.budget.gpu_memory_bytes
+            torch.cuda.set_per_process_memory_fraction(cap / self.device.memory_bytes if cap else 1.0, torch_device)
         data = load_data(self.request, self.on_event)
         config = self.request.train_config(len(data.split("train")))
         torch.manual_seed(config.seed)
@@ -208,7 +209,7 @@ class _Session:
             with sampler:
                 yield
         finally:
-            for fault in faults:
+            for fault in [*faults, *(f"not recorded: {each}" for each in sampler.untold)]:
                 self.on_event(Notice(fault))
             if sampler.failure:
                 run.event("fault", kind="sampler", what=sampler.failure)

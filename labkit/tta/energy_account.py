@@ -115,5 +115,7 @@ def _to_target(folder: Path, steps: tuple[Step, ...]) -> float | None:
     if samples is None:
         return None
     # a target that a resume brought was reached by an evaluation before it
-    when = next(e["time"] for e in events if e["event"] == "evaluated" and e["samples"] == samples)
+    when = next((e["time"] for e in events if e["event"] == "evaluated" and e["samples"] == samples), None)
+    if when is None:
+        return None
     return float(energy_until(np.array([epoch_ns(when)]), steps)[0])

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -33,8 +34,9 @@ def test_a_process_is_shown_with_its_children(capsys):
 
 
 def test_a_process_that_ends_ends_the_view(capsys):
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1.5)"]) as child:
-        assert main(["monitor", str(child.pid), "--seconds", "60", "--hz", "10"]) == 0
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        threading.Timer(3.0, child.stdin.close).start()
+        assert main(["monitor", str(child.pid), "--seconds", "600", "--hz", "10"]) == 0
     assert "memory_resident" in text(capsys)
 
 
@@ -64,15 +66,18 @@ def test_a_run_is_shown_from_its_folder_alone(run, capsys):
 
 
 def test_one_device_can_be_picked(run, capsys):
-    assert main(["monitor", str(run), "--device", "GPU-7"]) == 0
-    assert "cpu_percent" not in text(capsys)
+    assert main(["monitor", str(run), "--device", "host"]) == 0
+    assert "cpu_percent" in text(capsys)
+    for which in ([str(run)], ["--once"]):
+        assert main(["monitor", *which, "--device", "GPU-7"]) == 2
+        assert "no counter is of such a device" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--hz", "500"], "--hz is 500"),
-        (["999999999"], "there is no process 999999999"),
+        (["9999999"], "there is no process 9999999"),
         (["nothing-like-it"], "there is no run 'nothing-like-it'"),
         (["--device", "17"], "no GPU of that number"),
     ],
@@ -94,6 +99,33 @@ def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
                 seen += tail.rows()
     seen += tail.rows()
     assert [row.reading.value for row in seen] == [float(second) for second in range(150)]
+
+
+def test_a_tail_loses_nothing_of_a_sample_that_two_parts_hold(tmp_path):
+    parts, tail = PartWriter(tmp_path / "telemetry", TELEMETRY), Tail(tmp_path)
+    row = {"time_ns": 5, "device": "host", "scope": "host", "value": 1.0}
+    seen = []
+    for counter in ("a", "b"):
+        parts.append(row | {"counter": counter})
+        parts.flush()
+        seen += [row.reading.counter for row in tail.rows()]
+    assert seen == ["a", "b"]
+
+
+def test_a_value_is_not_shown_for_long_after_its_source_fell_silent():
+    latest = Latest()
+    latest.take([Reading("GPU-1", "device", "power", 100.0, "W", "NVML")])
+    for _ in range(5):
+        latest.take([Reading("host", "host", "memory_used", 1.0, "bytes", "/proc")])
+    assert [course.reading.counter for course in latest.shown()] == ["memory_used"]
+
+
+def test_a_run_that_diverged_is_shown(tmp_path, run, capsys):
+    events = run / "events.jsonl"
+    line = '{"event": "evaluated", "time": "2026-01-01T00:00:00+00:00", "metric": "auc", "value": null, "wall_s": 4.0}'
+    events.write_text(events.read_text() + line + "\n")
+    assert main(["monitor", str(run)]) == 0
+    assert "auc - after 4 s" in text(capsys)
 
 
 def test_a_counter_that_comes_and_goes_is_shown_or_missing():

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from labkit.course import check
@@ -27,6 +28,7 @@ CARD = Calibration("a CPU", 2, 100.0, 50.0, 10.0, 2.0, "2026-01-01")
 EVENTS = [{"event": name} for name in ("started", "evaluated", "evaluated", "tested", "ended")]
 SLOW_BUT_MANY = {"time_to_target_s": 9.0, "samples_per_s": 900.0}
 QUICK_BUT_FEW = {"time_to_target_s": 3.0, "samples_per_s": 300.0}
+BUSY = pd.DataFrame({"load": ["chase", "copy"], "gb_per_s": [0.2, 10.0]})
 CENSORED = {"time_to_target_s": None, "samples_per_s": 1.0}
 
 # What the notebooks hand to the checks, the right answer, and wrong ones beyond the usual mistakes.
@@ -43,6 +45,12 @@ CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
     "20.ctc": ({}, "three", ["tree", ""]),
     "20.outputs": ({}, 12, [13, 2]),
     "20.wer": ({}, 0.6667, [0.0, 0.9]),
+    "30.chase": ({"busy": BUSY}, 50.0, [1.0, 500.0]),
+    "30.overstated": ({}, 3.42, [1.0, 100.0]),
+    "30.scheduler": ({}, "sm_active", []),
+    "31.interval": ({}, True, []),
+    "31.pairs": ({}, "drift", []),
+    "31.nsys": ({}, 1.86, [0.0, 50.0]),
     "50.can_fall": ({}, True, []),
     "50.waiting": ({}, 3 / 8, [0.25, 1.0]),
     "50.median": ({}, 20, [30, 0]),

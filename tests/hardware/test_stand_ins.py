@@ -15,7 +15,7 @@ from labkit.errors import UserError
 from labkit.hardware.budget_names import parse_budget, possible_budgets
 from labkit.hardware.budgets import Budget, memory_error
 from labkit.hardware.device import Device
-from labkit.hardware.mps import MpsDaemon
+from labkit.hardware.mps import start_mps
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=8, memory_bytes=32 * 10**9)
 H100 = Device(
@@ -97,7 +97,7 @@ def test_the_gpu_itself_under_its_tiers_name_is_not_emulated():
     [
         ("t4-like", [CPU], "this machine has none that CUDA can use"),
         ("cloud-cpu-16-like", [CPU], "16 cores and this process may use 8"),
-        ("jetson-agx-orin-like", [CPU], "larger than this machine"),
+        ("jetson-agx-orin-like", [CPU], "not smaller than this machine"),
         ("h200-like", [CPU, H100], "more than NVIDIA H100"),
         ("t4-like", [CPU, replace(H100, kind="mig", uuid="MIG-1")], "has a MIG slice"),
         ("t4-like", [CPU, replace(H100, name="NVIDIA L40S")], "FP32 peak of NVIDIA L40S"),
@@ -132,30 +132,32 @@ def test_more_gpu_memory_than_the_budget_is_named():
     assert "budget 't4-like' allows (14.9 GiB)" in str(memory_error(budget, H100, 512, OutOfMemoryError()))
 
 
-def test_the_daemon_is_ours_alone_and_ends_with_the_block(mps):
-    with MpsDaemon() as daemon:
-        pipes = Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"])
-        process = psutil.Process(int(mps.read_text()))
-        assert process.is_running()
-        assert pipes.is_dir() and pipes != Path("/tmp/nvidia-mps")
+def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    environment, guard = start_mps()
+    pipes = Path(environment["CUDA_MPS_PIPE_DIRECTORY"])
+    process = psutil.Process(int(mps.read_text()))
+    assert process.is_running()
+    assert "CUDA_VISIBLE_DEVICES" not in process.environ()  # or its clients would count from another GPU
+    assert pipes.is_dir() and pipes != Path("/tmp/nvidia-mps")
+    guard.communicate()
     assert not psutil.pid_exists(process.pid)
     assert not pipes.exists()
 
 
 def test_a_daemon_that_does_not_start_says_why(mps, monkeypatch):
     monkeypatch.setenv("FAKE_MPS_REFUSES", "1")
-    words = "CUDA MPS does not start: An instance of this daemon is already running"
-    with pytest.raises(UserError, match=words), MpsDaemon():
-        pass
+    with pytest.raises(UserError, match="CUDA MPS does not start: An instance of this daemon is already running"):
+        start_mps()
 
 
 def test_a_killed_job_leaves_no_daemon(mps):
     code = """
 import sys
-from labkit.hardware.mps import MpsDaemon
-with MpsDaemon():
-    print("up", flush=True)
-    sys.stdin.read()
+from labkit.hardware.mps import start_mps
+kept = start_mps()
+print("up", flush=True)
+sys.stdin.read()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
         assert job.stdout.readline() == b"up\n"
@@ -165,12 +167,32 @@ with MpsDaemon():
     assert not alive
 
 
-def test_the_share_of_a_gpu_is_in_the_environment_before_cuda_begins(mps, monkeypatch):
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    with Budget("t4-like", None, torch_name="cuda:0", gpu_percent=12.2).shared_gpu():
-        assert Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"], "control").exists()
-    with Budget("gpu", None, torch_name="cuda:0").shared_gpu():
-        pass  # a whole GPU needs no daemon
+def test_a_share_binds_a_process_once_and_another_is_refused(mps):
+    code = """
+import os
+from labkit.errors import UserError
+from labkit.hardware.budgets import Budget
+Budget("gpu", None, torch_name="cuda:0").share_gpu()  # a whole GPU needs no daemon
+assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+small = Budget("t4-like", None, torch_name="cuda:0", gpu_percent=12.2)
+small.share_gpu()
+small.share_gpu()  # the same again is no change
+assert os.path.exists(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
+assert os.environ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "12.2"
+for other in (Budget("gpu", None, torch_name="cuda:0"), Budget("half-gpu", None, torch_name="cuda:0", gpu_percent=50)):
+    try:
+        other.share_gpu()
+    except UserError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("this process has 12.2 % of its GPU, for as long as it lives") == 2
+
+
+def test_a_process_that_uses_cuda_already_cannot_be_bound(monkeypatch):
+    monkeypatch.setattr("labkit.hardware.budgets._cuda_has_begun", lambda: True)
+    with pytest.raises(UserError, match="uses CUDA already"):
+        Budget("half-gpu", None, torch_name="cuda:0", gpu_percent=50).share_gpu()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
@@ -194,7 +216,7 @@ for thread in threads: thread.join()
 print((time.process_time() - cpu) / (time.perf_counter() - wall))
 """
     share = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    assert 0.2 < share <= 1.05
+    assert 0 < share <= 1.05
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")

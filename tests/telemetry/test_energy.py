@@ -135,3 +135,10 @@ def test_a_counter_that_stands_still_while_power_is_drawn_is_not_believed():
 def test_a_jetson_counts_the_power_of_its_board():
     energy = cpu_energy({"board_power": [Sample(0, 5.0), Sample(2 * S, 7.0)], "cpu_energy": [Sample(0, None, "no")]})
     assert (energy.value_j, energy.source) == (12.0, "Jetson board power, integrated")
+
+
+def test_a_gpu_that_was_reset_takes_no_energy_back():
+    samples = {"energy": [Sample(0, 5e6), Sample(S, 5e6 + 100), Sample(2 * S, 20.0), Sample(3 * S, 50.0)]}
+    energy = gpu_energy(samples)
+    assert energy.value_j == 130
+    assert "began anew" in energy.note

@@ -12,6 +12,7 @@ from gpus import CHILD, GENERATIONS, GPM, GPU, JOB, OTHER, OTHER_SLICE, SLICE, d
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.telemetry.dcgm_counters import DcgmCounters
 from labkit.telemetry.gpm_counters import GpmCounters
 from labkit.telemetry.ladder import Ladder
 from labkit.telemetry.nvml_counters import NvmlCounters, gpus_and_slices
@@ -87,7 +88,6 @@ def test_a_slice_of_hopper_has_counters_of_its_own():
     library.nvmlGpmQueryDeviceSupport.side_effect = lambda handle: type("S", (), {"isSupportedDevice": 1})
     with Nvml(library) as nvml:
         counters = GpmCounters(nvml, devices("Ampere with MIG"))
-        assert list(counters.read()) == []
         readings = {r.counter: r for r in counters.read()}
     assert (readings["sm_active"].device, readings["sm_active"].scope) == (SLICE, "mig")
     handle, instance, _ = library.nvmlGpmMigSampleGet.call_args.args
@@ -218,15 +218,15 @@ def test_a_gpu_that_disappears_is_a_fault_and_a_gap_and_is_found_again():
         if index == 1:
             for call in CALLS:
                 fail(library, call, pynvml.NVML_ERROR_GPU_IS_LOST)
-        if index == 5:
+        if index == 35:
             for call, answer in working.items():
                 getattr(library, call).side_effect = answer
 
-    made, faults = faults_of(library, "Turing", 13, between)
+    made, faults = faults_of(library, "Turing", 60, between)
     seen = [readings["device", "power"].value if ("device", "power") in readings else None for readings in made]
     assert seen[0] == 250 and seen[-1] == 250
-    assert seen[1:10] == [None] * 9
-    assert [kind for kind, _ in faults] == ["gpu_lost", "gpu_back"]
+    assert seen[1:35] == [None] * 34
+    assert [kind for kind, _ in faults] == ["gpu_lost", "gpu_back"]  # told once each, however long it takes
     assert GPU in faults[0][1]
 
 
@@ -287,11 +287,20 @@ def test_a_source_that_breaks_stops_no_other():
 
 
 DCGMI = """#!/bin/sh
+if [ "$1" = discovery ]; then
+    echo '| GPU ID | Device Information             |'
+    echo '| 0      | Name: another                  |'
+    echo '|        | Device UUID: GPU-other-9       |'
+    echo '| 7      | Name: a Turing                 |'
+    echo '|        | Device UUID: GPU-aaaa-0        |'
+    exit
+fi
 echo "$@" > "$0.args"
 echo '#Entity   SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
 echo 'ID'
 while :; do
-    echo 'GPU 0     0.555  0.387  N/A    0.250  10485760   20971520   0      0'
+    echo 'GPU 0     0.999  0.999  0.999  0.999  0  0  0  0'
+    echo 'GPU 7     0.555  0.387  N/A    0.250  10485760   20971520   0      0'
     sleep 0.05
 done
 """
@@ -320,12 +329,14 @@ def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
     assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
     assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
     arguments = fake_dcgmi.with_name("dcgmi.args").read_text()
-    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 0 -d 500" in arguments
+    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in arguments
 
 
 def test_a_dcgmi_that_ends_is_told_in_its_words(tmp_path, monkeypatch):
     path = tmp_path / "dcgmi"
-    path.write_text("#!/bin/sh\necho 'Error: unable to establish a connection to the host engine'\nexit 1\n")
+    listing = "if [ $1 = discovery ]; then echo '| 0 | x |'; echo '| | Device UUID: GPU-aaaa-0 |'; exit; fi"
+    words = "Error: unable to establish a connection to the host engine"
+    path.write_text(f"#!/bin/sh\n{listing}\necho '{words}'\nexit 1\n")
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(fake_nvml("Turing"))) as ladder:
@@ -334,6 +345,14 @@ def test_a_dcgmi_that_ends_is_told_in_its_words(tmp_path, monkeypatch):
         while "host engine" not in why and time.monotonic() < deadline:
             why = next(r.note for r in ladder.read() if r.counter == "sm_active")
     assert "dcgmi ended with status 1: Error: unable to establish a connection to the host engine" in why
+
+
+def test_a_gpu_that_dcgm_does_not_list_gets_no_others_counters(fake_dcgmi):
+    stranger = [Device(kind="gpu", index=0, name="x", torch_name="cuda:0", uuid="GPU-not-there")]
+    counters = DcgmCounters(stranger, hz=2)
+    readings = list(counters.read())
+    counters.close()
+    assert {(r.device, r.value, r.note) for r in readings} == {("GPU-not-there", None, "dcgmi does not list this GPU")}
 
 
 def test_dcgm_is_not_started_where_gpm_tells(fake_dcgmi):

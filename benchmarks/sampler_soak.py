@@ -1,0 +1,55 @@
+"""Whether the sampler loses or reorders samples over a long time: `python benchmarks/sampler_soak.py`.
+
+Ten minutes at 100 Hz beside a job that does nothing. Every point of the schedule must be a sample or be counted as
+missed, in order, and points must be as far apart at the end as at the beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from measuring import write_result
+
+from labkit.runs import read_telemetry
+from labkit.telemetry import Sampler
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600, help="of sampling (600)")
+    parser.add_argument("--hz", type=float, default=100, help="samples a second (100)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        with Sampler(Path(folder), hz=args.hz) as sampler:
+            time.sleep(args.seconds)
+        frame = read_telemetry([folder])
+    memory = frame[(frame["counter"] == "memory_used") & (frame["scope"] == "host")]
+    missed = int(frame.loc[frame["counter"] == "samples_missed", "value"].sum())
+    times_s = memory["time_ns"].to_numpy() / 1e9
+    apart_ms = 1000 * np.diff(times_s)
+    # the last sample is taken when the job ends, wherever the schedule is then
+    due = round((times_s[-2] - times_s[0]) * args.hz) + 1
+    taken = len(times_s) - 1
+    found = {
+        "seconds": args.seconds,
+        "hz": args.hz,
+        "due": due,
+        "taken": taken,
+        "missed": missed,
+        "reordered": int((apart_ms <= 0).sum()),
+        "apart_ms": {str(q): float(np.quantile(apart_ms[:-1], q)) for q in (0.001, 0.5, 0.999, 1.0)},
+        "deaths": sampler.deaths,
+    }
+    print("\n".join(f"{name}: {value}" for name, value in found.items()))
+    if args.seconds >= 600:
+        write_result("sampler_soak", **found)
+    return 0 if due == taken + missed and not found["reordered"] and not sampler.deaths else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Loads that all keep one core busy and do very different amounts of work, watched by the same counter.
+
+What a utilisation says: that something ran. What it does not say: that it computed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.compiled import why_not_compiled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHASED = 2**23
+"""Places of 8 bytes: 64 MiB, more than most caches hold."""
+COPIED_BYTES = 2**27
+SIZE = 512
+"""Rows and columns of the matrices multiplied."""
+TURN_S = 0.05
+"""About how long a load works between two looks at the clock."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a load did."""
+
+    operations: float
+    """Floating-point operations."""
+    bytes_used: float
+    """Bytes that it asked for; a cache line that memory delivers for one number holds more."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Something that keeps a core busy."""
+
+    name: str
+    what: str
+    """In words."""
+    work: Callable[[], Work]
+    """Does a turn of it."""
+
+
+def loads() -> list[Load]:
+    """Four loads, the emptiest first; making them takes about a second."""
+    return [_spin(), _chase(), _copy(), _product()]
+
+
+def watch(load: Load, seconds: float) -> dict[str, object]:
+    """Run a load on one thread for so long, and read this process' CPU counter before and after.
+
+    Returns:
+        load, what, cpu_percent (of one core), gflops, gb_per_s and provenance, which is "measured".
+    """
+    import torch
+
+    from labkit.telemetry.host_counters import host_counters
+
+    *_, process = host_counters(os.getpid(), own_pid=-1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        load.work()  # what is compiled or allocated at first is not the load
+        list(process.read())
+        began, operations, bytes_used = time.perf_counter(), 0.0, 0.0
+        while (took := time.perf_counter() - began) < seconds:
+            done = load.work()
+            operations, bytes_used = operations + done.operations, bytes_used + done.bytes_used
+        cpu = next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "load": load.name,
+        "what": load.what,
+        "cpu_percent": cpu,
+        "gflops": operations / took / 1e9,
+        "gb_per_s": bytes_used / took / 1e9,
+        "provenance": "measured",
+    }
+
+
+def watch_all(seconds: float) -> pd.DataFrame:
+    """`watch` for each of `loads`, `seconds` each; a row a load."""
+    import pandas as pd
+
+    return pd.DataFrame([watch(load, seconds) for load in loads()])
+
+
+def with_shares(busy: pd.DataFrame, peak_gflops: float, bandwidth_gb_per_s: float) -> pd.DataFrame:
+    """`busy` with columns share_of_peak and share_of_bandwidth, in % of the best that one core does."""
+    return busy.assign(
+        share_of_peak=100 * busy["gflops"] / peak_gflops,
+        share_of_bandwidth=100 * busy["gb_per_s"] / bandwidth_gb_per_s,
+    )
+
+
+def _spin() -> Load:
+    def work() -> Work:
+        until = time.perf_counter() + TURN_S
+        while time.perf_counter() < until:
+            pass
+        return Work(0, 0)
+
+    return Load("spin", "asks for the time again and again", work)
+
+
+def _chase() -> Load:
+    order = np.random.default_rng(0).permutation(CHASED)
+    places = np.empty(CHASED, np.int64)
+    places[order] = np.roll(order, -1)  # one circle through all places
+    chase, steps, how = _interpreted_chase, 20_000, ", interpreted"
+    if why_not_compiled() is None:
+        from labkit.telemetry.chase_kernel import chase
+
+        steps, how = 500_000, ""
+    at = 0
+
+    def work() -> Work:
+        nonlocal at
+        at = chase(places, at, steps)
+        return Work(0, steps * places.itemsize)
+
+    return Load("chase", f"reads where to read next, all over {places.nbytes >> 20} MiB{how}", work)
+
+
+def _interpreted_chase(places: np.ndarray, at: int, steps: int) -> int:
+    for _ in range(steps):
+        at = places[at]
+    return int(at)
+
+
+def _copy() -> Load:
+    source = np.ones(COPIED_BYTES // 8)
+    target = np.empty_like(source)
+
+    def work() -> Work:
+        np.copyto(target, source)
+        return Work(0, 2 * source.nbytes)
+
+    return Load("copy", f"copies {source.nbytes >> 20} MiB", work)
+
+
+def _product() -> Load:
+    import torch
+
+    a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    out = torch.empty(SIZE, SIZE)
+
+    def work() -> Work:
+        for _ in range(10):
+            torch.mm(a, b, out=out)
+        return Work(10 * 2 * SIZE**3, 10 * 3 * 4 * SIZE**2)
+
+    return Load("product", f"multiplies matrices of {SIZE} × {SIZE}, fp32", work)

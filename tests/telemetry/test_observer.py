@@ -1,0 +1,114 @@
+import math
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from labkit.telemetry.observer import NOBODY, Observer, loads, observe, observers, overhead, peak_memory_bytes
+from labkit.telemetry.published import observer_ratios
+
+
+def made_up(ratios: dict[str, float], noise: float, rounds: int = 12) -> pd.DataFrame:
+    """Step times of a machine that slows down over the rounds, as machines do."""
+    random = np.random.default_rng(0)
+    rows = [
+        (
+            name,
+            number,
+            ratio * (1 + number / 5) * math.exp(noise * random.normal()),
+            "measured",
+        )
+        for number in range(rounds)
+        for name, ratio in {NOBODY: 1.0, **ratios}.items()
+    ]
+    return pd.DataFrame(rows, columns=["observer", "round", "step_time_ms", "provenance"])
+
+
+def test_a_cost_beyond_noise_is_found_and_drift_is_not_taken_for_it():
+    frame = overhead(made_up({"dear": 1.2, "free": 1.0}, noise=0.01)).set_index("observer")
+    assert frame.loc["dear", "ratio"] == pytest.approx(1.2, rel=0.02)
+    assert frame.loc["dear", "low"] > 1.15
+    assert frame.loc["dear", "verdict"].endswith("% slower")
+    assert frame.loc["free", "verdict"] == "not distinguishable from noise"
+
+
+def test_a_cost_within_noise_is_called_so():
+    (verdict,) = overhead(made_up({"cheap": 1.001}, noise=0.5))["verdict"]
+    assert verdict == "not distinguishable from noise"
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    held = 0
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        frame = made_up({"x": 1.0}, noise=0.0)
+        frame["step_time_ms"] *= np.exp(0.1 * random.normal(size=len(frame)))
+        row = overhead(frame).iloc[0]
+        held += row["low"] <= 1 <= row["high"]
+    assert 180 <= held <= 199  # 190 expected of 200 at 95 %, standard deviation 3.1
+
+
+def test_every_observer_takes_its_turn_in_every_round():
+    watched = []
+
+    class Watching:
+        def __enter__(self):
+            watched.append("in")
+
+        def __exit__(self, *error):
+            watched.append("out")
+
+    absent = Observer("absent", why_not="not here")
+    frame = observe(
+        lambda: time.sleep(0.001), [Observer(NOBODY), Observer("one", Watching), absent], rounds=4, seconds=0
+    )
+    assert frame.groupby("observer").size().to_dict() == {NOBODY: 4, "one": 4}
+    assert watched == ["in", "out"] * 4
+    assert set(frame["provenance"]) == {"measured"}
+
+
+def test_every_observer_that_can_look_here_does():
+    able = [each for each in observers() if each.why_not is None]
+    assert {each.name for each in able} >= {NOBODY, "labkit's sampler, 1 Hz", "torch.profiler, stacks"}
+    frame = observe(loads()["light"], able, rounds=2, seconds=0.01)
+    assert set(frame["observer"]) == {each.name for each in able}
+    assert (frame["step_time_ms"] > 0).all()
+    effects = overhead(frame)
+    assert len(effects) == len(able) - 1
+
+
+def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = {each.name: each.why_not for each in observers() if each.why_not}
+    assert missing == {
+        "nvidia-smi every second": "nvidia-smi is not on PATH",
+        "dcgmi every second": "dcgmi is not on PATH",
+    }
+
+
+def test_a_loop_runs_only_while_it_looks(monkeypatch, tmp_path):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nwhile :; do sleep 0.1; done\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    import psutil
+
+    (loop,) = (each for each in observers() if each.name.startswith("nvidia-smi"))
+    with loop.watching():
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+            pass
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_the_papers_ratios_come_from_its_seconds():
+    frame = observer_ratios().set_index("observer")
+    assert frame.loc["nsys", "ratio"] == pytest.approx(49.4 / 48.5)
+    assert frame.loc["nvidia-smi", "low"] == pytest.approx(48.1 / 48.7)
+    assert set(frame["provenance"]) == {"recorded, published at EuroMLSys 2023"}
+
+
+def test_a_profiler_that_keeps_every_operation_takes_memory():
+    alone, profiled = (peak_memory_bytes("light", name) for name in (NOBODY, "torch.profiler, stacks"))
+    assert 50e6 < alone < profiled
