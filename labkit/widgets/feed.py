@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.runs import read_events, read_run
 from labkit.telemetry.energy import gpu_of
+from labkit.telemetry.latest import Latest
 from labkit.telemetry.tail import Tail
 
 SHOWN = {
@@ -44,6 +45,8 @@ class Snapshot:
     throughput: Series
     telemetry: dict[str, Series]
     """By title; x is seconds since the first sample, a moment before training begins."""
+    counters: Latest
+    """Every counter, with its latest value."""
     result: dict[str, Any]
 
 
@@ -53,7 +56,7 @@ class RunFeed:
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
         self._telemetry: dict[str, Series] = {}
-        self._tail = Tail(folder)
+        self._tail, self._latest = Tail(folder), Latest()
         self._first_ns: int | None = None
 
     def read(self) -> Snapshot:
@@ -90,6 +93,7 @@ class RunFeed:
             loss,
             throughput,
             self._telemetry,
+            self._latest,
             record.result or {},
         )
 
@@ -102,7 +106,9 @@ class RunFeed:
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:
         """Take the rows that are new; of several GPUs only those of the one that the run computes on."""
-        for time_ns, reading in self._tail.rows():
+        rows = self._tail.rows()
+        self._latest.take(row.reading for row in rows)
+        for time_ns, reading in rows:
             title = SHOWN.get((reading.scope, reading.counter))
             if title is None or reading.value is None or (reading.scope == "device" and reading.device != own_gpu):
                 continue

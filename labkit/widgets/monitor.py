@@ -17,6 +17,7 @@ from labkit.plots.theme import check_template
 from labkit.plots.words import metric_label
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
+from labkit.telemetry.latest import Latest, value_text
 from labkit.widgets.feed import RunFeed, Series, Snapshot
 from labkit.widgets.live_figure import live_figure
 
@@ -78,8 +79,11 @@ class Monitor(widgets.VBox):
             f"<p>The same in code: <code>RunFeed({str(folder)!r}).read()</code>, "
             f"<code>request_stop({str(folder)!r})</code>.</p>"
         )
+        self.counters = widgets.HTML()
+        more = widgets.Accordion([self.counters], titles=["All counters, as `labkit monitor` shows them"])
         self.stop.on_click(lambda _: self._stop_run())
-        super().__init__([self.status, widgets.HBox([self.pause, self.stop]), self.plot, self.words, self.code])
+        buttons = widgets.HBox([self.pause, self.stop])
+        super().__init__([self.status, buttons, self.plot, self.words, more, self.code])
         self.refresh()
         self._thread = threading.Thread(target=self._keep_fresh, daemon=True)
         self._thread.start()
@@ -148,9 +152,28 @@ class Monitor(widgets.VBox):
                 self.plot.add_traces(drawn.data)
         self.status.value = f"<p role='status'>{escape(_sentence(snapshot, metric))}</p>"
         self.words.value = f"<p>{escape(in_words(self.plot))}</p>"
+        self.counters.value = counters_html(snapshot.counters)
         if snapshot.status != "running":
             self.stop.disabled = self.pause.disabled = True
             self.stop.description = "Stop run"
+
+
+def counters_html(latest: Latest) -> str:
+    """Every counter with its latest value, its course and its source; those that have none with the reason."""
+    rows = "".join(
+        f"<tr><td>{escape(r.device)}</td><td>{escape(r.scope)}</td><td>{escape(r.counter)}</td>"
+        f"<td>{escape(value_text(r.value, r.unit))}</td><td aria-hidden='true'>{course.bars}</td>"
+        f"<td>{escape(r.source)}</td></tr>"
+        for course in latest.shown()
+        for r in (course.reading,)
+    )
+    heads = "".join(
+        f"<th scope='col'>{name}</th>" for name in ("device", "scope", "counter", "now", "course", "source")
+    )
+    missing = "".join(
+        f"<li>{escape(', '.join(counters))}: {escape(why)}</li>" for why, counters in latest.missing().items()
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table><ul>{missing}</ul>"
 
 
 def thinned(series: Series) -> tuple[list[float], list[float]]:

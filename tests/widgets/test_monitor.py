@@ -7,11 +7,13 @@ import pytest
 from labkit.errors import UserError
 from labkit.runs import Provenance, RunWriter, read_run
 from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.telemetry.latest import Latest
+from labkit.telemetry.reading import Reading
 from labkit.training.background import BackgroundRun
 from labkit.training.request import TrainRequest
 from labkit.widgets import monitor
 from labkit.widgets.feed import RunFeed, Series
-from labkit.widgets.monitor import find, thinned
+from labkit.widgets.monitor import counters_html, find, thinned
 
 ENDLESS = TrainRequest("dlrm", data="synthetic-small", max_epochs=100_000, target="0.999")
 
@@ -83,6 +85,20 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
     shown = {trace.name.partition(" (")[0]: list(trace.y) for trace in view.plot.data}
     assert shown["GPU with a kernel running"] == [90.0, 90.0, 90.0]
     assert "own-script, whole machine: done" in view.status.value
+
+
+def test_every_counter_is_shown_or_its_absence_explained():
+    latest = Latest()
+    latest.take(
+        [
+            Reading("host", "process", "memory_resident", 3.0 * 2**30, "bytes", "/proc/PID/statm"),
+            Reading("GPU-1", "device", "sm_active", None, "%", "NVML GPM", "not on <this> GPU"),
+        ]
+    )
+    page = counters_html(latest)
+    assert "<td>memory_resident</td><td>3 GiB</td>" in page
+    assert "<td>/proc/PID/statm</td>" in page
+    assert "<li>sm_active: not on &lt;this&gt; GPU</li>" in page
 
 
 def test_two_threads_may_refresh_at_once(tmp_path):
