@@ -20,6 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="What `--budget` can enforce on this machine, and how faithful it is.",
     )
     parser.add_argument("--all", action="store_true", help="also those that this machine cannot enforce, and why")
+    parser.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these beside what they promise")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_budgets)
 
@@ -28,6 +29,8 @@ def run_budgets(args: argparse.Namespace) -> int:
     """Print a line a budget."""
     from labkit.hardware.budget_names import possible_budgets
 
+    if args.check:
+        return _check(args.check, as_json=args.json)
     possible, refused = possible_budgets()
     if args.json:
         print(json.dumps({"budgets": [budget.to_dict() for budget in possible], "refused": refused}, indent=1))
@@ -72,5 +75,36 @@ def run_budgets(args: argparse.Namespace) -> int:
     console.print(
         f"[bold]What does not.[/bold] On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. They stay as "
         "they are here."
+    )
+    return 0
+
+
+def _check(names: list[str], *, as_json: bool) -> int:
+    """Print a line a budget: measured shares of the whole device beside predicted ones."""
+    from dataclasses import asdict
+
+    from rich import box
+    from rich.table import Table
+
+    from labkit.cli.console import Console
+    from labkit.hardware.budget_check import check_budgets
+
+    checks = check_budgets(names)
+    if as_json:
+        print(json.dumps([asdict(check) for check in checks], indent=1))
+        return 0
+    table = Table(box=box.SIMPLE, title="Shares of what the whole device does", title_justify="left")
+    table.add_column("budget", no_wrap=True)
+    for title in ("arithmetic\nmeasured", "arithmetic\npredicted", "bandwidth\nmeasured", "bandwidth\npredicted"):
+        table.add_column(title, justify="right")
+    for check in checks:
+        shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
+        table.add_row(check.name, *("-" if share is None else f"{share:.2f}" for share in shares))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        "Predicted by the number of cores, or by the catalogue's figures of both GPUs. No budget takes bandwidth away: "
+        "where its measured share is the larger one, a job that waits for memory is faster here than on the hardware "
+        "that the budget stands for."
     )
     return 0

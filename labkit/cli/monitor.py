@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from labkit.telemetry.latest import Latest
 
-MOST_HZ = 100.0
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
 LOOK_S = 0.5
@@ -48,6 +47,7 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import Console
+    from labkit.telemetry import MOST_HZ
     from labkit.telemetry.latest import Latest
 
     if not 0 < args.hz <= MOST_HZ:

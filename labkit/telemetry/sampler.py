@@ -14,7 +14,8 @@ from pathlib import Path
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.faults import OnFault
 
-DEFAULT_HZ = 2.0
+DEFAULT_HZ, MOST_HZ = 2.0, 100.0
+"""Samples a second, if nobody says how many, and at most."""
 READY = b"ready\n"
 """What the sampler writes when its first sample is taken."""
 FAULT = b"fault "

@@ -55,6 +55,8 @@ class TrainRequest:
     max_epochs: int | None = None
     on_bad_row: str = "error"
     """"error" or "skip"."""
+    sample_hz: float | None = None
+    """Telemetry samples a second; None takes the sampler's own."""
 
     def __post_init__(self):
         if self.job not in JOB_METRICS:
@@ -64,7 +66,17 @@ class TrainRequest:
             self.parsed_target()
         if self.schema is not None and self.data is None:
             raise UserError(f"schema {self.schema!r} describes a file of yours: name that file too, with --data.")
+        if self.sample_hz is not None:
+            self._check_sample_hz()
         self._check_optimiser()
+
+    def _check_sample_hz(self):
+        from labkit.telemetry import MOST_HZ  # imports Arrow, which a request does without
+
+        if not 0 < self.sample_hz <= MOST_HZ:
+            raise UserError(
+                f"sample_hz is {self.sample_hz:g}: give a number of samples a second up to {MOST_HZ:g}, such as 10."
+            )
 
     def _check_optimiser(self):
         usual = self.chosen_preset.train["optimiser"]

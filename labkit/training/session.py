@@ -16,7 +16,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
-from labkit.telemetry import FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
 from labkit.training.announcements import Notice, OnEvent, Started
 from labkit.training.request import TrainRequest
 from labkit.training.resume import refuse_another_run
@@ -204,7 +204,7 @@ class _Session:
             run.event("fault", kind=kind, what=what)
             faults.append(f"{FAULTS[kind]} ({what})")
 
-        sampler = Sampler(run.folder, on_fault=on_fault)
+        sampler = Sampler(run.folder, hz=self.request.sample_hz or DEFAULT_HZ, on_fault=on_fault)
         try:
             with sampler:
                 yield

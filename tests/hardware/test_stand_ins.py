@@ -1,5 +1,6 @@
 """Budgets that stand in for other hardware, on machines with and without a GPU."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,9 +13,11 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.hardware.budget_check import _predicted
 from labkit.hardware.budget_names import parse_budget, possible_budgets
 from labkit.hardware.budgets import Budget, memory_error
 from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
 from labkit.hardware.mps import start_mps
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=8, memory_bytes=32 * 10**9)
@@ -223,6 +226,7 @@ print((time.process_time() - cpu) / (time.perf_counter() - wall))
 def test_a_budget_of_1_gib_stops_a_job_of_2_gib_with_the_error_that_names_it():
     code = """
 from labkit.errors import UserError
+from labkit.hardware.budget_check import _predicted
 from labkit.hardware.budget_names import parse_budget
 from labkit.hardware.devices import get_devices
 budget = parse_budget("cores=1,memory=1GiB")
@@ -244,3 +248,26 @@ def test_the_command_lists_what_binds_and_what_does_not(capsys):
     assert "one-core" in out and "emulated" in out
     assert "RLIMIT_DATA" in out and "memory bandwidth, caches" in out
     assert "t4-like" in out
+
+
+def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
+    assert main(["budgets", "--check", "one-core", "--json"]) == 0
+    (check,) = json.loads(capsys.readouterr().out)
+    cores = get_devices()[0].cores
+    assert check["predicted_arithmetic"] == 1 / cores
+    assert check["predicted_bandwidth"] is None  # the catalogue has none for this machine
+    # how near it comes depends on who else uses the machine
+    assert check["arithmetic"] > 0 and check["bandwidth"] > 0
+
+
+def test_a_gpus_share_is_predicted_by_the_catalogue(mps):
+    devices = [CPU, H100]
+    arithmetic, bandwidth = _predicted(parse_budget("t4-like", devices), devices)
+    assert arithmetic == pytest.approx(8.14 / 66.9, rel=0.05)
+    assert bandwidth == pytest.approx(320 / 3350, rel=0.05)
+    assert _predicted(parse_budget("half-gpu", devices), devices) == (0.5, None)
+
+
+def test_a_budget_that_cannot_be_enforced_cannot_be_checked(capsys):
+    assert main(["budgets", "--check", "t5-like"]) == 2
+    assert "t5-like" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.compiled import SWITCH
 from labkit.errors import UserError
-from labkit.runs import find_run, read_events, read_run
+from labkit.runs import find_run, read_events, read_run, read_telemetry
 from labkit.training import session
 from labkit.training.announcements import Started
 from labkit.training.loop import Progress
@@ -103,6 +103,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, ch
         ({"target": "1.2"}, "above 0 and below 1"),
         ({"target": "cer=0.1"}, "cer"),
         ({"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
+        ({"sample_hz": 0.0}, "sample_hz is 0: give a number of samples a second up to 100"),
         ({"optimiser": "adagrad"}, "for adam, and would not suit adagrad: give one with --lr"),
         ({"job": "speech", "optimiser": "rowwise-adagrad", "lr": 0.1}, "choose --optimiser adagrad"),
     ],
@@ -117,6 +118,14 @@ def test_settings_out_of_range_are_refused_by_name(changes):
     name = next(iter(changes))
     with pytest.raises(UserError, match=f"{name} .--{name.replace('_', '-')}. is"):
         replace(SMALL, **changes).train_config(1000)
+
+
+def test_a_run_is_sampled_as_often_as_asked(tmp_path):
+    counts = []
+    for hz in (None, 50.0):
+        folder = run(replace(SMALL, sample_hz=hz), tmp_path)["folder"]
+        counts.append(read_telemetry([folder])["time_ns"].nunique())
+    assert counts[1] > 2 * counts[0]
 
 
 def test_an_optimiser_is_chosen_for_a_run(tmp_path):
