@@ -217,20 +217,26 @@ def _training_step(batch_size: int, width: int) -> Callable[[], object]:
 
 def _main(load: str, observer: str, steps: str) -> None:
     """Print the peak memory of this process after so many steps of the load under the observer."""
-    import psutil
-
     step, by = loads()[load], next(each for each in observers() if each.name == observer)
     with by.watching():
         for _ in range(int(steps)):
             step()
-    memory = psutil.Process().memory_info()
-    if hasattr(memory, "peak_wset"):  # Windows
-        print(memory.peak_wset)
-        return
-    import resource
+    print(_peak_bytes())
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+def _peak_bytes() -> int:
+    """The most memory that this process held."""
+    with contextlib.suppress(OSError):
+        # not getrusage's, which begins with that of the process that started this one
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    import psutil
+
+    memory = psutil.Process().memory_info()
+    return getattr(
+        memory, "peak_wset", memory.rss
+    )  # Windows tells its peak; elsewhere that of now is the best there is
 
 
 if __name__ == "__main__":
