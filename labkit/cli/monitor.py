@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from labkit.telemetry.latest import Latest
 
+WIDTH_FOR_PROGRAMS = 200
+"""Characters a line where no terminal says otherwise, so that nothing is cut off for `grep`."""
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
 LOOK_S = 0.5
@@ -55,6 +57,8 @@ def run_monitor(args: argparse.Namespace) -> int:
     wanted = _device(args.device)
     console, latest = Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_FOR_PROGRAMS)
     began, turns, status = time.monotonic(), 0, ""
     with contextlib.ExitStack() as stack:
         title, readings = stack.enter_context(_watched(args))

@@ -17,6 +17,8 @@ import pynvml
 
 from labkit.errors import UserError
 
+_AT_END = ("nvmlShutdown", "nvmlGpmSampleFree")
+
 
 class RecordedNvml:
     """Stands in for `pynvml` and writes down all that it is asked and answers."""
@@ -75,8 +77,8 @@ class PlayedNvml:
 
     @property
     def left(self) -> int:
-        """Answers that have not been played."""
-        return sum(map(len, self._answers.values()))
+        """Answers that have not been played, but for those of the session's end."""
+        return sum(len(answers) for answers in self._answers.values() if answers and answers[0]["call"] not in _AT_END)
 
     def __getattr__(self, call: str) -> Any:
         def played(*arguments: Any) -> Any:
