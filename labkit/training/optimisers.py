@@ -92,9 +92,9 @@ class Optimisers:
 
 def _table_update(compiled: bool) -> type:
     if compiled:
-        from labkit.training.table_update import TableUpdate  # which needs numba
+        from labkit.training.table_compiled import CompiledUpdate  # which needs numba
 
-        return TableUpdate
+        return CompiledUpdate
     return BlockUpdate
 
 

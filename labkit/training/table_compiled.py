@@ -15,7 +15,7 @@ from labkit.training.rowwise_adagrad import RowwiseAdagrad
 from labkit.training.table_blocks import begin_adam
 
 
-class TableUpdate:
+class CompiledUpdate:
     """Updates the rows that the latest batch looked up.
 
     State is kept in the optimiser, as its own step would leave it: a checkpoint of one way goes on in the other.
