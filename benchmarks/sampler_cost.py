@@ -18,7 +18,8 @@ from statistics import median
 import psutil
 from measuring import in_turn, report, speed_ups
 
-from labkit.telemetry import Sampler, proc_counters, psutil_counters
+from labkit.telemetry import Sampler
+from labkit.telemetry.sources import host_proc, host_psutil
 
 TURNS, SAMPLES = 40, 25
 
@@ -51,7 +52,7 @@ def main() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as child:  # a job has a child
-        taken = in_turn({"psutil": sampled(psutil_counters), "/proc": sampled(proc_counters)}, turns=TURNS)
+        taken = in_turn({"psutil": sampled(host_psutil), "/proc": sampled(host_proc)}, turns=TURNS)
         child.stdin.close()
     each = {way: [seconds / SAMPLES for seconds in times] for way, times in taken.items()}
     share = share_of_a_core(args.seconds)

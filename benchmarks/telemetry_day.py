@@ -17,8 +17,8 @@ import numpy as np
 import psutil
 from measuring import write_result
 
-from labkit.telemetry.ladder import Ladder
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.sources.ladder import Ladder
 from labkit.telemetry.telemetry_writer import TelemetryWriter
 from labkit.telemetry.vocabulary import Counter, vocabulary
 

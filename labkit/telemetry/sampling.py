@@ -21,7 +21,7 @@ from labkit.telemetry.schedule import Schedule
 def sample(folder: Path, pid: int, hz: float, restarts: int = 0) -> None:
     """Sample until standard input closes or process `pid` is gone; `restarts` samplers of it died before this one."""
     from labkit.hardware.devices import get_devices
-    from labkit.telemetry.sources import open_ladder
+    from labkit.telemetry.sources.machine import open_ladder
     from labkit.telemetry.telemetry_writer import TelemetryWriter
 
     closed = _when_input_closes()

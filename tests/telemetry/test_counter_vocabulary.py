@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.telemetry.ladder import Ladder
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.sources.ladder import Ladder
 from labkit.telemetry.vocabulary import SCOPES, counter_of, vocabulary
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ def test_every_counter_has_its_scopes_and_says_what_it_does_not_say():
 
 def test_every_counter_that_a_source_names_is_in_the_vocabulary():
     named = set()
-    for path in sorted((ROOT / "labkit" / "telemetry").glob("*_counters.py")):
+    for path in sorted((ROOT / "labkit" / "telemetry" / "sources").glob("*.py")):
         text = path.read_text()
         named |= set(re.findall(r'Reading\(\s*[^,]+, "(\w+)", "(\w+)"', text))
         named |= {("device", name) for name in re.findall(r'_Call\("(\w+)"', text)}

@@ -9,7 +9,7 @@ from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
-from labkit.telemetry.sources import open_ladder
+from labkit.telemetry.sources.machine import open_ladder
 
 
 def readings(library, between=lambda index: None) -> list:

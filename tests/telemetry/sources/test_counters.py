@@ -7,12 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.telemetry import proc_counters, psutil_counters
-from labkit.telemetry.rapl_counters import RaplCounters
+from labkit.telemetry.sources import host_proc, host_psutil
+from labkit.telemetry.sources.rapl import RaplCounters
 
 HAS_PROC = Path("/proc/thread-self/children").exists()
 needs_proc = pytest.mark.skipif(not HAS_PROC, reason="needs Linux' /proc")
-KINDS = [pytest.param(proc_counters, marks=needs_proc, id="proc"), pytest.param(psutil_counters, id="psutil")]
+KINDS = [pytest.param(host_proc, marks=needs_proc, id="proc"), pytest.param(host_psutil, id="psutil")]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -30,7 +30,7 @@ def test_own_process_counts_with_its_memory_and_threads(kind):
 
 @needs_proc
 def test_the_processor_time_of_a_process_is_exact():
-    counters = proc_counters.ProcessCounters(os.getpid(), own_pid=-1)
+    counters = host_proc.ProcessCounters(os.getpid(), own_pid=-1)
     list(counters.read())
     cpu, wall = time.process_time(), time.monotonic()
     while time.process_time() < cpu + 0.2:
@@ -58,7 +58,7 @@ def test_children_count_and_the_sampler_does_not(kind):
 
 @needs_proc
 def test_children_that_end_leave_no_file_open():
-    counters = proc_counters.ProcessCounters(os.getpid(), own_pid=-1)
+    counters = host_proc.ProcessCounters(os.getpid(), own_pid=-1)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
@@ -83,7 +83,7 @@ def test_a_process_that_is_gone_is_told(kind):
 
 @needs_proc
 def test_proc_tells_what_psutil_tells_of_the_host():
-    lean = {r.counter: r.value for r in proc_counters.HostCounters().read()}
+    lean = {r.counter: r.value for r in host_proc.HostCounters().read()}
     memory = psutil.virtual_memory()
     assert lean["memory_used"] == pytest.approx(memory.total - memory.available, rel=0.1)
 
@@ -93,7 +93,7 @@ def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(tmp_path
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemFree: 10 kB\nMemAvailable: 40 kB\n")
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 0 900 0 0 0 0 7 7\n")
-    counters = proc_counters.HostCounters(tmp_path)
+    counters = host_proc.HostCounters(tmp_path)
     stat.write_text("cpu  120 5 5 960 10 0 0 0 7 7\n")  # 30 of 100 ticks busy, 10 waiting for disks
     readings = {r.counter: r.value for r in counters.read()}
     assert readings == {"cpu_percent": 30.0, "memory_used": 60 * 1024}

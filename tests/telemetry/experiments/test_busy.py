@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from labkit.telemetry import busy
-from labkit.telemetry.gpu_sweep import sweep
-from labkit.telemetry.published import square_kernel
+from labkit.telemetry.experiments.gpu_sweep import sweep
+from labkit.telemetry.experiments.published import square_kernel
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_chase_goes_through_all_places_in_one_circle(small, monkeypatch, compi
 
 @pytest.mark.compiled
 def test_the_compiled_chase_is_the_interpreted_one():
-    from labkit.telemetry.chase_kernel import chase
+    from labkit.telemetry.experiments.chase_kernel import chase
 
     places = np.random.default_rng(1).permutation(100)
     assert chase(places, 7, 1234) == busy._interpreted_chase(places, 7, 1234)

@@ -6,7 +6,7 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-from labkit.telemetry.published import square_kernel
+from labkit.telemetry.experiments.published import square_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def sweep(seconds: float, device: str = "cuda:0") -> pd.DataFrame:
     import torch
 
     from labkit.hardware.devices import get_devices
-    from labkit.telemetry.sources import open_ladder
+    from labkit.telemetry.sources.machine import open_ladder
 
     gpu = next(each for each in get_devices() if each.torch_name == device)
     rows = []

@@ -12,13 +12,13 @@ from gpus import CHILD, GENERATIONS, GPM, GPU, JOB, OTHER, OTHER_SLICE, SLICE, d
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.dcgm_counters import DcgmCounters
-from labkit.telemetry.gpm_counters import GpmCounters
-from labkit.telemetry.ladder import Ladder
-from labkit.telemetry.nvml_counters import NvmlCounters, gpus_and_slices
-from labkit.telemetry.patience import Patient
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.sources import open_ladder
+from labkit.telemetry.sources.dcgm import DcgmCounters
+from labkit.telemetry.sources.gpm import GpmCounters
+from labkit.telemetry.sources.ladder import Ladder
+from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
+from labkit.telemetry.sources.patience import Patient
 
 ALL = list(GENERATIONS)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from labkit.telemetry.host_counters import Counters
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.sources.host import Counters
 from labkit.telemetry.vocabulary import counter_of
 
 

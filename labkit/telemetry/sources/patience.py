@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 
 from labkit.telemetry.faults import OnFault
-from labkit.telemetry.host_counters import Counters
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.sources.host import Counters
 
 
 class Patient:

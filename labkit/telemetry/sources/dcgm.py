@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from labkit.hardware.device import Device
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.tool_stream import ToolStream
+from labkit.telemetry.sources.tool_stream import ToolStream
 
 SOURCE = "DCGM dmon"
 FIELDS = {

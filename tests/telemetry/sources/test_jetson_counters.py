@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from labkit.telemetry.jetson_counters import JetsonCounters, is_jetson
+from labkit.telemetry.sources.jetson import JetsonCounters, is_jetson
 
 
 def write(root, path: str, text: str) -> None:

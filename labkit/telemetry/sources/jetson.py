@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.tool_stream import ToolStream
+from labkit.telemetry.sources.tool_stream import ToolStream
 
 DEVICE = "jetson"
 """A Jetson's GPU has no UUID that these sources tell."""

@@ -5,8 +5,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.telemetry.observer import NOBODY, Observer, loads, observe, observers, overhead, peak_memory_bytes
-from labkit.telemetry.published import observer_ratios
+from labkit.telemetry.experiments.observer import (
+    NOBODY,
+    Observer,
+    loads,
+    observe,
+    observers,
+    overhead,
+    peak_memory_bytes,
+)
+from labkit.telemetry.experiments.published import observer_ratios
 
 
 def made_up(ratios: dict[str, float], noise: float, rounds: int = 12) -> pd.DataFrame:

@@ -61,7 +61,7 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
     """
     import torch
 
-    from labkit.telemetry.host_counters import host_counters
+    from labkit.telemetry.sources.host import host_counters
 
     *_, process = host_counters(os.getpid(), own_pid=-1)
     threads = torch.get_num_threads()
@@ -117,7 +117,7 @@ def _chase() -> Load:
     places[order] = np.roll(order, -1)  # one circle through all places
     chase, steps, how = _interpreted_chase, 20_000, ", interpreted"
     if why_not_compiled() is None:
-        from labkit.telemetry.chase_kernel import chase
+        from labkit.telemetry.experiments.chase_kernel import chase
 
         steps, how = 500_000, ""
     at = 0

@@ -129,7 +129,7 @@ def peak_memory_bytes(load: str, observer: str, steps: int = 1000) -> int:
 
     What one observer leaves in a process would count for the next.
     """
-    command = [sys.executable, "-m", "labkit.telemetry.observer", load, observer, str(steps)]
+    command = [sys.executable, "-m", "labkit.telemetry.experiments.observer", load, observer, str(steps)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 

@@ -27,9 +27,9 @@ def host_counters(pid: int | None, own_pid: int) -> list[Counters]:
         ProcessLookupError: there is no such process.
     """
     if _has_proc():
-        from labkit.telemetry import proc_counters as kind
+        from labkit.telemetry.sources import host_proc as kind
     else:
-        from labkit.telemetry import psutil_counters as kind
+        from labkit.telemetry.sources import host_psutil as kind
     return [kind.HostCounters(), *([] if pid is None else [kind.ProcessCounters(pid, own_pid)])]
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.dcgm_counters import DcgmCounters
 from labkit.telemetry.faults import OnFault
-from labkit.telemetry.gpm_counters import GpmCounters
-from labkit.telemetry.host_counters import Counters, host_counters
-from labkit.telemetry.jetson_counters import JetsonCounters, is_jetson
-from labkit.telemetry.ladder import Ladder
-from labkit.telemetry.nvml_counters import NvmlCounters, gpus_and_slices
-from labkit.telemetry.patience import Patient
-from labkit.telemetry.rapl_counters import RaplCounters
+from labkit.telemetry.sources.dcgm import DcgmCounters
+from labkit.telemetry.sources.gpm import GpmCounters
+from labkit.telemetry.sources.host import Counters, host_counters
+from labkit.telemetry.sources.jetson import JetsonCounters, is_jetson
+from labkit.telemetry.sources.ladder import Ladder
+from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
+from labkit.telemetry.sources.patience import Patient
+from labkit.telemetry.sources.rapl import RaplCounters
 
 
 @contextlib.contextmanager

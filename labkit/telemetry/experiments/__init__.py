@@ -1,0 +1,1 @@
+"""What the labs on looking try out: which counter tells what, and what looking costs."""
