@@ -1,7 +1,8 @@
 """What looking costs: a sample of host and job, and the sampler's share of a core. `python benchmarks/sampler_cost.py`.
 
-A sample by /proc files that stay open and one by psutil take turns in one process. The share is the CPU time of the
-sampler's own process over a quiet half minute at 2 Hz, its start left out.
+A sample by /proc files that stay open, one by psutil, and one by the whole ladder of this machine, which also checks
+and rounds each value, take turns in one process. The share is the CPU time of the sampler's own process over a quiet
+half minute at 2 Hz, its start left out.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from statistics import median
 import psutil
 from measuring import in_turn, report, speed_ups
 
+from labkit.hardware.devices import get_devices
 from labkit.telemetry import Sampler
 from labkit.telemetry.sources import host_proc, host_psutil
+from labkit.telemetry.sources.machine import open_ladder
 
 TURNS, SAMPLES = 40, 25
 
 
 def sampled(kind):
     """A turn: so many samples."""
-    counters = [kind.HostCounters(), kind.ProcessCounters(os.getpid(), own_pid=-1)]
+    return turn_of([kind.HostCounters(), kind.ProcessCounters(os.getpid(), own_pid=-1)])
 
+
+def turn_of(counters):
     def run() -> None:
         for _ in range(SAMPLES):
             for source in counters:
@@ -49,10 +54,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of watching the sampler (30)")
     args = parser.parse_args()
-    with subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
-    ) as child:  # a job has a child
-        taken = in_turn({"psutil": sampled(host_psutil), "/proc": sampled(host_proc)}, turns=TURNS)
+    with (
+        subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child,
+        open_ladder(os.getpid(), get_devices(), 2, print) as ladder,
+    ):  # a job has a child
+        ways = {"psutil": sampled(host_psutil), "/proc": sampled(host_proc), "the ladder": turn_of([ladder])}
+        taken = in_turn(ways, turns=TURNS)
         child.stdin.close()
     each = {way: [seconds / SAMPLES for seconds in times] for way, times in taken.items()}
     share = share_of_a_core(args.seconds)

@@ -1,12 +1,14 @@
 """Whether the sampler loses or reorders samples over a long time: `python benchmarks/sampler_soak.py`.
 
 Ten minutes at 100 Hz beside a job that does nothing. Every point of the schedule must be a sample or be counted as
-missed, in order, and points must be as far apart at the end as at the beginning.
+missed, in order, and points must be as far apart at the end as at the beginning. Beside it runs a bare loop that only
+waits for the same points: what it misses, too, the machine took away.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,13 +19,28 @@ from measuring import write_result
 
 from labkit.runs import read_telemetry
 from labkit.telemetry import Sampler
+from labkit.telemetry.schedule import Schedule
+
+
+def bare_loop(seconds: float, hz: float) -> int:
+    """How many points of a schedule a loop misses that does nothing but wait for them."""
+    schedule, missed, end = Schedule(hz), 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        missed += schedule.arrive()
+        time.sleep(schedule.wait_s())
+    return missed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="of sampling (600)")
     parser.add_argument("--hz", type=float, default=100, help="samples a second (100)")
+    parser.add_argument("--bare", action="store_true", help="only the bare loop")
     args = parser.parse_args()
+    if args.bare:
+        print(bare_loop(args.seconds, args.hz))
+        return 0
+    bare = subprocess.Popen([sys.executable, __file__, "--bare", *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
     with tempfile.TemporaryDirectory() as folder:
         with Sampler(Path(folder), hz=args.hz) as sampler:
             time.sleep(args.seconds)
@@ -41,6 +58,7 @@ def main() -> int:
         "due": due,
         "taken": taken,
         "missed": missed,
+        "missed_by_a_bare_loop": int(bare.communicate()[0]),
         "reordered": int((apart_ms <= 0).sum()),
         "apart_ms": {str(q): float(np.quantile(apart_ms[:-1], q)) for q in (0.001, 0.5, 0.999, 1.0)},
         "deaths": sampler.deaths,

@@ -8,8 +8,8 @@ import json
 BINDS = (
     "[bold]What binds.[/bold] Cores: CPU affinity, and as many threads in every numerical library. Memory: "
     "RLIMIT_DATA, so that an allocation beyond the budget fails where it is made and the run ends with an error "
-    "that names the budget; a memory control group would have the kernel kill the run without a word. A GPU's "
-    "share: CUDA MPS with a daemon that belongs to the run alone; its memory: the allocator's limit."
+    "that names the budget; {group}. A GPU's share: CUDA MPS with a daemon that belongs to the run alone; its "
+    "memory: the allocator's limit."
 )
 
 
@@ -39,19 +39,7 @@ def run_budgets(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.hardware.budgets import Budget
     from labkit.hardware.stand_ins import OF_A_CPU, OF_A_GPU
-
-    def what(budget: Budget) -> str:
-        from labkit.hardware.sizes import size_text
-
-        parts = [f"{budget.cores} core{'s' * (budget.cores > 1)}"] if budget.cores else []
-        parts += [size_text(budget.memory_bytes)] if budget.memory_bytes else []
-        if budget.torch_name != "cpu":
-            share = f"{budget.gpu_percent:g} % of " if budget.gpu_percent else ""
-            parts.append(f"{share}{budget.torch_name}")
-        parts += [f"{size_text(budget.gpu_memory_bytes)} of its memory"] if budget.gpu_memory_bytes else []
-        return ", ".join(parts)
 
     table = Table(box=box.SIMPLE)
     for title in ("budget", "what a run may use", "the run is", "what it lacks beside what no budget emulates"):
@@ -59,7 +47,7 @@ def run_budgets(args: argparse.Namespace) -> int:
     for budget in possible:
         kind = "emulated" if budget.emulated else "measured"
         lacks = [each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU)]
-        table.add_row(budget.name, what(budget), kind, ", ".join(lacks))
+        table.add_row(budget.name, budget.allows(), kind, ", ".join(lacks))
     console = Console(highlight=False)
     console.print(table)
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
@@ -71,12 +59,23 @@ def run_budgets(args: argparse.Namespace) -> int:
             console.print(f"[bold]{', '.join(names)}[/bold]: {why}", soft_wrap=True)
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
-    console.print(BINDS)
+    console.print(BINDS.format(group=_memory_group()))
     console.print(
         f"[bold]What does not.[/bold] On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. They stay as "
         "they are here."
     )
     return 0
+
+
+def _memory_group() -> str:
+    """Whether a memory control group binds beside the limit."""
+    from labkit.hardware.memory_group import NoGroup, home
+
+    try:
+        home()
+    except NoGroup as why:
+        return f"children and mapped files are not counted, because {why}"
+    return "and a memory control group (cgroup v2) around the run and its children, mapped files included"
 
 
 def _check(names: list[str], *, as_json: bool) -> int:
@@ -95,15 +94,24 @@ def _check(names: list[str], *, as_json: bool) -> int:
         return 0
     table = Table(box=box.SIMPLE, title="Shares of what the whole device does", title_justify="left")
     table.add_column("budget", no_wrap=True)
-    for title in ("arithmetic\nmeasured", "arithmetic\npredicted", "bandwidth\nmeasured", "bandwidth\npredicted"):
+    for title in (
+        "cores\nmeasured",
+        "cores\nallowed",
+        "arithmetic\nmeasured",
+        "arithmetic\npredicted",
+        "bandwidth\nmeasured",
+        "bandwidth\npredicted",
+    ):
         table.add_column(title, justify="right")
     for check in checks:
         shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
-        table.add_row(check.name, *("-" if share is None else f"{share:.2f}" for share in shares))
+        cores = f"{check.cores_used:.2f}", str(check.cores or "-")
+        table.add_row(check.name, *cores, *("-" if share is None else f"{share:.2f}" for share in shares))
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "Predicted by the number of cores, or by the catalogue's figures of both GPUs. No budget takes bandwidth away: "
+        "Cores measured: CPU seconds a second. Predicted: by the number of cores, or by the catalogue's figures of "
+        "both GPUs; a board's bandwidth by its own figure and what was measured here. No budget takes bandwidth away: "
         "where its measured share is the larger one, a job that waits for memory is faster here than on the hardware "
         "that the budget stands for."
     )

@@ -9,7 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
 from labkit.hardware.budget_names import parse_budget
@@ -18,12 +21,26 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.tiers import Tier, get_tier, match_tier
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class _Speeds(NamedTuple):
+    gflops: float
+    gb_per_s: float
+    cores_used: float
+    """CPU seconds a second while matrices are multiplied"""
+
 
 @dataclass(frozen=True)
 class BudgetCheck:
     """Speeds under a budget, as shares of those of the whole device."""
 
     name: str
+    cores: int | None
+    """That the budget allows; None where it does not limit the CPU"""
+    cores_used: float
+    """Measured: CPU seconds a second"""
     arithmetic: float
     """Measured: fp32 matrix products"""
     bandwidth: float
@@ -31,28 +48,50 @@ class BudgetCheck:
     predicted_arithmetic: float | None
     """By the number of cores, or by both FP32 peaks of the catalogue"""
     predicted_bandwidth: float | None
-    """By both bandwidths of the catalogue"""
+    """By both bandwidths of the catalogue, or for a board by its own and what was measured here"""
 
 
-def check_budgets(names: list[str]) -> list[BudgetCheck]:
+def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck]:
     """Measure each budget in a process of its own, and the whole device before; a few seconds each.
+
+    Args:
+        names: as `--budget` takes them.
+        repeats: how often each speed is measured; the best counts.
 
     Raises:
         UserError: a budget cannot be enforced here.
     """
     devices = get_devices()
-    whole: dict[str, tuple[float, float]] = {}
+    whole: dict[str, _Speeds] = {}
     checks = []
     for name in names:
         budget = parse_budget(name, devices)
         base = "all-cores" if budget.torch_name == "cpu" else _gpu_name(budget, devices)
         if base not in whole:
-            whole[base] = _measured(parse_budget(base, devices))
-        arithmetic, bandwidth = _measured(budget)
-        checks.append(
-            BudgetCheck(name, arithmetic / whole[base][0], bandwidth / whole[base][1], *_predicted(budget, devices))
-        )
+            whole[base] = _measured(parse_budget(base, devices), repeats)
+        found = _measured(budget, repeats)
+        shares = found.gflops / whole[base].gflops, found.gb_per_s / whole[base].gb_per_s
+        predicted = _predicted(budget, devices, whole[base].gb_per_s)
+        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted))
     return checks
+
+
+def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
+    """Measured and predicted shares, one a row.
+
+    Returns:
+        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance; without what nothing predicts.
+    """
+    import pandas as pd
+
+    rows = [
+        (check.name, quantity, 100 * share, provenance)
+        for check in checks
+        for quantity in ("arithmetic", "bandwidth")
+        for provenance, field in (("measured", quantity), ("predicted", f"predicted_{quantity}"))
+        if (share := asdict(check)[field]) is not None
+    ]
+    return pd.DataFrame(rows, columns=["budget", "quantity", "share", "provenance"])
 
 
 def _gpu_name(budget: Budget, devices: list[Device]) -> str:
@@ -60,12 +99,13 @@ def _gpu_name(budget: Budget, devices: list[Device]) -> str:
     return "gpu" if len(gpus) == 1 else f"gpu:{gpus.index(budget.torch_name)}"
 
 
-def _predicted(budget: Budget, devices: list[Device]) -> tuple[float | None, float | None]:
-    """Shares of arithmetic and of bandwidth; None where nothing predicts them."""
-    if budget.torch_name == "cpu":
-        return budget.cores / devices[0].cores, None
-    own = match_tier(next(device for device in devices[1:] if device.torch_name == budget.torch_name))
+def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[float | None, float | None]:
+    """Shares of arithmetic and of the bandwidth `gb_per_s` that the whole has; None where nothing predicts them."""
     stands_for = get_tier(budget.tier) if budget.tier else None
+    if budget.torch_name == "cpu":
+        of_a_board = stands_for and stands_for.bandwidth_gb_s
+        return budget.cores / devices[0].cores, of_a_board / gb_per_s if of_a_board else None
+    own = match_tier(next(device for device in devices[1:] if device.torch_name == budget.torch_name))
     if stands_for is None or own is None:
         return budget.gpu_percent / 100 if budget.gpu_percent else 1.0, None
     return _ratio(stands_for, own, "fp32_tflops"), _ratio(stands_for, own, "bandwidth_gb_s")
@@ -76,10 +116,10 @@ def _ratio(tier: Tier, own: Tier, figure: str) -> float | None:
     return None if None in values else values[0] / values[1]
 
 
-def _measured(budget: Budget) -> tuple[float, float]:
-    """(GFLOP/s, GB/s) of a process under the budget."""
+def _measured(budget: Budget, repeats: int) -> _Speeds:
+    """Of a process under the budget."""
     child = subprocess.run(
-        [sys.executable, "-m", "labkit.hardware.budget_check", budget.name],
+        [sys.executable, "-m", "labkit.hardware.budget_check", budget.name, str(repeats)],
         capture_output=True,
         text=True,
         check=False,
@@ -88,10 +128,10 @@ def _measured(budget: Budget) -> tuple[float, float]:
     if child.returncode:
         said = child.stderr.strip().splitlines()
         raise UserError(f"The budget {budget.name!r} could not be checked: {said[-1] if said else 'no message'}")
-    return tuple(json.loads(child.stdout.splitlines()[-1]))
+    return _Speeds(**json.loads(child.stdout.splitlines()[-1]))
 
 
-def _main(name: str) -> None:
+def _main(name: str, repeats: str) -> None:
     budget = parse_budget(name)
     budget.enforce()
     budget.share_gpu()
@@ -101,9 +141,13 @@ def _main(name: str) -> None:
 
     if budget.cores is not None:
         torch.set_num_threads(budget.cores)
-    device = torch.device(budget.torch_name)
-    print(json.dumps([matmul_gflops(device, torch.float32), copy_gb_per_s(device, 2**27)]))
+    device, count = torch.device(budget.torch_name), int(repeats)
+    matmul_gflops(device, torch.float32, repeats=1)  # threads and kernels are made
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    gflops = matmul_gflops(device, torch.float32, repeats=count)
+    cores_used = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+    print(json.dumps(_Speeds(gflops, copy_gb_per_s(device, 2**27, repeats=count), cores_used)._asdict()))
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    _main(*sys.argv[1:])

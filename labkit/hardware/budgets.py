@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware import memory_group
 from labkit.hardware.cpu import core_order
 from labkit.hardware.device import Device
 from labkit.hardware.sizes import size_text, size_value
@@ -74,6 +75,16 @@ class Budget:
         """Return JSON-able data."""
         return asdict(self)
 
+    def allows(self) -> str:
+        """Say in words what a run may use."""
+        parts = [f"{self.cores} core{'s' * (self.cores > 1)}"] if self.cores else []
+        parts += [size_text(self.memory_bytes)] if self.memory_bytes else []
+        if self.torch_name != "cpu":
+            share = f"{self.gpu_percent:g} % of " if self.gpu_percent else ""
+            parts.append(f"{share}{self.torch_name}")
+        parts += [f"{size_text(self.gpu_memory_bytes)} of its memory"] if self.gpu_memory_bytes else []
+        return ", ".join(parts)
+
     def environment(self) -> dict[str, str]:
         """Return the variables that make a child process start with this many threads in every library."""
         variables = {} if self.cores is None else dict.fromkeys(THREAD_VARIABLES, str(self.cores))
@@ -86,10 +97,10 @@ class Budget:
 
         Cores bind by CPU affinity of every thread that runs already (new ones inherit it).
 
-        Memory binds by RLIMIT_DATA: Linux counts private writable memory against it, and an allocation
-        beyond it fails where it is made, so the run ends with an error and the machine stays up. RLIMIT_AS
-        would count address space that torch and CUDA reserve and never touch; a memory control group would
-        let the kernel kill the process without a word.
+        Memory binds twice. By RLIMIT_DATA: Linux counts private writable memory against it, and an allocation
+        beyond it fails where it is made, so the run ends with an error and the machine stays up. (RLIMIT_AS
+        would count address space that torch and CUDA reserve and never touch.) And by a memory control group
+        where one can be had, which counts children, shared memory and mapped files, too.
 
         Raises:
             UserError: the process already uses more memory than the cap.
@@ -148,11 +159,15 @@ def memory_error(budget: Budget, device: Device, batch_size: int, error: Excepti
     if budget.memory_bytes is None:
         said = f" ({error})" if str(error) else ""
         return UserError(f"This machine had no more memory for the run{said}: close other programs, or {smaller}.")
-    cap = size_text(budget.memory_bytes)
-    return UserError(
-        f"The run needs more memory than its budget {budget.name!r} allows ({cap}), so it was stopped and "
-        "nothing else on this machine was touched. Give it more (for example --budget "
-        f"cores={budget.cores},memory={size_value(2 * budget.memory_bytes)}), or {smaller}."
+    return UserError(f"{_too_much(budget)}, or {smaller}.")
+
+
+def _too_much(budget: Budget) -> str:
+    more = f"memory={size_value(2 * budget.memory_bytes)}"
+    return (
+        f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "
+        "was stopped and nothing else on this machine was touched. Give it more (for example --budget "
+        f"{more if budget.cores is None else f'cores={budget.cores},{more}'})"
     )
 
 
@@ -216,7 +231,14 @@ def _cap_memory(budget: Budget) -> list[str]:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     cap = budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
-    return ["The memory cap counts this process' own memory; files it maps (the prepared data) are not counted."]
+    try:
+        memory_group.confine(budget.memory_bytes, f"The kernel ended the run: {_too_much(budget)}.")
+    except memory_group.NoGroup as why:
+        return [
+            "The memory cap counts this process' own memory, not its children's and not the files it maps (the "
+            f"prepared data): {why}."
+        ]
+    return []
 
 
 def _data_bytes() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
+from labkit.hardware.jetson import is_jetson, jetson_gpu
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.visibility import visible_devices
 
@@ -31,7 +32,10 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
     """
     with nvml or Nvml() as session:
         found = _read_gpus(session) if session.available else []
-    return [cpu_device(), *visible_devices(found, os.environ.get("CUDA_VISIBLE_DEVICES"))]
+    cpu = cpu_device()
+    if not found and is_jetson():
+        found = [jetson_gpu(cpu)]
+    return [cpu, *visible_devices(found, os.environ.get("CUDA_VISIBLE_DEVICES"))]
 
 
 def cpu_device() -> Device:

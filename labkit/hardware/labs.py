@@ -34,6 +34,7 @@ class Lab:
 LABS = (
     Lab("00_start_here", "Start here", ("torch", "plotly"), disk_gb=0.1),
     Lab("01_know_your_machine", "Know your machine", ("torch", "pandas", "plotly"), disk_gb=0.1),
+    Lab("02_budgets_that_bind", "Budgets that bind", ("torch", "pandas", "plotly"), disk_gb=0.1),
     Lab("10_train_dlrm", "Train a DLRM to a target", ("torch", "pandas", "pyarrow", "plotly")),
     Lab(
         "20_train_speech",

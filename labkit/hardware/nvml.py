@@ -38,16 +38,23 @@ class Nvml:
     Attributes:
         available: whether the session is open.
         reason: why opening it failed, else None.
+        openings: how often it was opened; handles of an earlier opening are void.
     """
 
     def __init__(self, library: ModuleType = pynvml):
         self._library = library
-        self.available, self.reason = False, None
+        self.available, self.reason, self.openings = False, None, 0
 
     def __enter__(self) -> Nvml:
         start = self.read("nvmlInit")
         self.available, self.reason = start.reason is None, start.reason
+        self.openings += 1
         return self
+
+    def reopen(self) -> None:
+        """Close the session and open it anew: the driver shows a GPU that was lost and is back to new sessions only."""
+        self.__exit__()
+        self.__enter__()
 
     def __exit__(self, *error) -> None:
         if self.available:

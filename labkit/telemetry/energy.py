@@ -39,7 +39,7 @@ def run_energy(folder: Path | str) -> Energy:
     """The energy of the device a run computed on, between first and last sample of each process that trained it.
 
     A GPU run counts its GPU, a CPU run the CPU packages; the latter belong to the whole machine, other programs
-    included. Counters and integrated power are never added up.
+    included. On a Jetson it is the whole board for both. Counters and integrated power are never added up.
     """
     record, events = read_run(folder), read_events(folder)
     if failure := sampler_failure(events):
@@ -58,7 +58,9 @@ def run_energy(folder: Path | str) -> Energy:
         for counter, rows in read_samples(folder, scope="device", device=uuid).items():
             # a process saw other GPUs beside the one it computed on
             samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process].uuid == uuid)
-    return gpu_energy(samples, mig=any(gpu.is_slice for gpu in gpus))
+    energy = gpu_energy(samples, mig=any(gpu.is_slice for gpu in gpus))
+    # a Jetson's GPU has no counter and no power of its own, its board has
+    return energy if energy.value_j is not None else board_energy(read_samples(folder, scope="host")) or energy
 
 
 class RecordedGpu(NamedTuple):
@@ -95,15 +97,22 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
 
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
-    """Energy of all CPU packages from the host's samples by counter, or of a whole Jetson module."""
+    """Energy of all CPU packages from the host's samples by counter, or of the board that they are on."""
     packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
     if packages and all(packages):
         steps = sorted(step for intervals in packages for step in _unwrapped(intervals))
         return _sum(steps, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
-    if power := _intervals(samples.get("board_power", [])):
-        return _sum(_integrated(power), "Jetson board power, integrated", "the module, its GPU and memory included")
+    if board := board_energy(samples):
+        return board
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
     return Energy(None, None, f"not measurable: {why}")
+
+
+def board_energy(samples: dict[str, list[Sample]]) -> Energy | None:
+    """Energy of a whole Jetson module from the host's samples by counter; None on any other machine."""
+    power = _intervals(samples.get("board_power", []))
+    note = "the module, its CPU, GPU and memory included"
+    return _sum(_integrated(power), "Jetson board power, integrated", note) if power else None
 
 
 def _sum(steps: Iterable[Step], source: str, note: str) -> Energy:

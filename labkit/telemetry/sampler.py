@@ -21,6 +21,8 @@ READY = b"ready\n"
 FAULT = b"fault "
 """How a line of the sampler begins that tells of a fault: [kind, what] follows."""
 MOST_RESTARTS = 3
+START_S = 60.0
+"""For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""
 PATIENCE_S = 10.0
 """For the last sample, when the job has ended."""
 
@@ -75,10 +77,18 @@ class Sampler:
             **OUT_OF_CTRL_C,
         )
         # its imports take half a second of a core, which must not be taken from the run's clock
-        for line in self._lines():
-            if line == READY:
-                return None
-        return self._death()
+        given_up = threading.Event()
+        overdue = threading.Timer(START_S, lambda: (given_up.set(), self._process.kill()))
+        overdue.daemon = True
+        overdue.start()
+        try:
+            for line in self._lines():
+                if line == READY:
+                    return None
+        finally:
+            overdue.cancel()
+        death = self._death()
+        return f"it took no sample within {START_S:g} s" if given_up.is_set() else death
 
     def _lines(self) -> Iterator[bytes]:
         """What the sampler writes, faults told on the way."""

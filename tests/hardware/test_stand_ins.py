@@ -13,12 +13,13 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.hardware.budget_check import _predicted
+from labkit.hardware.budget_check import BudgetCheck, _predicted, budget_shares
 from labkit.hardware.budget_names import parse_budget, possible_budgets
 from labkit.hardware.budgets import Budget, memory_error
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.mps import start_mps
+from labkit.hardware.overdraft import overdraw
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=8, memory_bytes=32 * 10**9)
 H100 = Device(
@@ -158,6 +159,7 @@ def test_a_killed_job_leaves_no_daemon(mps):
     code = """
 import sys
 from labkit.hardware.mps import start_mps
+from labkit.hardware.overdraft import overdraw
 kept = start_mps()
 print("up", flush=True)
 sys.stdin.read()
@@ -226,7 +228,6 @@ print((time.process_time() - cpu) / (time.perf_counter() - wall))
 def test_a_budget_of_1_gib_stops_a_job_of_2_gib_with_the_error_that_names_it():
     code = """
 from labkit.errors import UserError
-from labkit.hardware.budget_check import _predicted
 from labkit.hardware.budget_names import parse_budget
 from labkit.hardware.devices import get_devices
 budget = parse_budget("cores=1,memory=1GiB")
@@ -254,7 +255,8 @@ def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
     assert main(["budgets", "--check", "one-core", "--json"]) == 0
     (check,) = json.loads(capsys.readouterr().out)
     cores = get_devices()[0].cores
-    assert check["predicted_arithmetic"] == 1 / cores
+    assert (check["predicted_arithmetic"], check["cores"]) == (1 / cores, 1)
+    assert 0 < check["cores_used"] <= 1.05
     assert check["predicted_bandwidth"] is None  # the catalogue has none for this machine
     # how near it comes depends on who else uses the machine
     assert check["arithmetic"] > 0 and check["bandwidth"] > 0
@@ -262,10 +264,31 @@ def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
 
 def test_a_gpus_share_is_predicted_by_the_catalogue(mps):
     devices = [CPU, H100]
-    arithmetic, bandwidth = _predicted(parse_budget("t4-like", devices), devices)
+    arithmetic, bandwidth = _predicted(parse_budget("t4-like", devices), devices, 2800.0)
     assert arithmetic == pytest.approx(8.14 / 66.9, rel=0.05)
     assert bandwidth == pytest.approx(320 / 3350, rel=0.05)
-    assert _predicted(parse_budget("half-gpu", devices), devices) == (0.5, None)
+    assert _predicted(parse_budget("half-gpu", devices), devices, 2800.0) == (0.5, None)
+
+
+def test_a_boards_bandwidth_is_predicted_by_its_own_figure_and_what_the_whole_does():
+    machine = [replace(CPU, cores=8, memory_bytes=32 * 2**30)]
+    arithmetic, bandwidth = _predicted(parse_budget("jetson-nano-like", machine), machine, 51.2)
+    assert (arithmetic, bandwidth) == (4 / 8, 25.6 / 51.2)
+
+
+def test_shares_are_a_row_each_without_what_nothing_predicts():
+    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None)])
+    assert [tuple(row) for row in frame.itertuples(index=False)] == [
+        ("half", "arithmetic", 60, "measured"),
+        ("half", "arithmetic", 50, "predicted"),
+        ("half", "bandwidth", 90, "measured"),
+    ]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
+def test_a_process_that_overdraws_says_its_budgets_name():
+    assert "budget 'memory=1GiB' allows (1 GiB)" in overdraw("memory=1GiB", 2 * 2**30)
+    assert overdraw("memory=1GiB", 2**20).startswith("Nothing stopped")
 
 
 def test_a_budget_that_cannot_be_enforced_cannot_be_checked(capsys):

@@ -137,6 +137,20 @@ def test_a_jetson_counts_the_power_of_its_board():
     assert (energy.value_j, energy.source) == (12.0, "Jetson board power, integrated")
 
 
+def test_the_gpu_of_a_jetson_counts_the_board_too(tmp_path):
+    writer = gpu_run(tmp_path, uuid="jetson")
+    samples = PartWriter(writer.folder / "telemetry", TELEMETRY)
+    for device, scope, counter, unit in (("host", "host", "board_power", "W"), ("jetson", "device", "sm_clock", "MHz")):
+        for second in (0, 2):
+            samples.append(
+                {"time_ns": second * S, "device": device, "scope": scope, "pid": 1, "counter": counter, "value": 7.0}
+                | {"unit": unit, "source": "Jetson sysfs", "note": None}
+            )
+    samples.flush()
+    energy = run_energy(writer.folder)
+    assert (energy.value_j, energy.source) == (14.0, "Jetson board power, integrated")
+
+
 def test_a_gpu_that_was_reset_takes_no_energy_back():
     samples = {"energy": [Sample(0, 5e6), Sample(S, 5e6 + 100), Sample(2 * S, 20.0), Sample(3 * S, 50.0)]}
     energy = gpu_energy(samples)

@@ -66,6 +66,20 @@ def test_a_sampler_that_cannot_start_says_why(tmp_path):
         assert "telemetry" in sampler.failure
 
 
+def test_a_sampler_that_hangs_before_its_first_sample_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.telemetry.sampler.START_S", 0.5)
+    monkeypatch.setattr("labkit.telemetry.sampler.sys.executable", write_endless(tmp_path / "python"))
+    with Sampler(tmp_path / "run") as sampler:
+        assert sampler.failure == "it took no sample within 0.5 s"
+    assert not psutil.Process().children()
+
+
+def write_endless(path):
+    path.write_text("#!/bin/sh\nexec sleep 600\n")
+    path.chmod(0o755)
+    return str(path)
+
+
 def samples(folder, counter: str) -> list[float]:
     frame = read_telemetry([folder])
     return frame[frame["counter"] == counter]["value"].tolist()

@@ -6,6 +6,8 @@ a MIG slice they are those of its GPU instance, which compute instances may shar
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -62,6 +64,10 @@ class GpmCounters:
             target.close()
 
 
+class _NoAnswer(Exception):
+    """NVML does not answer, and why."""
+
+
 class _Target:
     """A GPU or a slice, and its two latest samples."""
 
@@ -70,60 +76,71 @@ class _Target:
         self.why: str | None = None
         """Why there is nothing to read, for good"""
         self._samples: list[Any] = []
-        self._taken = False
-        parent = self._must("nvmlDeviceGetHandleByUUID", device.gpu_uuid)
-        support = self._must("nvmlGpmQueryDeviceSupport", parent)
-        if self.why is None and not support.isSupportedDevice:
-            self.why = "this GPU has no performance monitoring through NVML (Hopper and later have)"
-        self._take: Callable[[Any], Any] = lambda sample: nvml.read("nvmlGpmSampleGet", parent, sample)
-        if device.kind == "mig":
-            instance = self._must("nvmlDeviceGetGpuInstanceId", self._must("nvmlDeviceGetHandleByUUID", device.uuid))
-            self._take = lambda sample: nvml.read("nvmlGpmMigSampleGet", parent, instance, sample)
-        for _ in range(2):
-            if (sample := self._must("nvmlGpmSampleAlloc")) is not None:
-                self._samples.append(sample)
-        if self.why is None:  # support is believed once a sample could be taken
-            taken = self._take(self._samples[0])
-            self._taken = taken.reason is None
-            self.why = taken.reason if taken.is_final else None
+        self._take: Callable[[Any], Any] | None = None
+        """Fills a sample; None until the GPU was found"""
+        self._has_before, self._opening = False, 0
+        with contextlib.suppress(_NoAnswer):  # said, or asked again, at the first reading
+            self._find()
 
     def averages(self) -> tuple[dict[int, tuple[float | None, str | None]] | None, str | None]:
         """By metric (value, reason); or None and why there is none, where it is not the first sample."""
         if self.why is not None:
             return None, self.why
-        before, now = self._samples
-        taken = self._take(now)
-        if taken.reason is not None:
-            self._taken = False
-            if taken.is_final:
-                self.why = taken.reason
-            return None, taken.reason
-        self._samples = [now, before]
-        had_one, self._taken = self._taken, True
-        if not had_one:
-            return None, None
+        try:
+            if self._take is None or self._opening != self._nvml.openings:
+                self._find()
+                return None, None
+            before, now = self._samples
+            had_before, self._has_before = self._has_before, False
+            self._must(self._take(now))
+            self._samples, self._has_before = [now, before], True
+            return (self._between(before, now) if had_before else None), None
+        except _NoAnswer as reason:
+            return None, str(reason)
+
+    def close(self) -> None:
+        for sample in self._samples:
+            self._nvml.read("nvmlGpmSampleFree", sample)
+        self._samples, self.why = [], self.why or "closed"
+
+    def _find(self) -> None:
+        """Find the GPU and take the first sample."""
+        nvml, self._take, self._opening = self._nvml, None, self._nvml.openings
+        gpu = self._ask("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
+        if not self._ask("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
+            self.why = "this GPU has no performance monitoring through NVML (Hopper and later have)"
+            raise _NoAnswer(self.why)
+        if self.device.kind == "mig":
+            instance = self._ask("nvmlDeviceGetGpuInstanceId", self._ask("nvmlDeviceGetHandleByUUID", self.device.uuid))
+            take = functools.partial(nvml.read, "nvmlGpmMigSampleGet", gpu, instance)
+        else:
+            take = functools.partial(nvml.read, "nvmlGpmSampleGet", gpu)
+        while len(self._samples) < 2:
+            self._samples.append(self._ask("nvmlGpmSampleAlloc"))
+        self._must(take(self._samples[0]))  # support is believed once a sample could be taken
+        self._take, self._has_before = take, True
+
+    def _between(self, before: Any, now: Any) -> dict[int, tuple[float | None, str | None]]:
         asked = pynvml.c_nvmlGpmMetricsGet_t()
         asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
         asked.sample1, asked.sample2 = before, now
         for place, (metric, _, _) in enumerate(_METRICS.values()):
             asked.metrics[place].metricId = metric
         answer = self._nvml.read("nvmlGpmMetricsGet", asked)
-        if answer.reason is not None:
-            return None, answer.reason
-        return {each.metricId: _value(each) for each in answer.value.metrics[: len(_METRICS)]}, None
+        if answer.reason is not None:  # what one question lacks is not the end of all
+            raise _NoAnswer(answer.reason)
+        return {each.metricId: _value(each) for each in answer.value.metrics[: len(_METRICS)]}
 
-    def _must(self, call: str, *arguments: Any) -> Any:
-        """The answer to a call without which nothing can be read; None once one has failed."""
-        if self.why is not None:
-            return None
-        answer = self._nvml.read(call, *arguments)
-        self.why = answer.reason
-        return answer.value
+    def _ask(self, call: str, *arguments: Any) -> Any:
+        return self._must(self._nvml.read(call, *arguments))
 
-    def close(self) -> None:
-        for sample in self._samples:
-            self._nvml.read("nvmlGpmSampleFree", sample)
-        self._samples, self.why = [], self.why or "closed"
+    def _must(self, answer: Any) -> Any:
+        """The value of an answer without which nothing can be read."""
+        if answer.reason is None:
+            return answer.value
+        if answer.is_final:
+            self.why = answer.reason
+        raise _NoAnswer(answer.reason)
 
 
 def _value(metric: Any) -> tuple[float | None, str | None]:

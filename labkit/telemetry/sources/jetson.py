@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from labkit.hardware.jetson import JETSON, LOADS
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.tool_stream import ToolStream
 
-DEVICE = "jetson"
-"""A Jetson's GPU has no UUID that these sources tell."""
-_LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.gpu/load")
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
 _RAILS = ("VDD_IN", "POM_5V_IN")
 """Names of the rail that feeds the whole module. AGX boards have none: their rails feed a part each."""
@@ -41,18 +39,17 @@ _QUANTITIES = (
 )
 
 
-def is_jetson(root: Path = Path("/")) -> bool:
-    """Whether this machine is a Jetson."""
-    return (root / "etc/nv_tegra_release").exists() or any(root.glob(_LOADS[2]))
-
-
 class JetsonCounters:
     """Reads a Jetson's files, and starts `tegrastats` only for what no file gives."""
 
-    def __init__(self, hz: float, root: Path = Path("/")):
-        """Look for the files under `root`; `tegrastats`, if need be, prints `hz` times a second."""
+    def __init__(self, hz: float, gpu: str = JETSON, root: Path = Path("/")):
+        """Look for the files under `root`; `tegrastats`, if need be, prints `hz` times a second.
+
+        `gpu` is what its readings call the GPU: the UUID that NVML gives it, if any.
+        """
+        self._gpu = gpu
         self._files = {
-            "gpu_utilisation": _reader(root, _LOADS, 0.1),  # per mille
+            "gpu_utilisation": _reader(root, LOADS, 0.1),  # per mille
             "sm_clock": _reader(root, _CLOCKS, 1e-6),  # Hz
             "board_power": _power_reader(root),
         }
@@ -65,7 +62,7 @@ class JetsonCounters:
         """Yield the load, the clock and the board's power."""
         line = "".join(self._tool.lines()) if self._tool else ""
         for counter, scope, unit, per_tegrastats in _QUANTITIES:
-            device, read = DEVICE if scope == "device" else "host", self._files[counter]
+            device, read = self._gpu if scope == "device" else "host", self._files[counter]
             if read is not None:
                 try:
                     yield Reading(device, scope, counter, read(), unit, "Jetson sysfs")

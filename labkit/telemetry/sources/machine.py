@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from labkit.hardware.device import Device
+from labkit.hardware.jetson import JETSON, is_jetson
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.faults import OnFault
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.host import Counters, host_counters
-from labkit.telemetry.sources.jetson import JetsonCounters, is_jetson
+from labkit.telemetry.sources.jetson import JetsonCounters
 from labkit.telemetry.sources.ladder import Ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.sources.patience import Patient
@@ -38,11 +39,11 @@ def open_ladder(
     hosts = host_counters(pid, os.getpid())
     with contextlib.ExitStack() as stack:
         sources: list[Counters] = [*hosts, RaplCounters()]
-        if is_jetson():
-            sources.append(JetsonCounters(hz))
         if gpus := gpus_and_slices(devices):
             session = stack.enter_context(nvml or Nvml())
             sources += _gpu_sources(session, gpus, hz, _pids(hosts), on_fault)
+        if is_jetson():
+            sources.append(JetsonCounters(hz, gpus[0].uuid if gpus else JETSON))
         ladder = Ladder(sources)
         stack.callback(ladder.close)
         yield ladder

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from labkit.hardware.device import Device
+from labkit.hardware.jetson import JETSON
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.faults import OnFault
 from labkit.telemetry.reading import Reading
@@ -67,6 +68,8 @@ class NvmlCounters:
     def read(self) -> Iterator[Reading]:
         """Yield what the GPUs tell now."""
         for target in self._targets:
+            if target.opening != self._nvml.openings:
+                target.handle = None
             if target.handle is None and not self._find(target):
                 if target.reason:
                     yield Reading(target.uuid, target.scope, "memory_used", None, "bytes", "NVML", target.reason)
@@ -82,10 +85,12 @@ class NvmlCounters:
 
     def _find(self, target: _Target) -> bool:
         target.waited += 1
-        if target.was_lost and target.waited % LOOK_AGAIN:
-            return False
+        if target.was_lost:
+            if target.waited % LOOK_AGAIN:
+                return False
+            self._nvml.reopen()
         found = self._nvml.read("nvmlDeviceGetHandleByUUID", target.uuid)
-        target.handle, target.reason = found.value, found.reason
+        target.handle, target.reason, target.opening = found.value, found.reason, self._nvml.openings
         return found.reason is None
 
     def _ask(self, target: _Target, call: str, *arguments: Any) -> Any:
@@ -159,6 +164,8 @@ class _Target:
     def __init__(self, uuid: str, scope: str):
         self.uuid, self.scope = uuid, scope
         self.handle: Any = None
+        self.opening = 0
+        """Of the session that gave the handle"""
         self.reason: str | None = None
         """Why there is no handle, until that is said"""
         self.why: str | None = None
@@ -178,4 +185,4 @@ def _converted(convert: Callable[[Any], float], value: Any) -> tuple[float | Non
 
 def gpus_and_slices(devices: Iterable[Device]) -> list[Device]:
     """Those of the visible devices that NVML can be asked about."""
-    return [device for device in devices if device.kind != "cpu" and device.uuid]
+    return [device for device in devices if device.kind != "cpu" and device.uuid not in (None, JETSON)]

@@ -14,28 +14,34 @@ STALE_PERIODS = 3
 """What is older than so many periods is not told as now."""
 PATIENCE_S = 2.0
 """For the command to end when asked."""
+RESTART_S = 10.0
+"""A command that ended is started again so long after its last start."""
 
 
 class ToolStream:
-    """Keeps the latest lines of a command, which is started at once where it is on PATH."""
+    """Keeps the latest lines of a command, which is started at once where it is on PATH, and again where it ends."""
 
     def __init__(
         self, command: Sequence[str], *, period_s: float, keep: int, now: Callable[[], float] = time.monotonic
     ):
         """Start `command`, which prints every `period_s` seconds; the latest `keep` lines are kept."""
-        self._name, self._period_s, self._now = command[0], period_s, now
+        self._name, self._arguments, self._period_s, self._now = command[0], command[1:], period_s, now
         self._lines: deque[str] = deque(maxlen=keep)
-        self._heard_at = now()
         self._process: subprocess.Popen | None = None
         self.why: str | None = None
         """Why there are no lines; None where they come."""
-        path = shutil.which(command[0])
-        if path is None:
-            self.why = f"{command[0]} is not on PATH"
-            return
+        self._path = shutil.which(self._name)
+        if self._path is None:
+            self.why = f"{self._name} is not on PATH"
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        self._started_at = self._heard_at = self._now()
+        self._lines.clear()
         try:
             self._process = subprocess.Popen(
-                [path, *command[1:]],
+                [self._path, *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -43,7 +49,7 @@ class ToolStream:
                 errors="replace",
             )
         except OSError as error:
-            self.why = f"{command[0]} does not start: {error.strerror}"
+            self.why = f"{self._name} does not start: {error.strerror}"
             return
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
@@ -55,6 +61,9 @@ class ToolStream:
         if self._process.poll() is not None and not self._reader.is_alive():
             said = f": {self._lines[-1]}" if self._lines else ""
             self.why = f"{self._name} ended with status {self._process.returncode}{said}"
+            if self._now() - self._started_at > RESTART_S:
+                self._process.stdout.close()
+                self._start()
             return []
         if self._now() - self._heard_at > max(1.0, STALE_PERIODS * self._period_s):
             self.why = f"{self._name} says nothing"

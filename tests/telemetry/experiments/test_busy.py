@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from labkit.telemetry import busy
+from labkit.telemetry.experiments import busy
 from labkit.telemetry.experiments.gpu_sweep import sweep
 from labkit.telemetry.experiments.published import square_kernel
 

@@ -5,15 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.telemetry.experiments.observer import (
-    NOBODY,
-    Observer,
-    loads,
-    observe,
-    observers,
-    overhead,
-    peak_memory_bytes,
-)
+from labkit.errors import UserError
+from labkit.telemetry.experiments.observer_effect import observe, overhead, peak_memory_bytes
+from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer, observers
 from labkit.telemetry.experiments.published import observer_ratios
 
 
@@ -23,6 +17,7 @@ def made_up(ratios: dict[str, float], noise: float, rounds: int = 12) -> pd.Data
     rows = [
         (
             name,
+            NOBODY,
             number,
             ratio * (1 + number / 5) * math.exp(noise * random.normal()),
             "measured",
@@ -30,7 +25,7 @@ def made_up(ratios: dict[str, float], noise: float, rounds: int = 12) -> pd.Data
         for number in range(rounds)
         for name, ratio in {NOBODY: 1.0, **ratios}.items()
     ]
-    return pd.DataFrame(rows, columns=["observer", "round", "step_time_ms", "provenance"])
+    return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])
 
 
 def test_a_cost_beyond_noise_is_found_and_drift_is_not_taken_for_it():
@@ -68,9 +63,7 @@ def test_every_observer_takes_its_turn_in_every_round():
             watched.append("out")
 
     absent = Observer("absent", why_not="not here")
-    frame = observe(
-        lambda: time.sleep(0.001), [Observer(NOBODY), Observer("one", Watching), absent], rounds=4, seconds=0
-    )
+    frame = observe("light", [Observer(NOBODY), Observer("one", Watching), absent], rounds=4, seconds=0)
     assert frame.groupby("observer").size().to_dict() == {NOBODY: 4, "one": 4}
     assert watched == ["in", "out"] * 4
     assert set(frame["provenance"]) == {"measured"}
@@ -79,11 +72,51 @@ def test_every_observer_takes_its_turn_in_every_round():
 def test_every_observer_that_can_look_here_does():
     able = [each for each in observers() if each.why_not is None]
     assert {each.name for each in able} >= {NOBODY, "labkit's sampler, 1 Hz", "torch.profiler, stacks"}
-    frame = observe(loads()["light"], able, rounds=2, seconds=0.01)
-    assert set(frame["observer"]) == {each.name for each in able}
+    frame = observe("light", able, rounds=2, seconds=0.01)
+    assert set(frame["observer"]) - {NOBODY_OUTSIDE} == {each.name for each in able}
     assert (frame["step_time_ms"] > 0).all()
     effects = overhead(frame)
     assert len(effects) == len(able) - 1
+
+
+NSYS = """#!/bin/sh
+[ "$1" = profile ] && [ "$2" = --output ] || exit 9
+echo "$@" >> {folder}/seen
+report="$3"; shift 3
+"$@"
+status=$?
+touch "$report.nsys-rep"
+echo "Generated: $report.nsys-rep"
+exit $status
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path, monkeypatch) -> Observer:
+    tool = tmp_path / "nsys"
+    tool.write_text(NSYS.replace("{folder}", str(tmp_path)))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return next(each for each in observers() if each.name == "nsys")
+
+
+def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_own(nsys, tmp_path):
+    frame = observe("light", [Observer(NOBODY), nsys], rounds=2, seconds=0.01)
+    assert frame.groupby(["observer", "beside"]).size().to_dict() == {
+        (NOBODY, NOBODY): 2,
+        ("nsys", NOBODY_OUTSIDE): 2,
+        (NOBODY_OUTSIDE, NOBODY_OUTSIDE): 2,
+    }
+    (effect,) = overhead(frame).itertuples()
+    assert effect.observer == "nsys" and effect.ratio > 0
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert len(seen) == 2 and all(" light nobody " in line for line in seen)
+    assert peak_memory_bytes("light", nsys, steps=3) > 50e6
+
+
+def test_a_process_that_fails_says_what_it_said(nsys):
+    with pytest.raises(UserError, match="failed under nsys: KeyError: 'weightless'"):
+        peak_memory_bytes("weightless", nsys, steps=3)
 
 
 def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
@@ -92,6 +125,7 @@ def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
     assert missing == {
         "nvidia-smi every second": "nvidia-smi is not on PATH",
         "dcgmi every second": "dcgmi is not on PATH",
+        "nsys": "nsys is not on PATH",
     }
 
 
@@ -118,5 +152,6 @@ def test_the_papers_ratios_come_from_its_seconds():
 
 
 def test_a_profiler_that_keeps_every_operation_takes_memory():
-    alone, profiled = (peak_memory_bytes("light", name) for name in (NOBODY, "torch.profiler, stacks"))
+    by = {each.name: each for each in observers()}
+    alone, profiled = (peak_memory_bytes("light", by[name]) for name in (NOBODY, "torch.profiler, stacks"))
     assert 50e6 < alone < profiled

@@ -19,6 +19,7 @@ from labkit.telemetry.sources.ladder import Ladder
 from labkit.telemetry.sources.machine import open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.sources.patience import Patient
+from labkit.telemetry.sources.tool_stream import RESTART_S, ToolStream
 
 ALL = list(GENERATIONS)
 
@@ -230,6 +231,61 @@ def test_a_gpu_that_disappears_is_a_fault_and_a_gap_and_is_found_again():
     assert GPU in faults[0][1]
 
 
+def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
+    """Handles of before are void for good, of the other GPUs' too."""
+    library = fake_nvml("Hopper")
+    lost, readings, faults = False, [], []
+
+    def handle_of(uuid):
+        if lost and uuid == GPU and library.nvmlInit.call_count == opened:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_NOT_FOUND)
+        return {GPU: 0, OTHER: 1}[uuid], library.nvmlInit.call_count
+
+    def power(handle):
+        number, opening = handle
+        if opening != library.nvmlInit.call_count or (lost and number == 0 and opening == opened):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return 1000 * (250 + number)
+
+    library.nvmlDeviceGetHandleByUUID.side_effect = handle_of
+    library.nvmlDeviceGetPowerUsage.side_effect = power
+    library.nvmlDeviceGetMemoryInfo.side_effect = lambda handle: type("Memory", (), {"used": 4096})
+    both = [*devices("Hopper"), Device(kind="gpu", index=1, name="another", torch_name="cuda:1", uuid=OTHER)]
+    with Nvml(library) as nvml:
+        opened = library.nvmlInit.call_count
+        counters = NvmlCounters(nvml, both, set, lambda *fault: faults.append(fault))
+        averages = GpmCounters(nvml, both)
+        for index in range(30):
+            lost = index >= 5
+            readings.append({r.device: r.value for r in counters.read() if r.counter == "power"})
+            list(averages.read())
+        tells = {r.device for r in averages.read() if r.value is not None}
+    assert readings[0] == {GPU: 250, OTHER: 251}
+    assert readings[5] == {GPU: None, OTHER: 251}
+    assert readings[-1] == {GPU: 250, OTHER: 251}
+    assert [fault for fault, _ in faults] == ["gpu_lost", "gpu_back"]
+    assert tells == {GPU, OTHER}
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetHandleByUUID", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
+)
+def test_gpm_that_fails_for_a_moment_at_the_start_tells_later(call):
+    library = fake_nvml("Hopper")
+    working = getattr(library, call).side_effect
+    fail(library, call, pynvml.NVML_ERROR_TIMEOUT)
+    with Nvml(library) as nvml:
+        counters = GpmCounters(nvml, devices("Hopper"))
+        first = list(counters.read())
+        getattr(library, call).side_effect = working
+        assert not list(counters.read())  # an average needs two samples
+        second = list(counters.read())
+        counters.close()
+    assert all(r.value is None and "Timeout" in r.note for r in first)
+    assert all(r.value is not None for r in second)
+    assert library.nvmlGpmSampleFree.call_count == 2
+
+
 def test_without_a_driver_the_rest_is_told(no_tools):
     library = fake_nvml("Turing")
     library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
@@ -345,6 +401,33 @@ def test_a_dcgmi_that_ends_is_told_in_its_words(tmp_path, monkeypatch):
         while "host engine" not in why and time.monotonic() < deadline:
             why = next(r.note for r in ladder.read() if r.counter == "sm_active")
     assert "dcgmi ended with status 1: Error: unable to establish a connection to the host engine" in why
+
+
+def test_a_tool_that_ends_is_started_again_later(tmp_path, monkeypatch):
+    path = tmp_path / "tool"
+    path.write_text(
+        f"#!/bin/sh\necho x >> {tmp_path}/starts\ncat {tmp_path}/starts\n[ -e {tmp_path}/ok ] && sleep 99\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    clock = [0.0]
+    stream = ToolStream(["tool"], period_s=100, keep=9, now=lambda: clock[0])
+
+    def ask(until):
+        deadline = time.monotonic() + 20
+        while not until(lines := stream.lines()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return lines
+
+    ask(lambda lines: stream.why)
+    assert stream.why == "tool ended with status 1: x"
+    ask(lambda lines: True)
+    assert (tmp_path / "starts").read_text() == "x\n"  # not at once
+    (tmp_path / "ok").touch()
+    clock[0] = RESTART_S + 1
+    assert ask(lambda lines: len(lines) == 2) == ["x", "x"]
+    assert stream.why is None
+    stream.close()
 
 
 def test_a_gpu_that_dcgm_does_not_list_gets_no_others_counters(fake_dcgmi):

@@ -2,10 +2,19 @@
 
 import os
 import time
+from functools import partial
+from unittest.mock import create_autospec
 
+import pynvml
 import pytest
 
-from labkit.telemetry.sources.jetson import JetsonCounters, is_jetson
+from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
+from labkit.hardware.jetson import JETSON, is_jetson
+from labkit.hardware.nvml import Nvml
+from labkit.hardware.tiers import match_tier
+from labkit.telemetry.sources.jetson import JetsonCounters
+from labkit.telemetry.sources.machine import open_ladder
 
 
 def write(root, path: str, text: str) -> None:
@@ -38,7 +47,7 @@ def nano(root):
 )
 def test_files_give_load_clock_and_the_power_of_the_board(tmp_path, board, expected):
     board(tmp_path)
-    counters = JetsonCounters(2, tmp_path)
+    counters = JetsonCounters(2, root=tmp_path)
     readings = {r.counter: r for r in counters.read()}
     values = tuple(readings[name].value for name in ("gpu_utilisation", "sm_clock", "board_power"))
     assert values == pytest.approx(expected)
@@ -59,7 +68,7 @@ def test_tegrastats_gives_what_no_file_does(tmp_path, monkeypatch):
     tool.write_text(f"#!/bin/sh\nwhile :; do echo '{LINE}'; sleep 0.05; done\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    counters = JetsonCounters(2, tmp_path)
+    counters = JetsonCounters(2, root=tmp_path)
     process = counters._tool._process
     deadline = time.monotonic() + 20
     readings = {}
@@ -78,7 +87,7 @@ def test_tegrastats_gives_what_no_file_does(tmp_path, monkeypatch):
 
 def test_a_board_that_tells_nothing_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    for reading in JetsonCounters(2, tmp_path).read():
+    for reading in JetsonCounters(2, root=tmp_path).read():
         assert (reading.value, reading.note) == (None, "tegrastats is not on PATH")
 
 
@@ -86,3 +95,37 @@ def test_only_a_jetson_is_one(tmp_path):
     assert not is_jetson(tmp_path)
     write(tmp_path, "etc/nv_tegra_release", "# R36")
     assert is_jetson(tmp_path)
+
+
+def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
+    board = Device(
+        kind="cpu", index=0, name="NVIDIA Jetson Nano Developer Kit", torch_name="cpu", memory_bytes=4 * 10**9
+    )
+    monkeypatch.setattr("labkit.hardware.devices.is_jetson", lambda: True)
+    monkeypatch.setattr("labkit.hardware.devices.cpu_device", lambda: board)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    library = create_autospec(pynvml)
+    library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    _, gpu = get_devices(Nvml(library))
+    assert (gpu.torch_name, gpu.uuid, gpu.memory_bytes) == ("cuda:0", JETSON, 4 * 10**9)
+    assert match_tier(gpu).name == "jetson-nano"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert len(get_devices(Nvml(library))) == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "uuid"), [([], JETSON), ([Device(kind="gpu", index=0, name="Orin", uuid="GPU-orin")], "GPU-orin")]
+)
+def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp_path):
+    orin(tmp_path)
+    monkeypatch.setattr("labkit.telemetry.sources.machine.is_jetson", lambda: True)
+    monkeypatch.setattr("labkit.telemetry.sources.machine.JetsonCounters", partial(JetsonCounters, root=tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tells_little = create_autospec(pynvml)
+    for call in dir(tells_little):
+        if call.startswith("nvmlDeviceGet") and call != "nvmlDeviceGetHandleByUUID":
+            getattr(tells_little, call).side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    with open_ladder(None, shown, 2, print, nvml=Nvml(tells_little)) as ladder:
+        readings = {(r.device, r.counter): (r.value, r.source) for r in ladder.read()}
+    assert readings[uuid, "gpu_utilisation"] == (61.5, "Jetson sysfs")
+    assert readings["host", "board_power"] == (6.05, "Jetson sysfs")

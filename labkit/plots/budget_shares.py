@@ -1,0 +1,44 @@
+"""What budgets leave of a device: measured shares beside predicted ones."""
+
+from __future__ import annotations
+
+from html import escape
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from labkit.plots.theme import encoding
+
+PATTERNS = {"measured": "", "predicted": "/"}
+
+
+def figure_budget_shares(shares: pd.DataFrame, *, template: str = "labkit_light") -> go.Figure:
+    """Bars of each budget: arithmetic and bandwidth, each measured and predicted where something predicts it.
+
+    Args:
+        shares: columns budget, quantity, share (%) and provenance ("measured" or "predicted").
+        template: "labkit_light" or "labkit_dark".
+    """
+    figure = go.Figure(layout={"template": template, "barmode": "group"})
+    colors = {quantity: encoding(number, template).color for number, quantity in enumerate(shares["quantity"].unique())}
+    for (quantity, provenance), own in shares.groupby(["quantity", "provenance"], sort=False):
+        name = escape(f"{quantity} · {provenance}")
+        figure.add_bar(
+            x=own["budget"],
+            y=own["share"],
+            name=name,
+            marker={"color": colors[quantity], "pattern": {"shape": PATTERNS[provenance]}},
+            hovertemplate=f"%{{x}}<br>{name}: %{{y:.3g}} %<extra></extra>",
+        )
+    figure.update_xaxes(title_text="Budget")
+    figure.update_yaxes(title_text="Of the whole device (%)", rangemode="tozero")
+    words = "; ".join(
+        f"{row.budget}: {row.arithmetic:.0f} % of the arithmetic and {row.bandwidth:.0f} % of the bandwidth"
+        for row in shares[shares["provenance"] == "measured"]
+        .pivot(index="budget", columns="quantity", values="share")
+        .reindex(shares["budget"].unique())
+        .reset_index()
+        .itertuples()
+    )
+    figure.update_layout(meta={"finding": f"Measured: {words}."})
+    return figure

@@ -1,0 +1,118 @@
+"""What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import UserError
+from labkit.telemetry.experiments.observed_load import make_load, seconds_of
+from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CONFIDENCE = 0.95
+MOST_STEPS = 200
+"""Of a turn: a profiler keeps every operation in memory until its turn ends."""
+
+
+def observe(
+    load: str, by: Sequence[Observer], *, rounds: int = 12, seconds: float = 0.3, seed: int = 0
+) -> pd.DataFrame:
+    """Run a load under each observer, all of them in every round, in an order that is drawn anew each time.
+
+    An observer that must start the program has a process of its own each time, and so has nobody beside it.
+
+    Args:
+        load: "light" or "heavy".
+        by: the observers; those that cannot look here are left out.
+        rounds: how often each takes its turn.
+        seconds: of a turn; starting and ending an observer does not count.
+        seed: of the orders.
+
+    Returns:
+        Columns observer, beside (whom it is compared with), round, step_time_ms and provenance.
+    """
+    import pandas as pd
+
+    able = [observer for observer in by if observer.why_not is None]
+    if any(observer.around for observer in able):
+        able.append(Observer(NOBODY_OUTSIDE, around=lambda folder: []))
+    step = make_load(load)
+    steps = min(MOST_STEPS, max(3, round(seconds / seconds_of(step, 3) * 3)))
+    order, rows = random.Random(seed), []
+    for number in range(rounds):
+        for observer in order.sample(able, len(able)):
+            if observer.around:
+                step_time_ms = _of_a_process(load, observer, steps)["step_time_ms"]
+            else:
+                with observer.watching():
+                    step()
+                    step_time_ms = 1000 * seconds_of(step, steps) / steps
+            beside = NOBODY_OUTSIDE if observer.around else NOBODY
+            rows.append((observer.name, beside, number, step_time_ms, "measured"))
+    return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])
+
+
+def overhead(observed: pd.DataFrame) -> pd.DataFrame:
+    """How many times as long a step takes under each observer as under nobody, from pairs of one round.
+
+    Returns:
+        Columns observer, ratio (geometric mean over the rounds), low, high (95 % confidence interval, Student's t on
+        the logarithms), verdict and provenance; the cheapest first.
+    """
+    import numpy as np
+    import pandas as pd
+    from scipy.stats import t as student
+
+    times = observed.pivot(index="round", columns="observer", values="step_time_ms")
+    rows = []
+    for name, beside in observed[["observer", "beside"]].drop_duplicates().itertuples(index=False):
+        if name == beside:
+            continue
+        logs = np.log(times[name] / times[beside])
+        half = student.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+        low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
+        rows.append((name, math.exp(logs.mean()), low, high, _verdict(low, high), "measured"))
+    columns = ["observer", "ratio", "low", "high", "verdict", "provenance"]
+    return pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
+
+
+def peak_memory_bytes(load: str, observer: Observer, steps: int = 1000) -> int:
+    """Most memory that a process of its own held which ran so many steps of a load under an observer.
+
+    What one observer leaves in a process would count for the next. What an observer holds in a process of its own, as
+    a sampler does, does not count.
+
+    Raises:
+        UserError: the process failed, with what it said.
+    """
+    return _of_a_process(load, observer, steps)["peak_memory_bytes"]
+
+
+def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
+    inside = NOBODY if observer.around else observer.name
+    program = [sys.executable, "-m", "labkit.telemetry.experiments.observed_load", load, inside, str(steps)]
+    with tempfile.TemporaryDirectory() as folder:
+        before = observer.around(Path(folder)) if observer.around else []
+        run = subprocess.run([*before, *program], capture_output=True, text=True, check=False)
+    # an observer around it says what it does, too
+    told = [line for line in run.stdout.splitlines() if line.startswith('{"step_time_ms"')]
+    if run.returncode or not told:
+        said = (run.stderr or run.stdout).strip().splitlines()
+        raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}")
+    return json.loads(told[-1])
+
+
+def _verdict(low: float, high: float) -> str:
+    if low <= 1 <= high:
+        return "not distinguishable from noise"
+    return f"{abs(100 * (math.sqrt(low * high) - 1)):.1f} % {'slower' if low > 1 else 'faster'}"

@@ -1,0 +1,178 @@
+"""The memory control group of a budget, on files like the kernel's, and on the kernel's own where it lets us."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labkit.hardware import memory_group
+from labkit.hardware.memory_group import LEFT, NoGroup, confine, home
+
+FILES = ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "memory.events")
+
+
+def tree(root: Path, own: str = "/app.slice/terminal.scope", mount: str = "sys/fs/cgroup", controllers="cpu memory"):
+    """A system whose groups give the memory controller on down to that of this process, whose group is `own`."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(f"1:name=systemd:/\n0::{own}\n")
+    group = root / mount
+    group.mkdir(parents=True)
+    (group / "cgroup.controllers").write_text(controllers)
+    parts = own.strip("/").split("/") if own != "/" else []
+    for part in parts:
+        (group / "cgroup.subtree_control").write_text(controllers)
+        (group / "cgroup.procs").write_text("")
+        group = group / part
+        group.mkdir()
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (group / "cgroup.subtree_control").write_text("")
+    return group
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Makes the files of a group with its folder, as the kernel does."""
+    real = Path.mkdir
+
+    def mkdir(path, *args, **kwargs):
+        real(path, *args, **kwargs)
+        for name in FILES if path.name.startswith(memory_group.PREFIX) else ():
+            (path / name).touch()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(memory_group, "_guards", guards := [])
+    monkeypatch.delenv(LEFT, raising=False)
+    yield
+    monkeypatch.delenv(LEFT, raising=False)
+    for guard in guards:
+        guard.kill()
+        guard.communicate()
+
+
+@pytest.mark.parametrize("mount", ["sys/fs/cgroup", "sys/fs/cgroup/unified"])
+def test_a_group_is_made_beside_the_one_of_this_process(tmp_path, mount):
+    own = tree(tmp_path, mount=mount)
+    assert home(tmp_path) == (own, own.parent)
+
+
+def test_the_root_of_all_groups_gives_on_what_it_has(tmp_path):
+    own = tree(tmp_path, "/")
+    (own / "cgroup.subtree_control").write_text("memory")
+    assert home(tmp_path) == (own, own)
+
+
+def no_version_2(own):
+    (own.parents[1] / "cgroup.controllers").unlink()
+
+
+def hidden(own):
+    own.rename(own.with_name("elsewhere"))
+
+
+def not_given_on(own):
+    (own.parent / "cgroup.subtree_control").write_text("cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(no_version_2, "no control groups of version 2"), (hidden, "hides"), (not_given_on, "do not give the memory")],
+)
+def test_where_none_can_be_had_the_reason_is_told(tmp_path, change, words):
+    change(tree(tmp_path))
+    with pytest.raises(NoGroup, match=words):
+        home(tmp_path)
+
+
+def test_memory_that_is_with_version_1_is_told(tmp_path):
+    tree(tmp_path, controllers="cpu hugetlb")
+    with pytest.raises(NoGroup, match="memory controller"):
+        home(tmp_path)
+
+
+def test_a_group_of_another_user_is_told(tmp_path, monkeypatch):
+    tree(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(NoGroup, match="another user"):
+        home(tmp_path)
+
+
+def test_a_process_is_confined_and_observers_leave_again(tmp_path, kernel, monkeypatch):
+    own = tree(tmp_path)
+    confine(2**30, "too much", tmp_path)
+    group = own.parent / f"labkit-{os.getpid()}"
+    assert {name: (group / name).read_text() for name in FILES} == {
+        "cgroup.procs": str(os.getpid()),
+        "memory.max": str(2**30),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "memory.events": "",
+    }
+    (tmp_path / "proc/self/cgroup").write_text(f"0::/app.slice/{group.name}\n")
+    confine(2**31, "too much", tmp_path)  # the next budget of this process
+    assert (group / "memory.max").read_text() == str(2**31)
+    (own / "cgroup.procs").write_text("")
+    memory_group.leave()
+    assert (own / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_a_group_that_cannot_be_entered_is_not_left_behind(tmp_path, kernel, monkeypatch):
+    own = tree(tmp_path)
+    real = memory_group._write
+
+    def write(path, value):
+        if path.name == "cgroup.procs":
+            for name in FILES:  # the kernel's vanish with their folder
+                (path.parent / name).unlink()
+            raise PermissionError(13, "Permission denied", str(path))
+        real(path, value)
+
+    monkeypatch.setattr(memory_group, "_write", write)
+    with pytest.raises(NoGroup, match=r"cgroup\.procs: Permission denied"):
+        confine(2**30, "too much", tmp_path)
+    assert not list(own.parent.glob("labkit-*"))
+
+
+@pytest.mark.parametrize(("kills", "said"), [(0, ""), (3, "too much\n")])
+def test_the_guard_says_what_the_kernel_did_and_takes_the_group_away(tmp_path, kills, said):
+    group = tmp_path / "labkit-1"
+    group.mkdir()
+    (group / "memory.events").write_text(f"max 9\noom 1\noom_kill {kills}\n")
+    command = [sys.executable, "-m", "labkit.hardware.memory_group", str(group), "too much"]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    guard.stdin.close()
+    heard = guard.stderr.readline() if kills else ""
+    (group / "memory.events").rename(tmp_path / "events")
+    assert (heard + guard.stderr.read(), guard.wait()) == (said, 0)
+    assert not group.exists()
+    guard.stderr.close()
+
+
+def can_be_had() -> bool:
+    try:
+        home()
+    except NoGroup:
+        return False
+    return True
+
+
+CODE = """
+import mmap, os, sys
+from labkit.hardware.budgets import Budget
+print(Budget("small", 1, memory_bytes=300 * 2**20).enforce(), flush=True)
+shared = mmap.mmap(-1, 600 * 2**20)  # shared memory, which RLIMIT_DATA does not count
+for place in range(0, len(shared), 4096):
+    shared[place] = 1
+print("survived")
+"""
+
+
+@pytest.mark.skipif(not can_be_had(), reason="needs a memory controller of cgroup v2 that this process may use")
+def test_shared_memory_beyond_the_budget_ends_the_run_with_its_name():
+    parent = home()[1]
+    job = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120)
+    assert job.stdout == "[]\n"
+    assert job.returncode == -9
+    assert "The kernel ended the run: The run needs more memory than its budget 'small' allows (300 MiB)" in job.stderr
+    assert not list(parent.glob("labkit-*"))
