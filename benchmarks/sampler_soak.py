@@ -2,7 +2,7 @@
 
 Ten minutes at 100 Hz beside a job that does nothing. Every point of the schedule must be a sample or be counted as
 missed, in order, and points must be as far apart at the end as at the beginning. Beside it runs a bare loop that only
-waits for the same points: what it misses, too, the machine took away.
+waits for points as far apart: what it misses of its own says how steady the machine is.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from labkit.telemetry import Sampler
 from labkit.telemetry.schedule import Schedule
 
 
-def bare_loop(seconds: float, hz: float) -> int:
-    """How many points of a schedule a loop misses that does nothing but wait for them."""
-    schedule, missed, end = Schedule(hz), 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+def bare_loop(seconds: float, hz: float) -> tuple[int, float]:
+    """How many points of its schedule a loop misses that does nothing but wait for them, and the longest gap in ms."""
+    schedule, missed, longest_s, before = Schedule(hz), 0, 0.0, time.monotonic()
+    end = before + seconds
+    while before < end:
         missed += schedule.arrive()
         time.sleep(schedule.wait_s())
-    return missed
+        now = time.monotonic()
+        longest_s, before = max(longest_s, now - before), now
+    return missed, 1000 * longest_s
 
 
 def main() -> int:
@@ -38,13 +41,17 @@ def main() -> int:
     parser.add_argument("--bare", action="store_true", help="only the bare loop")
     args = parser.parse_args()
     if args.bare:
-        print(bare_loop(args.seconds, args.hz))
+        print(*bare_loop(args.seconds, args.hz))
         return 0
-    bare = subprocess.Popen([sys.executable, __file__, "--bare", *sys.argv[1:]], stdout=subprocess.PIPE, text=True)
-    with tempfile.TemporaryDirectory() as folder:
+    command = [sys.executable, __file__, "--bare", *sys.argv[1:]]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bare,
+    ):
         with Sampler(Path(folder), hz=args.hz) as sampler:
             time.sleep(args.seconds)
         frame = read_telemetry([folder])
+        bare_missed, bare_longest_ms = bare.stdout.read().split()
     memory = frame[(frame["counter"] == "memory_used") & (frame["scope"] == "host")]
     missed = int(frame.loc[frame["counter"] == "samples_missed", "value"].sum())
     times_s = memory["time_ns"].to_numpy() / 1e9
@@ -58,7 +65,7 @@ def main() -> int:
         "due": due,
         "taken": taken,
         "missed": missed,
-        "missed_by_a_bare_loop": int(bare.communicate()[0]),
+        "bare_loop": {"missed": int(bare_missed), "longest_gap_ms": float(bare_longest_ms)},
         "reordered": int((apart_ms <= 0).sum()),
         "apart_ms": {str(q): float(np.quantile(apart_ms[:-1], q)) for q in (0.001, 0.5, 0.999, 1.0)},
         "deaths": sampler.deaths,

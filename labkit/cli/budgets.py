@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 BINDS = (
-    "[bold]What binds.[/bold] Cores: CPU affinity, and as many threads in every numerical library. Memory: "
-    "RLIMIT_DATA, so that an allocation beyond the budget fails where it is made and the run ends with an error "
-    "that names the budget; {group}. A GPU's share: CUDA MPS with a daemon that belongs to the run alone; its "
-    "memory: the allocator's limit."
+    "[bold]What binds.[/bold] Cores: {cores}. Memory: {memory}. A GPU's share: CUDA MPS with a daemon that belongs to the "
+    "run alone; its memory: the allocator's limit."
 )
 
 
@@ -59,7 +58,7 @@ def run_budgets(args: argparse.Namespace) -> int:
             console.print(f"[bold]{', '.join(names)}[/bold]: {why}", soft_wrap=True)
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
-    console.print(BINDS.format(group=_memory_group()))
+    console.print(BINDS.format(cores=_cores(), memory=_memory()))
     console.print(
         f"[bold]What does not.[/bold] On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. They stay as "
         "they are here."
@@ -67,15 +66,26 @@ def run_budgets(args: argparse.Namespace) -> int:
     return 0
 
 
-def _memory_group() -> str:
-    """Whether a memory control group binds beside the limit."""
+def _cores() -> str:
+    threads = "as many threads in every numerical library"
+    return f"CPU affinity, and {threads}" if hasattr(os, "sched_setaffinity") else f"{threads}, on any core"
+
+
+def _memory() -> str:
+    from labkit.hardware.budgets import can_cap_memory
     from labkit.hardware.memory_group import NoGroup, home
 
+    if not can_cap_memory():
+        return "not limited, which this system cannot do for one process"
+    binds = (
+        "RLIMIT_DATA, so that an allocation beyond the budget fails where it is made and the run ends with an error "
+        "that names the budget"
+    )
     try:
         home()
     except NoGroup as why:
-        return f"children and mapped files are not counted, because {why}"
-    return "and a memory control group (cgroup v2) around the run and its children, mapped files included"
+        return f"{binds}; children and mapped files are not counted, because {why}"
+    return f"{binds}; and a memory control group (cgroup v2) around the run and its children"
 
 
 def _check(names: list[str], *, as_json: bool) -> int:
@@ -95,11 +105,11 @@ def _check(names: list[str], *, as_json: bool) -> int:
     table = Table(box=box.SIMPLE, title="Shares of what the whole device does", title_justify="left")
     table.add_column("budget", no_wrap=True)
     for title in (
-        "cores\nmeasured",
+        "cores\nused",
         "cores\nallowed",
-        "arithmetic\nmeasured",
+        "arithmetic\nleft",
         "arithmetic\npredicted",
-        "bandwidth\nmeasured",
+        "bandwidth\nleft",
         "bandwidth\npredicted",
     ):
         table.add_column(title, justify="right")
@@ -110,9 +120,10 @@ def _check(names: list[str], *, as_json: bool) -> int:
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "Cores measured: CPU seconds a second. Predicted: by the number of cores, or by the catalogue's figures of "
-        "both GPUs; a board's bandwidth by its own figure and what was measured here. No budget takes bandwidth away: "
-        "where its measured share is the larger one, a job that waits for memory is faster here than on the hardware "
-        "that the budget stands for."
+        "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
+        "Predicted: by the number of cores, or by the catalogue's figures of both GPUs; a board's bandwidth at most, "
+        "by its peak over what was measured here, and not its arithmetic, because its cores are others. No budget takes "
+        "bandwidth away: where more is left than predicted, a job that waits for memory is faster here than on the "
+        "hardware that the budget stands for."
     )
     return 0

@@ -23,6 +23,7 @@ from labkit.hardware.tiers import Tier, get_tier, match_tier
 
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
 
 
 class _Speeds(NamedTuple):
@@ -46,9 +47,11 @@ class BudgetCheck:
     bandwidth: float
     """Measured: copies that no cache holds"""
     predicted_arithmetic: float | None
-    """By the number of cores, or by both FP32 peaks of the catalogue"""
+    """By the number of cores, or by both FP32 peaks of the catalogue; None for a board, whose cores are others"""
     predicted_bandwidth: float | None
-    """By both bandwidths of the catalogue, or for a board by its own and what was measured here"""
+    """By both bandwidths of the catalogue; for a board at most, by its peak over what was measured here"""
+    provenance: str
+    """Of what was measured: "emulated" under a budget that makes the machine smaller, else "measured\""""
 
 
 def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck]:
@@ -72,7 +75,8 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
         found = _measured(budget, repeats)
         shares = found.gflops / whole[base].gflops, found.gb_per_s / whole[base].gb_per_s
         predicted = _predicted(budget, devices, whole[base].gb_per_s)
-        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted))
+        kind = "emulated" if budget.emulated else "measured"
+        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, kind))
     return checks
 
 
@@ -80,7 +84,8 @@ def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
     """Measured and predicted shares, one a row.
 
     Returns:
-        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance; without what nothing predicts.
+        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance ("emulated", "measured" or
+        "predicted"); without what nothing predicts.
     """
     import pandas as pd
 
@@ -88,7 +93,7 @@ def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
         (check.name, quantity, 100 * share, provenance)
         for check in checks
         for quantity in ("arithmetic", "bandwidth")
-        for provenance, field in (("measured", quantity), ("predicted", f"predicted_{quantity}"))
+        for provenance, field in ((check.provenance, quantity), ("predicted", f"predicted_{quantity}"))
         if (share := asdict(check)[field]) is not None
     ]
     return pd.DataFrame(rows, columns=["budget", "quantity", "share", "provenance"])
@@ -103,8 +108,9 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
     """Shares of arithmetic and of the bandwidth `gb_per_s` that the whole has; None where nothing predicts them."""
     stands_for = get_tier(budget.tier) if budget.tier else None
     if budget.torch_name == "cpu":
-        of_a_board = stands_for and stands_for.bandwidth_gb_s
-        return budget.cores / devices[0].cores, of_a_board / gb_per_s if of_a_board else None
+        if stands_for is None or stands_for.kind != "edge":
+            return budget.cores / devices[0].cores, None
+        return None, stands_for.bandwidth_gb_s / gb_per_s if stands_for.bandwidth_gb_s else None
     own = match_tier(next(device for device in devices[1:] if device.torch_name == budget.torch_name))
     if stands_for is None or own is None:
         return budget.gpu_percent / 100 if budget.gpu_percent else 1.0, None
@@ -142,11 +148,23 @@ def _main(name: str, repeats: str) -> None:
     if budget.cores is not None:
         torch.set_num_threads(budget.cores)
     device, count = torch.device(budget.torch_name), int(repeats)
-    matmul_gflops(device, torch.float32, repeats=1)  # threads and kernels are made
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
     gflops = matmul_gflops(device, torch.float32, repeats=count)
-    cores_used = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
-    print(json.dumps(_Speeds(gflops, copy_gb_per_s(device, 2**27, repeats=count), cores_used)._asdict()))
+    found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=count), _cores_used(device))
+    print(json.dumps(found._asdict()))
+
+
+def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
+    """CPU seconds a second of products of matrices that are there already."""
+    import torch
+
+    a = torch.ones(1024, 1024, device=device)
+    out = a @ a  # threads and kernels are made
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall_s < seconds:
+        torch.mm(a, a, out=out)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
 
 
 if __name__ == "__main__":

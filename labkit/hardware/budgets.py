@@ -159,10 +159,11 @@ def memory_error(budget: Budget, device: Device, batch_size: int, error: Excepti
     if budget.memory_bytes is None:
         said = f" ({error})" if str(error) else ""
         return UserError(f"This machine had no more memory for the run{said}: close other programs, or {smaller}.")
-    return UserError(f"{_too_much(budget)}, or {smaller}.")
+    return UserError(f"{too_much(budget)}, or {smaller}.")
 
 
-def _too_much(budget: Budget) -> str:
+def too_much(budget: Budget) -> str:
+    """What the error says of a run that its budget of memory stopped, as a sentence without its full stop."""
     more = f"memory={size_value(2 * budget.memory_bytes)}"
     return (
         f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "
@@ -218,8 +219,13 @@ def _bind_cores(cores: int) -> list[str]:
     return []
 
 
+def can_cap_memory() -> bool:
+    """Whether this system can limit the memory of one process."""
+    return resource is not None and Path("/proc/self/status").is_file()
+
+
 def _cap_memory(budget: Budget) -> list[str]:
-    if resource is None or not Path("/proc/self/status").is_file():
+    if not can_cap_memory():
         return [f"This system cannot cap a process' memory: the {size_text(budget.memory_bytes)} do not bind."]
     used = _data_bytes()
     if used >= budget.memory_bytes:
@@ -232,7 +238,7 @@ def _cap_memory(budget: Budget) -> list[str]:
     cap = budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
     try:
-        memory_group.confine(budget.memory_bytes, f"The kernel ended the run: {_too_much(budget)}.")
+        memory_group.confine(budget.memory_bytes, f"The kernel ended the run: {too_much(budget)}.")
     except memory_group.NoGroup as why:
         return [
             "The memory cap counts this process' own memory, not its children's and not the files it maps (the "

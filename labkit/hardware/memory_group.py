@@ -1,7 +1,8 @@
-"""A memory control group of our own (cgroup v2) around a process: what it and its children hold, mapped files included.
+"""A memory control group of our own (cgroup v2) around a process: what it and its children take from then on.
 
-The kernel gives files back first and then kills the whole group, without a word. Run as a program, this is the guard
-that has the words: it stays outside, says what happened when the process has ended, and takes the group away.
+Mapped files and shared memory count, too, for the group that touches them first. The kernel gives files back first and
+then kills the whole group, without a word. Run as a program, this is the guard that has the words: it stays outside,
+says what happened when the process has ended, and takes the group away.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 PREFIX = "labkit-"
 LEFT = "LABKIT_GROUP_LEFT"
@@ -45,6 +48,8 @@ def home(root: Path = Path("/")) -> tuple[Path, Path]:
     group = mount / own[1].strip("/")
     if not group.is_dir():
         raise NoGroup("a container hides the control group of this process")
+    if group.name.startswith(PREFIX) and group.name != _own_name():
+        raise NoGroup("this process is in the memory group of another budget, which binds it")
     # only a group without processes of its own, or the root of all, gives its controllers on
     parent = group if "memory" in _read(group / "cgroup.subtree_control").split() else group.parent
     if "memory" not in _read(parent / "cgroup.subtree_control").split():
@@ -59,7 +64,7 @@ def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
 
     Args:
         memory_bytes: of all processes in it together.
-        farewell: what is printed on standard error when the kernel has killed the group.
+        farewell: what is printed on standard error when the kernel has killed the group; the latest one counts.
         root: the root of the file system, for tests.
 
     Raises:
@@ -67,16 +72,20 @@ def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
     """
     group, parent = home(root)
     try:
-        if group.name == f"{PREFIX}{os.getpid()}":
+        if group.name == _own_name():
             _write(group / "memory.max", memory_bytes)
+            _guards[-1].stdin.write(f"{farewell}\n".encode())
+            _guards[-1].stdin.flush()
             return
-        _take_away_empty(parent)
-        own = parent / f"{PREFIX}{os.getpid()}"
+        _take_away_left_behind(parent)
+        own = parent / _own_name()
         own.mkdir()
         # its input ends with this process, and its output later than that of this process: who reads hears the farewell
-        command = [sys.executable, "-m", "labkit.hardware.memory_group", str(own), farewell]
+        command = [sys.executable, "-m", "labkit.hardware.memory_group", str(own)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
+            guard.stdin.write(f"{farewell}\n".encode())
+            guard.stdin.flush()
             _write(own / "memory.max", memory_bytes)
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                 _write(own / "memory.swap.max", 0)
@@ -91,19 +100,24 @@ def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
     os.environ[LEFT] = str(group)
 
 
-def leave() -> None:
-    """Return to the group that the budget's process was in: an observer's memory is not the job's."""
+def put_outside(pid: int) -> None:
+    """Move a child of this process into the group that this one has left: an observer's memory is not the job's.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     if group := os.environ.get(LEFT):
-        with contextlib.suppress(OSError):
-            _write(Path(group) / "cgroup.procs", os.getpid())
+        _write(Path(group) / "cgroup.procs", pid)
 
 
-def guard(group: Path, farewell: str) -> None:
-    """Wait until the process in the group has ended, say so if the kernel did it, and take the group away."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    if re.search(r"^oom_kill [1-9]", _read(group / "memory.events"), re.MULTILINE):
-        print(farewell, file=sys.stderr, flush=True)
+def guard(group: Path) -> None:
+    """Wait until the process in the group has ended, say so if its limit did it, and take the group away."""
+    *_, farewell = sys.stdin
+    events = _read(group / "memory.events")
+    # "oom" counts in the group whose limit was reached: a machine without memory is not the budget's doing
+    if all(re.search(rf"^{event} [1-9]", events, re.MULTILINE) for event in ("oom", "oom_kill")):
+        with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
+            print(farewell.strip(), file=sys.stderr, flush=True)
     end = time.monotonic() + GONE_S
     while _is_left(group) and time.monotonic() < end:
         time.sleep(0.05)
@@ -119,16 +133,26 @@ def _is_left(group: Path) -> bool:
     return group.is_dir()
 
 
-def _take_away_empty(parent: Path) -> None:
-    """Groups whose guard was killed."""
+def _own_name() -> str:
+    return f"{PREFIX}{os.getpid()}"
+
+
+def _take_away_left_behind(parent: Path) -> None:
+    """Groups whose guard was killed; one without processes may belong to a run that is just starting."""
     for group in parent.glob(f"{PREFIX}*"):
-        if not _read(group / "cgroup.procs"):
+        pid = group.name.removeprefix(PREFIX)
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             _is_left(group)
 
 
 def _write(path: Path, value: int) -> None:
-    with path.open("r+") as file:  # the kernel makes these files, not we
-        file.write(str(value))
+    file = os.open(path, os.O_WRONLY)  # the kernel makes these files, not we
+    try:
+        os.write(file, str(value).encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(file)
 
 
 def _read(path: Path) -> str:
@@ -139,4 +163,4 @@ def _read(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    guard(Path(sys.argv[1]), sys.argv[2])
+    guard(Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,7 @@ class Nvml:
     def __init__(self, library: ModuleType = pynvml):
         self._library = library
         self.available, self.reason, self.openings = False, None, 0
+        self._under_way, self._lock = 0, threading.Lock()
 
     def __enter__(self) -> Nvml:
         start = self.read("nvmlInit")
@@ -51,10 +53,18 @@ class Nvml:
         self.openings += 1
         return self
 
-    def reopen(self) -> None:
-        """Close the session and open it anew: the driver shows a GPU that was lost and is back to new sessions only."""
-        self.__exit__()
-        self.__enter__()
+    def reopen(self) -> bool:
+        """Close the session and open it anew, unless another thread is in a call, which would lose its ground.
+
+        The driver shows a GPU that was lost and is back to new sessions only.
+        """
+        with self._lock:
+            if self._under_way:
+                return False
+            self._ask("nvmlShutdown")
+            self.available = self._ask("nvmlInit").reason is None
+            self.openings += 1
+            return True
 
     def __exit__(self, *error) -> None:
         if self.available:
@@ -63,6 +73,15 @@ class Nvml:
 
     def read(self, call: str, *args) -> Reading:
         """Call NVML by the function's name, for example `read("nvmlDeviceGetName", handle)`."""
+        with self._lock:
+            self._under_way += 1
+        try:
+            return self._ask(call, *args)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def _ask(self, call: str, *args) -> Reading:
         try:
             return Reading(getattr(self._library, call)(*args))
         except pynvml.NVMLError as error:

@@ -7,10 +7,13 @@ import sys
 
 from labkit.errors import UserError
 from labkit.hardware.budget_names import parse_budget
-from labkit.hardware.devices import cpu_device
+from labkit.hardware.budgets import too_much
+
+STOPPED = 3
+"""Exit status of the process that its budget stopped."""
 
 
-def overdraw(budget: str, size_bytes: int) -> str:
+def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
     """Let a process of its own take so many bytes under a budget.
 
     Args:
@@ -18,27 +21,34 @@ def overdraw(budget: str, size_bytes: int) -> str:
         size_bytes: what it takes beside what Python needs.
 
     Returns:
-        The error that stopped it, or that nothing did.
+        Whether it was stopped, and the error that stopped it or what this system cannot enforce.
 
     Raises:
         UserError: the budget cannot be enforced here.
     """
     parse_budget(budget)
     command = [sys.executable, "-m", "labkit.hardware.overdraft", budget, str(size_bytes)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = (process.stdout.strip() or process.stderr.strip()).splitlines()
+    if process.returncode not in (0, STOPPED, -9):  # -9 by a memory group, whose guard says why
+        raise UserError(said[-1] if said else f"The budget {budget!r} could not be tried: no message.")
+    return process.returncode != 0, "\n".join(said)
 
 
-def _main(name: str, size_bytes: str) -> None:
+def _main(name: str, size_bytes: str) -> int:
     budget = parse_budget(name)
-    budget.enforce()
+    notes = budget.enforce()
     try:
-        with budget.memory_guard(cpu_device(), 1):
-            bytearray(int(size_bytes))
-    except UserError as error:
-        print(error)
-    else:
-        print(f"Nothing stopped a process that took {int(size_bytes):,} bytes under the budget {name!r}.")
+        bytearray(int(size_bytes))
+    except MemoryError:
+        print(f"{too_much(budget)}.")
+        return STOPPED
+    print("\n".join(["Nothing stopped the process.", *notes]))
+    return 0
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    try:
+        sys.exit(_main(*sys.argv[1:]))
+    except UserError as error:
+        sys.exit(str(error))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from labkit.hardware import memory_group
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.faults import OnFault
 
@@ -46,7 +47,7 @@ class Sampler:
         """Why each sampler that was started again had died."""
         self.untold: list[str] = []
         """Faults that `on_fault` could not take, and why."""
-        self._lock, self._ending = threading.Lock(), False
+        self._ending = False
 
     def __enter__(self) -> Sampler:
         self.failure = self._start()
@@ -56,15 +57,14 @@ class Sampler:
         return self
 
     def __exit__(self, *exception) -> None:
-        with self._lock:
-            self._ending = True
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+        self._ending = True
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         if self._watcher.ident is not None:
             self._watcher.join(PATIENCE_S)
             if self._watcher.is_alive():
                 self._process.kill()
-                self._watcher.join()
+                self._watcher.join(PATIENCE_S)  # a driver may keep even a killed process
 
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample; why there will be none, or None."""
@@ -76,6 +76,10 @@ class Sampler:
             stderr=subprocess.STDOUT,
             **OUT_OF_CTRL_C,
         )
+        with contextlib.suppress(OSError):  # then its memory counts as the job's
+            memory_group.put_outside(self._process.pid)
+        if self._ending:  # while it was being started again
+            self._process.kill()
         # its imports take half a second of a core, which must not be taken from the run's clock
         given_up = threading.Event()
         overdue = threading.Timer(START_S, lambda: (given_up.set(), self._process.kill()))
@@ -112,18 +116,18 @@ class Sampler:
             for _ in self._lines():
                 pass
             death = self._death()
-            with self._lock:
-                if self._process.returncode == 0 or self._ending:
-                    self.failure = death if self._process.returncode else None
-                    return
-                if len(self.deaths) == MOST_RESTARTS:
-                    self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
-                    return
-                self.deaths.append(death)
-                self._tell("sampler_died", death)
-                self.failure = self._start()
-                if self.failure is not None:
-                    return
+            if self._process.returncode == 0 or self._ending:
+                self.failure = death if self._process.returncode else None
+                return
+            if len(self.deaths) == MOST_RESTARTS:
+                self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
+                return
+            self.deaths.append(death)
+            self._tell("sampler_died", death)
+            failure = self._start()
+            if failure is not None:
+                self.failure = None if self._ending else failure
+                return
 
     def _death(self) -> str:
         """What is known of the end of the latest process, which has closed its output."""

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow
 
-from labkit.hardware import memory_group
 from labkit.runs.parts import spare_pandas
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sampler import FAULT, READY
@@ -82,7 +81,6 @@ def main() -> None:
     parser.add_argument("hz", type=float)
     parser.add_argument("restarts", type=int)
     args = parser.parse_args()
-    memory_group.leave()
     spare_pandas()
     pyarrow.set_cpu_count(1)  # nor may it take cores from the job
     sys.setswitchinterval(5e-4)  # the thread that writes parts must not make a sample late

@@ -159,7 +159,6 @@ def test_a_killed_job_leaves_no_daemon(mps):
     code = """
 import sys
 from labkit.hardware.mps import start_mps
-from labkit.hardware.overdraft import overdraw
 kept = start_mps()
 print("up", flush=True)
 sys.stdin.read()
@@ -273,22 +272,27 @@ def test_a_gpus_share_is_predicted_by_the_catalogue(mps):
 def test_a_boards_bandwidth_is_predicted_by_its_own_figure_and_what_the_whole_does():
     machine = [replace(CPU, cores=8, memory_bytes=32 * 2**30)]
     arithmetic, bandwidth = _predicted(parse_budget("jetson-nano-like", machine), machine, 51.2)
-    assert (arithmetic, bandwidth) == (4 / 8, 25.6 / 51.2)
+    assert (arithmetic, bandwidth) == (None, 25.6 / 51.2)  # its cores are others, its peak is the most it reaches
 
 
 def test_shares_are_a_row_each_without_what_nothing_predicts():
-    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None)])
+    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None, "emulated")])
     assert [tuple(row) for row in frame.itertuples(index=False)] == [
-        ("half", "arithmetic", 60, "measured"),
+        ("half", "arithmetic", 60, "emulated"),
         ("half", "arithmetic", 50, "predicted"),
-        ("half", "bandwidth", 90, "measured"),
+        ("half", "bandwidth", 90, "emulated"),
     ]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
 def test_a_process_that_overdraws_says_its_budgets_name():
-    assert "budget 'memory=1GiB' allows (1 GiB)" in overdraw("memory=1GiB", 2 * 2**30)
-    assert overdraw("memory=1GiB", 2**20).startswith("Nothing stopped")
+    stopped, said = overdraw("memory=1GiB", 2 * 2**30)
+    assert stopped
+    assert "budget 'memory=1GiB' allows (1 GiB)" in said and "memory=2GiB)." in said
+    stopped, said = overdraw("memory=1GiB", 2**20)
+    assert not stopped and said.startswith("Nothing stopped the process.")
+    with pytest.raises(UserError, match="'memory=1MiB' allows 1 MiB, but Python and its libraries already use"):
+        overdraw("memory=1MiB", 1)
 
 
 def test_a_budget_that_cannot_be_enforced_cannot_be_checked(capsys):

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONFIDENCE = 0.95
+LONGEST_S = 300.0
+"""For a process of its own: its imports, the steps, and what a profiler writes at its end."""
 MOST_STEPS = 200
 """Of a turn: a profiler keeps every operation in memory until its turn ends."""
 
@@ -29,7 +32,8 @@ def observe(
 ) -> pd.DataFrame:
     """Run a load under each observer, all of them in every round, in an order that is drawn anew each time.
 
-    An observer that must start the program has a process of its own each time, and so has nobody beside it.
+    An observer that must start the program has a process of its own each time, and so has nobody beside it. One that
+    is there but cannot look, as profilers in many containers cannot, is left out with a warning.
 
     Args:
         load: "light" or "heavy".
@@ -43,7 +47,7 @@ def observe(
     """
     import pandas as pd
 
-    able = [observer for observer in by if observer.why_not is None]
+    able = [observer for observer in by if observer.why_not is None and _can_look(load, observer)]
     if any(observer.around for observer in able):
         able.append(Observer(NOBODY_OUTSIDE, around=lambda folder: []))
     step = make_load(load)
@@ -98,17 +102,30 @@ def peak_memory_bytes(load: str, observer: Observer, steps: int = 1000) -> int:
     return _of_a_process(load, observer, steps)["peak_memory_bytes"]
 
 
+def _can_look(load: str, observer: Observer) -> bool:
+    if observer.around:
+        try:
+            _of_a_process(load, observer, 1)
+        except UserError as error:
+            warnings.warn(f"{error} It is left out.", stacklevel=3)
+            return False
+    return True
+
+
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
     inside = NOBODY if observer.around else observer.name
     program = [sys.executable, "-m", "labkit.telemetry.experiments.observed_load", load, inside, str(steps)]
     with tempfile.TemporaryDirectory() as folder:
         before = observer.around(Path(folder)) if observer.around else []
-        run = subprocess.run([*before, *program], capture_output=True, text=True, check=False)
+        try:
+            run = subprocess.run([*before, *program], capture_output=True, text=True, check=False, timeout=LONGEST_S)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"The load did not end within {LONGEST_S:g} s under {observer.name}.") from error
     # an observer around it says what it does, too
     told = [line for line in run.stdout.splitlines() if line.startswith('{"step_time_ms"')]
     if run.returncode or not told:
         said = (run.stderr or run.stdout).strip().splitlines()
-        raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}")
+        raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}.")
     return json.loads(told[-1])
 
 

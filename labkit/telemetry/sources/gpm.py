@@ -42,8 +42,8 @@ class GpmCounters:
         self._targets = [_Target(nvml, device) for device in devices]
 
     def supports(self, device: Device) -> bool:
-        """Whether this device can be read."""
-        return any(target.device == device and target.why is None for target in self._targets)
+        """Whether this device can be read now."""
+        return any(target.device == device and target.is_ready for target in self._targets)
 
     def read(self) -> Iterator[Reading]:
         """Yield the averages since the last reading."""
@@ -82,14 +82,20 @@ class _Target:
         with contextlib.suppress(_NoAnswer):  # said, or asked again, at the first reading
             self._find()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether its first sample could be taken."""
+        return self._take is not None
+
     def averages(self) -> tuple[dict[int, tuple[float | None, str | None]] | None, str | None]:
         """By metric (value, reason); or None and why there is none, where it is not the first sample."""
         if self.why is not None:
             return None, self.why
         try:
             if self._take is None or self._opening != self._nvml.openings:
+                was_known = self._take is not None
                 self._find()
-                return None, None
+                return None, "the session with the driver was opened anew" if was_known else None
             before, now = self._samples
             had_before, self._has_before = self._has_before, False
             self._must(self._take(now))
@@ -105,7 +111,9 @@ class _Target:
 
     def _find(self) -> None:
         """Find the GPU and take the first sample."""
-        nvml, self._take, self._opening = self._nvml, None, self._nvml.openings
+        nvml, self._take = self._nvml, None
+        if self._opening != nvml.openings:
+            self._opening, self._samples = nvml.openings, []  # they were of a session that is closed
         gpu = self._ask("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
         if not self._ask("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
             self.why = "this GPU has no performance monitoring through NVML (Hopper and later have)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ SM_CLOCK, MEMORY_CLOCK = 1, 2
 """NVML_CLOCK_SM and NVML_CLOCK_MEM of nvmlClockType_t."""
 CHIP_SENSOR = 0
 """NVML_TEMPERATURE_GPU of nvmlTemperatureSensors_t."""
-LOOK_AGAIN = 10
-"""Samples between two attempts to find a GPU that was lost."""
+LOOK_AGAIN_S = 5.0
+"""Between two attempts to find a GPU that was lost, each of which opens a new session."""
 
 
 class _Call(NamedTuple):
@@ -55,9 +56,16 @@ class NvmlCounters:
     a time-out for one, is asked for again. A GPU that is lost is a fault, leaves a gap, and is looked for again.
     """
 
-    def __init__(self, nvml: Nvml, devices: Iterable[Device], pids: Callable[[], set[int]], on_fault: OnFault):
+    def __init__(
+        self,
+        nvml: Nvml,
+        devices: Iterable[Device],
+        pids: Callable[[], set[int]],
+        on_fault: OnFault,
+        now: Callable[[], float] = time.monotonic,
+    ):
         """Read these devices, and of their processes those in `pids`."""
-        self._nvml, self._pids, self._on_fault = nvml, pids, on_fault
+        self._nvml, self._pids, self._on_fault, self._now = nvml, pids, on_fault, now
         self._targets = [_Target(device.uuid, "mig" if device.kind == "mig" else "device") for device in devices]
         known = {target.uuid for target in self._targets}
         for device in devices:  # the GPU around the slices, once
@@ -84,11 +92,10 @@ class NvmlCounters:
                 yield from self._share_of_job(target)
 
     def _find(self, target: _Target) -> bool:
-        target.waited += 1
         if target.was_lost:
-            if target.waited % LOOK_AGAIN:
+            if self._now() < target.again_at or not self._nvml.reopen():
                 return False
-            self._nvml.reopen()
+            target.again_at = self._now() + LOOK_AGAIN_S
         found = self._nvml.read("nvmlDeviceGetHandleByUUID", target.uuid)
         target.handle, target.reason, target.opening = found.value, found.reason, self._nvml.openings
         return found.reason is None
@@ -102,7 +109,8 @@ class NvmlCounters:
         if answer.is_lost:
             if not target.was_lost:  # a handle may be had long before the GPU answers
                 self._on_fault("gpu_lost", f"{target.uuid}: {answer.reason}")
-            target.handle, target.was_lost, target.waited, target.reason = None, True, 0, None
+            target.handle, target.was_lost, target.reason = None, True, None
+            target.again_at = self._now() + LOOK_AGAIN_S
         elif answer.reason is None and target.was_lost:
             target.was_lost = False
             self._on_fault("gpu_back", f"{target.uuid} answers again")
@@ -170,7 +178,7 @@ class _Target:
         """Why there is no handle, until that is said"""
         self.why: str | None = None
         """Why the latest call gave nothing"""
-        self.was_lost, self.waited = False, 0
+        self.was_lost, self.again_at = False, 0.0
         self.broken: set[tuple] = set()
         self.latest_us = 0
         """Time stamp of the latest utilisation of a process"""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -47,6 +49,7 @@ class ToolStream:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                start_new_session=True,  # a script around the tool leaves nothing behind either
             )
         except OSError as error:
             self.why = f"{self._name} does not start: {error.strerror}"
@@ -58,11 +61,11 @@ class ToolStream:
         """The latest lines, oldest first; none where the command says nothing any more, and `why` says so."""
         if self._process is None:
             return []
-        if self._process.poll() is not None and not self._reader.is_alive():
+        if not self._is_running():
             said = f": {self._lines[-1]}" if self._lines else ""
             self.why = f"{self._name} ended with status {self._process.returncode}{said}"
             if self._now() - self._started_at > RESTART_S:
-                self._process.stdout.close()
+                self._process.stdout.close()  # its reader has ended
                 self._start()
             return []
         if self._now() - self._heard_at > max(1.0, STALE_PERIODS * self._period_s):
@@ -71,19 +74,33 @@ class ToolStream:
         self.why = None
         return list(self._lines)
 
+    def lines_of_ended(self) -> list[str] | None:
+        """All that the command said, once it has ended; None until then. Where it never started, `why` says so."""
+        if self._process is None:
+            return []
+        return None if self._is_running() else list(self._lines)
+
     def close(self) -> None:
         """End the command."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(PATIENCE_S)
-        with contextlib.suppress(ValueError, OSError):
+        for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+            if not self._is_running():
+                break
+            with contextlib.suppress(ProcessLookupError):
+                if hasattr(os, "killpg"):
+                    os.killpg(self._process.pid, number)
+                else:
+                    self._process.send_signal(number)
+            self._reader.join(PATIENCE_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+        if not self._reader.is_alive():  # else closing would wait for it
             self._process.stdout.close()
+
+    def _is_running(self) -> bool:
+        """Whether the command runs, or something that it started still holds its output."""
+        return self._process.poll() is None or self._reader.is_alive()
 
     def _listen(self) -> None:
         for line in self._process.stdout:

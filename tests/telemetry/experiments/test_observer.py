@@ -110,8 +110,15 @@ def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_o
     (effect,) = overhead(frame).itertuples()
     assert effect.observer == "nsys" and effect.ratio > 0
     seen = (tmp_path / "seen").read_text().splitlines()
-    assert len(seen) == 2 and all(" light nobody " in line for line in seen)
+    assert len(seen) == 1 + 2 and all(" light nobody " in line for line in seen)  # it is tried once before
     assert peak_memory_bytes("light", nsys, steps=3) > 50e6
+
+
+def test_a_profiler_that_may_not_look_is_left_out_with_its_words(nsys, tmp_path):
+    (tmp_path / "nsys").write_text("#!/bin/sh\necho 'perf_event_paranoid is too high' >&2\nexit 1\n")
+    with pytest.warns(UserWarning, match="failed under nsys: perf_event_paranoid is too high. It is left out"):
+        frame = observe("light", [Observer(NOBODY), nsys], rounds=2, seconds=0.01)
+    assert set(frame["observer"]) == {NOBODY}
 
 
 def test_a_process_that_fails_says_what_it_said(nsys):

@@ -5,6 +5,7 @@ import stat
 import threading
 import time
 
+import psutil
 import pynvml
 import pytest
 from gpus import CHILD, GENERATIONS, GPM, GPU, JOB, OTHER, OTHER_SLICE, SLICE, devices, fail, fake_nvml
@@ -35,13 +36,16 @@ def no_fault(kind: str, what: str) -> None:
 
 
 def faults_of(library, generation: str, reads: int, between=lambda index: None):
-    """Readings of each of so many reads of NVML alone, and the faults told meanwhile."""
-    faults = []
+    """Readings of each of so many reads of NVML alone, a second apart, and the faults told meanwhile."""
+    faults, clock = [], [0.0]
     with Nvml(library) as nvml:
-        counters = NvmlCounters(nvml, devices(generation), lambda: {JOB, CHILD}, lambda *fault: faults.append(fault))
+        counters = NvmlCounters(
+            nvml, devices(generation), lambda: {JOB, CHILD}, lambda *fault: faults.append(fault), now=lambda: clock[0]
+        )
         made = []
         for index in range(reads):
             between(index)
+            clock[0] += 1
             made.append({(r.scope, r.counter): r for r in counters.read()})
     return made, faults
 
@@ -234,7 +238,7 @@ def test_a_gpu_that_disappears_is_a_fault_and_a_gap_and_is_found_again():
 def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
     """Handles of before are void for good, of the other GPUs' too."""
     library = fake_nvml("Hopper")
-    lost, readings, faults = False, [], []
+    lost, readings, faults, clock, averaged = False, [], [], [0.0], []
 
     def handle_of(uuid):
         if lost and uuid == GPU and library.nvmlInit.call_count == opened:
@@ -253,18 +257,42 @@ def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
     both = [*devices("Hopper"), Device(kind="gpu", index=1, name="another", torch_name="cuda:1", uuid=OTHER)]
     with Nvml(library) as nvml:
         opened = library.nvmlInit.call_count
-        counters = NvmlCounters(nvml, both, set, lambda *fault: faults.append(fault))
+        counters = NvmlCounters(nvml, both, set, lambda *fault: faults.append(fault), now=lambda: clock[0])
         averages = GpmCounters(nvml, both)
         for index in range(30):
-            lost = index >= 5
+            lost, clock[0] = index >= 5, clock[0] + 1
             readings.append({r.device: r.value for r in counters.read() if r.counter == "power"})
-            list(averages.read())
-        tells = {r.device for r in averages.read() if r.value is not None}
+            averaged += [r for r in averages.read() if r.counter == "sm_active"]
     assert readings[0] == {GPU: 250, OTHER: 251}
     assert readings[5] == {GPU: None, OTHER: 251}
     assert readings[-1] == {GPU: 250, OTHER: 251}
     assert [fault for fault, _ in faults] == ["gpu_lost", "gpu_back"]
-    assert tells == {GPU, OTHER}
+    assert library.nvmlInit.call_count == opened + 1  # one look, five seconds after the loss, was enough
+    missed = [r for r in averaged if r.value is None]
+    assert {(r.device, r.note) for r in missed} == {
+        (uuid, "the session with the driver was opened anew") for uuid in (GPU, OTHER)
+    }
+    assert len(averaged) - len(missed) == 2 * (30 - 1)  # the first sample of the new session has none before it
+
+
+def test_a_session_is_not_opened_anew_under_a_call():
+    library, held, go = fake_nvml("Hopper"), threading.Event(), threading.Event()
+
+    def slow(handle, sensor):
+        held.set()
+        go.wait(20)
+        return 1
+
+    library.nvmlDeviceGetTemperature.side_effect = slow
+    with Nvml(library) as nvml:
+        caller = threading.Thread(target=nvml.read, args=("nvmlDeviceGetTemperature", 0, 0))
+        caller.start()
+        held.wait(20)
+        assert not nvml.reopen()
+        go.set()
+        caller.join()
+        assert nvml.reopen()
+    assert library.nvmlInit.call_count == 2
 
 
 @pytest.mark.parametrize(
@@ -427,7 +455,11 @@ def test_a_tool_that_ends_is_started_again_later(tmp_path, monkeypatch):
     clock[0] = RESTART_S + 1
     assert ask(lambda lines: len(lines) == 2) == ["x", "x"]
     assert stream.why is None
+    tool = psutil.Process(stream._process.pid)
+    beside = tool.children()
     stream.close()
+    assert not tool.is_running()
+    assert not psutil.wait_procs(beside, timeout=20)[1]
 
 
 def test_a_gpu_that_dcgm_does_not_list_gets_no_others_counters(fake_dcgmi):
