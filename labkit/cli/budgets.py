@@ -7,8 +7,8 @@ import json
 import os
 
 BINDS = (
-    "[bold]What binds.[/bold] Cores: {cores}. Memory: {memory}. A GPU's share: CUDA MPS with a daemon that belongs to the "
-    "run alone; its memory: the allocator's limit."
+    "[bold]What binds.[/bold] Cores: {cores}. Memory: {memory}. A GPU's share: CUDA MPS with a daemon that belongs to "
+    "the run alone; its memory: the allocator's limit."
 )
 
 
@@ -41,7 +41,7 @@ def run_budgets(args: argparse.Namespace) -> int:
     from labkit.hardware.stand_ins import OF_A_CPU, OF_A_GPU
 
     table = Table(box=box.SIMPLE)
-    for title in ("budget", "what a run may use", "the run is", "what it lacks beside what no budget emulates"):
+    for title in ("budget", "what a run may use", "the run is", "also not emulated"):
         table.add_column(title, no_wrap=title == "budget")
     for budget in possible:
         kind = "emulated" if budget.emulated else "measured"
@@ -60,8 +60,8 @@ def run_budgets(args: argparse.Namespace) -> int:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
     console.print(BINDS.format(cores=_cores(), memory=_memory()))
     console.print(
-        f"[bold]What does not.[/bold] On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. They stay as "
-        "they are here."
+        f"[bold]What is not emulated[/bold] by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: "
+        f"{', '.join(OF_A_GPU)}. They stay as they are here. How far that leads: labkit budgets --check BUDGET."
     )
     return 0
 
@@ -102,28 +102,26 @@ def _check(names: list[str], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
         return 0
-    table = Table(box=box.SIMPLE, title="Shares of what the whole device does", title_justify="left")
+    title = "Shares of what the whole device does"
+    table = Table(box=box.SIMPLE, padding=0, title=title, title_justify="left")
     table.add_column("budget", no_wrap=True)
-    for title in (
-        "cores\nused",
-        "cores\nallowed",
-        "arithmetic\nleft",
-        "arithmetic\npredicted",
-        "bandwidth\nleft",
-        "bandwidth\npredicted",
-    ):
-        table.add_column(title, justify="right")
+    for what in ("cores\nused", "cores\nallowed", "memory\nbinds"):
+        table.add_column(what, justify="right")
+    for what in ("FLOP/s\nleft", "FLOP/s\npredicted", "GB/s\nleft", "GB/s\npredicted"):
+        table.add_column(what, justify="right")
     for check in checks:
-        shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
         cores = f"{check.cores_used:.2f}", str(check.cores or "-")
-        table.add_row(check.name, *cores, *("-" if share is None else f"{share:.2f}" for share in shares))
+        binds = {True: "yes", False: "no", None: "-"}[check.memory_binds]
+        shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
+        table.add_row(check.name, *cores, binds, *("-" if share is None else f"{share:.2f}" for share in shares))
     console = Console(highlight=False)
     console.print(table)
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
         "Predicted: by the number of cores, or by the catalogue's figures of both GPUs; a board's bandwidth at most, "
-        "by its peak over what was measured here, and not its arithmetic, because its cores are others. No budget takes "
-        "bandwidth away: where more is left than predicted, a job that waits for memory is faster here than on the "
-        "hardware that the budget stands for."
+        "by its peak over what was measured here, and not its arithmetic, because its cores are others. No budget "
+        "takes bandwidth away: where more is left than predicted, a job that waits for memory is faster here than on "
+        "the hardware that the budget stands for. Memory binds where a process that took all of the budget, beside "
+        "what Python has, was stopped."
     )
     return 0

@@ -33,6 +33,9 @@ def run_energy(args: argparse.Namespace) -> int:
     """Print a line a run, then what each number is."""
     from dataclasses import asdict
 
+    for flag, value in (("--grid", args.grid), ("--power", args.power)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"{flag} is {value:g}: give a number above zero.")
     from labkit.runs import find_run
     from labkit.runs.query import run_folders
     from labkit.tta.energy_account import energy_account
@@ -72,20 +75,28 @@ def _print(accounts: list) -> None:
     columns = {
         "energy_j": "energy\nJ",
         "average_power_w": "average\nW",
-        "energy_per_sample_j": "a sample\nJ",
-        "energy_to_target_j": "to target\nJ",
-        "carbon_g": "carbon\ng CO2e",
+        "energy_per_sample_j": "sample\nJ",
+        "energy_to_target_j": "target\nJ",
+        "carbon_g": "carbon\ng",
     }
-    table = Table(box=box.SIMPLE)
-    table.add_column("run\n")
-    table.add_column("what it is\n")
+    table = Table(box=box.SIMPLE, padding=0)
+    table.add_column("run\n", no_wrap=True, min_width=max(len(account.run) for account in accounts))
+    table.add_column("what it is\n", min_width=len("predicted"))
     for heading in columns.values():
         table.add_column(heading, justify="right")
     for account in accounts:
         cells = [getattr(account, name) for name in columns]
-        table.add_row(account.run, account.kind, *("-" if cell is None else f"{cell:,.4g}" for cell in cells))
+        kind = "-" if account.energy_j is None else account.kind
+        table.add_row(account.run, kind, *map(_number, cells))
     console = Console(highlight=False)
     console.print(table)
+    console.print("sample: of each sample; target: until the target was reached; carbon: CO2 equivalent.")
     for account in accounts:
         source = f"{account.source}: " if account.source else ""
         console.print(f"{account.run}: {source}{account.note}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"

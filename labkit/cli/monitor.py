@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ WIDTH_FOR_PROGRAMS = 200
 """Characters a line where no terminal says otherwise, so that nothing is cut off for `grep`."""
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
+PADDING = 3
+"""Characters between two columns of a table."""
+LEAST_COURSE = 6
+"""Characters; narrower, a course says nothing."""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -54,6 +59,8 @@ def run_monitor(args: argparse.Namespace) -> int:
 
     if not 0 < args.hz <= MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
+    if args.seconds is not None and not 0 < args.seconds < math.inf:
+        raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above zero.")
     wanted = _device(args.device)
     console, latest = Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
@@ -68,15 +75,17 @@ def run_monitor(args: argparse.Namespace) -> int:
                 turns += 1
                 latest.take(reading for reading in new if wanted(reading.device))
                 if live:
-                    live.update(_view(f"{title}{status}", latest), refresh=True)
+                    live.update(_view(f"{title}{status}", latest, console.width), refresh=True)
                 elif args.seconds is None and turns > 1 and time.monotonic() - began > 1.0:
                     break  # rates and shares need two samples, some way apart
                 if args.seconds is not None and time.monotonic() - began >= args.seconds:
                     break
+    if args.replay is not None and not any(device != "host" for device, *_ in latest.courses):
+        raise UserError(f"{args.replay}: no GPU answers in this recording; was it made on a machine that has one?")
     if args.device is not None and not latest.courses:
         raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
-        console.print(_view(f"{title}{status}", latest))
+        console.print(_view(f"{title}{status}", latest, console.width))
     return 0
 
 
@@ -171,7 +180,7 @@ def _device(name: str | None) -> Callable[[str], bool]:
     return lambda device: device in uuids
 
 
-def _view(title: str, latest: Latest) -> RenderableType:
+def _view(title: str, latest: Latest, width: int) -> RenderableType:
     from rich import box
     from rich.console import Group
     from rich.table import Table
@@ -180,13 +189,19 @@ def _view(title: str, latest: Latest) -> RenderableType:
     from labkit.telemetry.latest import value_text
 
     table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    for heading, justify in (("device", "left"), ("scope", "left"), ("counter", "left"), ("now", "right")):
+    for heading, justify in (("device", "left"), ("scope", "left"), ("counter", "left"), ("latest", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)
     table.add_column("course", no_wrap=True)
-    table.add_column("source", style="dim")
+    table.add_column("source", style="dim", no_wrap=True)
+    rows = []
     for course in latest.shown():
         reading = course.reading
-        now = value_text(reading.value, reading.unit)
-        table.add_row(reading.device, reading.scope, reading.counter, now, course.bars, reading.source)
+        value = value_text(reading.value, reading.unit)
+        rows.append((reading.device, reading.scope, reading.counter, value, course.bars, reading.source))
+    # what a narrow terminal has no room for is the older part of the courses
+    others = sum(max(len(row[place]) for row in rows) for place in (0, 1, 2, 3, 5)) if rows else 0
+    room = max(LEAST_COURSE, width - others - len(rows[0]) * PADDING if rows else 0)
+    for *before, bars, source in rows:
+        table.add_row(*before, bars[-room:], source)
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(table, *missing)

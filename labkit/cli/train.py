@@ -71,7 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         )
         add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
         add("--on-bad-row", choices=("error", "skip"), help="what to do with bad input (default: error)")
-        add("--sample-hz", type=float, metavar="N", help="telemetry samples a second, at most 100 (default: 2)")
+        add("--sample-hz", type=float, metavar="N", help="telemetry samples a second, 0.1 to 100 (default: 2)")
         add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
         add("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
         add("--json", action="store_true", help="print the result as one JSON object on the last line")

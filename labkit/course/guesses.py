@@ -144,8 +144,8 @@ def _print_scores(scored: list[tuple[str, float, float, str]], where: str) -> No
 
 def _how_far(guessed: float, truth: float, unit: str) -> str:
     factor = ratio_error(guessed, truth)
-    if factor == 1.0:
-        return "exactly right"
+    if factor < 1.005:
+        return "right" if factor > 1 else "exactly right"
     if math.isinf(factor):
         return f"off by {_number(abs(guessed - truth), unit)}"
     return f"your guess was {'too high' if guessed > truth else 'too low'} by a factor of {factor:.2f}"

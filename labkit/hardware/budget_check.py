@@ -19,11 +19,16 @@ from labkit.hardware.budget_names import parse_budget
 from labkit.hardware.budgets import Budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
+from labkit.hardware.overdraft import overdraw
 from labkit.hardware.tiers import Tier, get_tier, match_tier
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+
+
+REFUSED = 3
+"""Exit status of a process that its budget does not allow."""
 
 
 class _Speeds(NamedTuple):
@@ -50,6 +55,8 @@ class BudgetCheck:
     """By the number of cores, or by both FP32 peaks of the catalogue; None for a board, whose cores are others"""
     predicted_bandwidth: float | None
     """By both bandwidths of the catalogue; for a board at most, by its peak over what was measured here"""
+    memory_binds: bool | None
+    """Whether a process that took all of the budget's memory, beside what it had, was stopped; None without a cap"""
     provenance: str
     """Of what was measured: "emulated" under a budget that makes the machine smaller, else "measured\""""
 
@@ -75,8 +82,9 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
         found = _measured(budget, repeats)
         shares = found.gflops / whole[base].gflops, found.gb_per_s / whole[base].gb_per_s
         predicted = _predicted(budget, devices, whole[base].gb_per_s)
+        binds = None if budget.memory_bytes is None else overdraw(name, budget.memory_bytes)[0]
         kind = "emulated" if budget.emulated else "measured"
-        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, kind))
+        checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, binds, kind))
     return checks
 
 
@@ -133,7 +141,9 @@ def _measured(budget: Budget, repeats: int) -> _Speeds:
     )
     if child.returncode:
         said = child.stderr.strip().splitlines()
-        raise UserError(f"The budget {budget.name!r} could not be checked: {said[-1] if said else 'no message'}")
+        why = said[-1] if said else "it says nothing"
+        # a refusal names the budget itself
+        raise UserError(why if child.returncode == REFUSED else f"The check of {budget.name!r} failed: {why}")
     return _Speeds(**json.loads(child.stdout.splitlines()[-1]))
 
 
@@ -168,4 +178,8 @@ def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    try:
+        _main(*sys.argv[1:])
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(REFUSED)

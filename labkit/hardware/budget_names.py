@@ -76,9 +76,11 @@ def _own_budget(text: str, cpu: Device) -> Budget:
     asked: dict[str, int] = {}
     for part in text.split(","):
         key, _, value = (piece.strip() for piece in part.partition("="))
+        if key in asked:
+            raise UserError(f"The budget {text!r} says {key}= twice: leave one of the two away.")
         if key == "cores" and value.isdecimal() and int(value) > 0:
             asked["cores"] = int(value)
-        elif key == "memory" and parse_size(value):
+        elif key == "memory" and value[-1:].isalpha() and parse_size(value):
             asked["memory"] = parse_size(value)
         else:
             raise UserError(

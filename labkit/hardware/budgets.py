@@ -133,6 +133,12 @@ class Budget:
         os.environ.update(environment | self.environment())
         _gpu_share.percent = self.gpu_percent
 
+    def forgive(self, error: BaseException) -> None:
+        """Where memory ran out, lift the cap of this process: its record is still to be written."""
+        if self.memory_bytes is not None and is_out_of_memory(error) and can_cap_memory():
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
     @contextlib.contextmanager
     def memory_guard(self, device: Device, batch_size: int) -> Iterator[None]:
         """Turn running out of memory inside the block into the named error of `memory_error`."""
@@ -141,6 +147,7 @@ class Budget:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
+            self.forgive(error)
             raise memory_error(self, device, batch_size, error) from error
 
 

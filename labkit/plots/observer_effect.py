@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 
 import pandas as pd
@@ -36,7 +37,10 @@ def figure_observer_effect(effects: pd.DataFrame, *, template: str = "labkit_lig
             hovertemplate=f"%{{y}}<br>{name}: %{{x:.3f}} times as long<extra></extra>",
         )
     figure.add_vline(x=1.0, line={"dash": "dot", "width": 1})
-    figure.update_xaxes(title_text="Time of a step, of that under nobody (ratio)")
+    # wide intervals are cut off by the frame: a few rounds on a busy machine must not hide all others
+    room = [math.log10(effects["ratio"].min() / 1.5), math.log10(effects["ratio"].max() * 1.5)]
+    title = "Time of a step, of that under nobody (ratio, logarithmic)"
+    figure.update_xaxes(title_text=title, type="log", range=room, dtick="D2")
     figure.update_yaxes(title_text="Observer", autorange="reversed", automargin=True)
     figure.update_layout(meta={"finding": _finding(effects)})
     return figure

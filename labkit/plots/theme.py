@@ -97,6 +97,7 @@ def _template(name: str) -> go.layout.Template:
             "font": {"family": FONT, "size": 13, "color": INK[name]},
             "xaxis": axis,
             "yaxis": axis,
+            "modebar": {"orientation": "v"},  # beside the plot, not over the legend
             "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
             "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
             "hoverlabel": {

@@ -31,7 +31,8 @@ def figure_busy(busy: pd.DataFrame, *, template: str = "labkit_light") -> go.Fig
     figure.update_layout(xaxis_title="What one core does", yaxis_title="Share (%)")
     full = busy[busy["cpu_percent"] > 90]
     words = ", ".join(
-        f"{row.load} {row.share_of_peak:.2g} % of the arithmetic and {row.share_of_bandwidth:.2g} % of the bandwidth"
+        f"{row.load} {_percent(row.share_of_peak)} of the arithmetic and {_percent(row.share_of_bandwidth)} of the "
+        "bandwidth"
         for row in full.itertuples()
     )
     figure.update_layout(meta={"finding": f"At more than 90 % utilisation: {words}."})
@@ -56,6 +57,10 @@ def figure_kernel_shapes(shapes: pd.DataFrame, *, template: str = "labkit_light"
     )
     figure.update_layout(meta={"finding": finding})
     return figure
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def _bars(ticks: list[str], frame: pd.DataFrame, names: dict[str, str], template: str) -> go.Figure:

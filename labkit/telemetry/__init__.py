@@ -3,6 +3,16 @@
 from labkit.telemetry.energy import Energy, run_energy
 from labkit.telemetry.faults import FAULTS
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
-from labkit.telemetry.sampler import DEFAULT_HZ, MOST_HZ, Sampler
+from labkit.telemetry.sampler import DEFAULT_HZ, LEAST_HZ, MOST_HZ, Sampler
 
-__all__ = ["DEFAULT_HZ", "FAULTS", "MOST_HZ", "Energy", "Sampler", "forget_peak_memory", "peak_memory", "run_energy"]
+__all__ = [
+    "DEFAULT_HZ",
+    "FAULTS",
+    "LEAST_HZ",
+    "MOST_HZ",
+    "Energy",
+    "Sampler",
+    "forget_peak_memory",
+    "peak_memory",
+    "run_energy",
+]

@@ -15,8 +15,8 @@ from labkit.hardware import memory_group
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.faults import OnFault
 
-DEFAULT_HZ, MOST_HZ = 2.0, 100.0
-"""Samples a second, if nobody says how many, and at most."""
+LEAST_HZ, DEFAULT_HZ, MOST_HZ = 0.1, 2.0, 100.0
+"""Samples a second: at least, if nobody says how many, and at most."""
 READY = b"ready\n"
 """What the sampler writes when its first sample is taken."""
 FAULT = b"fault "

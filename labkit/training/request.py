@@ -71,11 +71,12 @@ class TrainRequest:
         self._check_optimiser()
 
     def _check_sample_hz(self):
-        from labkit.telemetry import MOST_HZ  # imports Arrow, which a request does without
+        from labkit.telemetry import LEAST_HZ, MOST_HZ  # imports Arrow, which a request does without
 
-        if not 0 < self.sample_hz <= MOST_HZ:
+        if not LEAST_HZ <= self.sample_hz <= MOST_HZ:
             raise UserError(
-                f"sample_hz is {self.sample_hz:g}: give a number of samples a second up to {MOST_HZ:g}, such as 10."
+                f"sample_hz is {self.sample_hz:g}: give a number of samples a second from {LEAST_HZ:g} to {MOST_HZ:g}, "
+                "such as 10."
             )
 
     def _check_optimiser(self):

@@ -11,7 +11,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budget_names import offered_budgets, parse_budget
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets import Budget, is_out_of_memory, memory_error
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
@@ -120,7 +120,8 @@ class _Session:
         config = self.request.train_config(len(data.split("train")))
         torch.manual_seed(config.seed)
         job, model = build_job(self.request, data, config, budget=self.budget, device=self.device)
-        kind, why = choose_step(config.precision, self.request.compiled_tables, job, config, torch_device)
+        compiled = self.request.compiled_tables
+        kind, why = choose_step(config.precision, compiled, job, config, torch_device, lambda: bool(self.stop))
         described = {
             "job": self.request.job,
             "request": self.request.to_dict(),
@@ -169,8 +170,9 @@ class _Session:
             ending["result"]["reason"] = str(error)
             raise
         except BaseException as error:
+            self.budget.forgive(error)
             ending["status"] = "failed"
-            ending["result"]["reason"] = f"{type(error).__name__}: {error}"
+            ending["result"]["reason"] = self._why(error)
             run.event("fault", kind="error", what=ending["result"]["reason"])
             raise
         finally:
@@ -179,6 +181,11 @@ class _Session:
                 run.event("ended", status=ending["status"], reason=ending["result"].get("reason", ""))
             finally:
                 run.finish(ending["status"], ending["result"])
+
+    def _why(self, error: BaseException) -> str:
+        if is_out_of_memory(error):
+            return str(memory_error(self.budget, self.device, self.request.chosen_batch_size, error))
+        return f"{type(error).__name__}: {error}"
 
     def _train(self, run: RunWriter, loop, ending: dict[str, Any]) -> None:
         """Train, then score the test split; `ending` holds what is known so far."""

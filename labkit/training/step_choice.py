@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +37,17 @@ _CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 _PRODUCT = {"cpu": (1024, 512, 256), "cuda": (4096, 4096, 4096)}
 
 
+class _Stopped(Exception):
+    """The run is to end before its first step."""
+
+
 def choose_step(
-    precision: str, compiled_tables: bool | None, job: Job, config: TrainConfig, device: torch.device
+    precision: str,
+    compiled_tables: bool | None,
+    job: Job,
+    config: TrainConfig,
+    device: torch.device,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[StepKind, str]:
     """The kind of step for a job, and why.
 
@@ -47,6 +57,7 @@ def choose_step(
         job: what is to be trained; it is left as it is.
         config: how it is to be trained.
         device: what computes.
+        stopped: whether the run is to end: then trying ends, and the plain kind is as good as any.
     """
     kinds, left_out = _candidates(precision, compiled_tables, job, config, device)
     if len(kinds) == 1:
@@ -55,7 +66,10 @@ def choose_step(
     shape, note = f"{job.describe()}, {config.optimiser}", ""
     times = recall(machine_key(device), shape, list(map(str, kinds)))
     if times is None or times.trials < ENOUGH_TRIALS:
-        times = _measure(kinds, left_out, shape, job, config, device, times)
+        try:
+            times = _measure(kinds, left_out, shape, job, config, device, times, stopped)
+        except _Stopped:
+            return kinds[0], f"{kinds[0]}: the run was stopped while kinds of step were tried"
         try:
             remember(times)
         except OSError as error:
@@ -92,6 +106,7 @@ def _measure(
     config: TrainConfig,
     device: torch.device,
     before: StepTimes | None,
+    stopped: Callable[[], bool],
 ) -> StepTimes:
     """Try the kinds; of those that were tried before, the better time counts."""
     tried = kinds
@@ -100,7 +115,7 @@ def _measure(
         if len({kind.precision for kind in kinds}) > 1 and (ratio := bf16_speedup(device)) < 1:
             left_out |= {"bf16": f"its matrix products ran {ratio:.2f} times as fast as fp32"}
             tried = [kind for kind in kinds if kind.precision == "fp32"]
-        took = step_time_ms(tried, job, config, device)
+        took = step_time_ms(tried, job, config, device, stopped)
     if before is not None:
         took = {kind: min(time_ms, before.step_time_ms.get(str(kind), time_ms)) for kind, time_ms in took.items()}
     best = min(tried, key=took.get)
@@ -118,7 +133,13 @@ def _measure(
     )
 
 
-def step_time_ms(kinds: list[StepKind], job: Job, config: TrainConfig, device: torch.device) -> dict[StepKind, float]:
+def step_time_ms(
+    kinds: list[StepKind],
+    job: Job,
+    config: TrainConfig,
+    device: torch.device,
+    stopped: Callable[[], bool] = lambda: False,
+) -> dict[StepKind, float]:
     """Milliseconds of a job's step of each kind, the best of several; the job is left as it is."""
     batch, _ = next(job.batches(0, 0))
     buffers = [buffer.clone() for buffer in job.model.buffers()]
@@ -127,7 +148,7 @@ def step_time_ms(kinds: list[StepKind], job: Job, config: TrainConfig, device: t
     began = time.perf_counter()
     for _ in range(TURNS):
         for kind, times in took.items():
-            times += _turn(TrainStep(job, replace(config, lr=NO_STEP), kind, device), batch)
+            times += _turn(TrainStep(job, replace(config, lr=NO_STEP), kind, device), batch, stopped)
         if time.perf_counter() - began > ENOUGH_S:
             break
     for buffer, before in zip(job.model.buffers(), buffers, strict=True):
@@ -135,10 +156,14 @@ def step_time_ms(kinds: list[StepKind], job: Job, config: TrainConfig, device: t
     return {kind: 1000 * min(times) for kind, times in took.items()}
 
 
-def _turn(step: TrainStep, batch: Any) -> list[float]:
-    """Seconds of some steps; the first, which makes the optimiser's state, does not count."""
+def _turn(step: TrainStep, batch: Any, stopped: Callable[[], bool]) -> list[float]:
+    """Seconds of some steps, one at least; the first, which makes the optimiser's state, does not count."""
     times = []
     for _ in range(ROUNDS):
+        if stopped():
+            raise _Stopped
+        if sum(times[1:]) > ENOUGH_S:
+            break
         start = time.perf_counter()
         step(batch, 0)
         _synchronise(step.device)

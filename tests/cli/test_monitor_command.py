@@ -1,3 +1,4 @@
+import io
 import os
 import subprocess
 import sys
@@ -136,3 +137,33 @@ def test_a_counter_that_comes_and_goes_is_shown_or_missing():
     latest.take([there._replace(value=None, note="time-out")])
     assert not latest.shown()
     assert latest.missing() == {"time-out": ["power"]}
+
+
+@pytest.mark.parametrize("seconds", ["nan", "0", "-1", "inf"])
+def test_a_time_that_is_none_is_refused(seconds, capsys):
+    assert main(["monitor", "--seconds", seconds]) == 2
+    assert "give a number of seconds above zero" in capsys.readouterr().err
+
+
+def test_a_recording_without_a_gpu_is_told_so(tmp_path, capsys):
+    (tmp_path / "stream.jsonl").touch()
+    assert main(["monitor", "--replay", str(tmp_path / "stream.jsonl")]) == 2
+    assert "no GPU answers in this recording" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_narrow_terminal_keeps_the_sources_and_shortens_the_courses():
+    from rich.console import Console
+
+    from labkit.cli.monitor import _view
+
+    latest = Latest()
+    for value in range(60):
+        latest.take(
+            [Reading("host", "process", "memory_resident_peak", 4096.0 * value, "bytes", "/proc/PID/status VmHWM")]
+        )
+    for width, bars in ((100, 15), (200, 40)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(_view("a run", latest, width))
+        text = console.export_text()
+        assert "/proc/PID/status VmHWM" in text and "memory_resident_peak" in text
+        assert sum(text.count(bar) for bar in "▁▂▃▄▅▆▇█") >= bars

@@ -76,6 +76,8 @@ def test_own_budgets_are_parsed():
         ("cores=1,memory=9GiB", "at most memory=8192MiB"),
         ("cores=0", "cores=N"),
         ("cores=2,memory=lots", "memory=lots"),
+        ("memory=1", "with a unit"),
+        ("cores=1,cores=2", "cores= twice"),
         ("gpu", "none"),
         ("gpu:3", "none"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -251,8 +252,9 @@ def test_the_command_lists_what_binds_and_what_does_not(capsys):
 
 
 def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
-    assert main(["budgets", "--check", "one-core", "--json"]) == 0
-    (check,) = json.loads(capsys.readouterr().out)
+    assert main(["budgets", "--check", "one-core", "cores=1,memory=1GiB", "--json"]) == 0
+    check, of_memory = json.loads(capsys.readouterr().out)
+    assert (check["memory_binds"], of_memory["memory_binds"]) == (None, sys.platform.startswith("linux"))
     cores = get_devices()[0].cores
     assert (check["predicted_arithmetic"], check["cores"]) == (1 / cores, 1)
     assert 0 < check["cores_used"] <= 1.05
@@ -276,7 +278,7 @@ def test_a_boards_bandwidth_is_predicted_by_its_own_figure_and_what_the_whole_do
 
 
 def test_shares_are_a_row_each_without_what_nothing_predicts():
-    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None, "emulated")])
+    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None, True, "emulated")])
     assert [tuple(row) for row in frame.itertuples(index=False)] == [
         ("half", "arithmetic", 60, "emulated"),
         ("half", "arithmetic", 50, "predicted"),
@@ -293,6 +295,24 @@ def test_a_process_that_overdraws_says_its_budgets_name():
     assert not stopped and said.startswith("Nothing stopped the process.")
     with pytest.raises(UserError, match="'memory=1MiB' allows 1 MiB, but Python and its libraries already use"):
         overdraw("memory=1MiB", 1)
+
+
+def test_the_table_of_checks_fits_a_narrow_terminal(capsys, monkeypatch):
+    checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
+    monkeypatch.setattr("labkit.hardware.budget_check.check_budgets", lambda names: checks)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
+    assert "…" not in out
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
+def test_a_budget_that_is_too_small_for_python_says_so_itself(capsys):
+    assert main(["budgets", "--check", "memory=10MiB"]) == 2
+    said = capsys.readouterr().err
+    assert "The budget 'memory=10MiB' allows 10 MiB, but Python and its libraries already use" in " ".join(said.split())
+    assert "UserError" not in said
 
 
 def test_a_budget_that_cannot_be_enforced_cannot_be_checked(capsys):

@@ -1,6 +1,8 @@
 """From a request to a result, in this process, with run folder and sampler."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,7 +105,7 @@ def test_what_cannot_be_is_refused_before_a_run_begins(tmp_path, monkeypatch, ch
         ({"target": "1.2"}, "above 0 and below 1"),
         ({"target": "cer=0.1"}, "cer"),
         ({"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
-        ({"sample_hz": 0.0}, "sample_hz is 0: give a number of samples a second up to 100"),
+        ({"sample_hz": 0.0}, "sample_hz is 0: give a number of samples a second from 0.1 to 100"),
         ({"optimiser": "adagrad"}, "for adam, and would not suit adagrad: give one with --lr"),
         ({"job": "speech", "optimiser": "rowwise-adagrad", "lr": 0.1}, "choose --optimiser adagrad"),
     ],
@@ -321,3 +323,37 @@ def test_a_sampler_that_dies_again_and_again_leaves_no_half_measurement(tmp_path
     assert (result["peak_memory_bytes"], result["energy_j"]) == (None, None)
     assert "sampler failed" in result["energy_note"]
     assert any("sampler failed" in str(event) for event in told)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
+def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from labkit.errors import UserError
+from labkit.hardware.budgets import Budget
+from labkit.training import loop
+from labkit.training.request import TrainRequest
+from labkit.training.session import train
+from labkit.training.stop import StopRequest
+def fit(self):
+    import numpy as np
+    kept = []
+    while True:  # as torch does, down to the last page
+        kept.append(np.ones(2**20))
+loop.Loop.fit = fit
+request = TrainRequest(job="dlrm", budget="cores=1,memory=2GiB", max_seconds=1)
+try:
+    train(request, runs_dir=Path(sys.argv[1]), on_event=lambda event: None, stop=StopRequest())
+except UserError as error:
+    print(error)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    (folder,) = tmp_path.iterdir()
+    record = read_run(folder)
+    assert record.status == "failed"
+    assert "its budget 'cores=1,memory=2GiB' allows (2 GiB)" in record.result["reason"]
+    assert record.result["reason"] in said
+    assert [event["kind"] for event in read_events(folder) if event["event"] == "fault"] == ["error"]

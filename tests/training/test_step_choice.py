@@ -34,7 +34,7 @@ def probes(monkeypatch, tmp_path):
     monkeypatch.delenv(SWITCH, raising=False)
     answers = {"bf16": 0.06, "calls": 0, "ms": {PLAIN: 4.0, COMPILED: 2.0, BF16: 3.0, StepKind("bf16", True): 1.0}}
 
-    def measured(kinds, job, config, device):
+    def measured(kinds, job, config, device, stopped):
         answers["calls"] += 1
         return {kind: answers["ms"][kind] for kind in kinds}
 
@@ -52,6 +52,22 @@ def test_kinds_that_cannot_be_are_named_with_the_reason(probes, job):
 
 def choose(job, *, precision="auto", compiled=None, **settings):
     return choose_step(precision, compiled, job, TrainConfig(batch_size=64, **settings), CPU)
+
+
+def test_a_run_that_is_to_end_tries_no_further(job, monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    monkeypatch.setattr(step_choice, "bf16_speedup", lambda device: 2.0)
+    asked = []
+
+    def stopped():
+        asked.append(1)
+        return len(asked) > 3
+
+    settings = TrainConfig(batch_size=64)
+    kind, why = choose_step("auto", False, job, settings, CPU, stopped)
+    assert (kind, why) == (PLAIN, "fp32: the run was stopped while kinds of step were tried")
+    assert len(asked) == 4
+    assert not list(tmp_path.rglob("*.json"))  # nothing half measured is remembered
 
 
 def test_the_fastest_kind_is_chosen_and_explained(probes, job):

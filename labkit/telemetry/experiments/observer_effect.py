@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
@@ -61,6 +62,7 @@ def observe(
                 with observer.watching():
                     step()
                     step_time_ms = 1000 * seconds_of(step, steps) / steps
+                gc.collect()  # what a profiler wrote down hangs together in circles
             beside = NOBODY_OUTSIDE if observer.around else NOBODY
             rows.append((observer.name, beside, number, step_time_ms, "measured"))
     return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])

@@ -61,6 +61,10 @@ class HostCounters:
         return busy, busy + idle + waiting
 
 
+PF_EXITING = 0x4
+"""Of a process' flags, linux/sched.h."""
+
+
 class _Process:
     """One process of the job."""
 
@@ -87,7 +91,7 @@ class _Process:
         share = (cpu_s - self._cpu_s) / max(at - self._at, 1e-9)
         self._cpu_s, self._at = cpu_s, at
         fields = self._stat.read().rpartition(b")")[2].split()  # the name before it may hold anything
-        if fields[0] == b"Z":
+        if fields[0] == b"Z" or int(fields[6]) & PF_EXITING:  # its memory is given back already
             raise ProcessLookupError(self.pid)
         return 100 * share, int(self._statm.read().split()[1]) * PAGE, int(fields[17])
 

@@ -82,6 +82,24 @@ def test_a_process_that_is_gone_is_told(kind):
 
 
 @needs_proc
+def test_a_process_that_is_ending_is_gone_and_not_empty(tmp_path):
+    """Its memory is given back before it is a zombie."""
+    folder = tmp_path / str(os.getpid())
+    folder.mkdir()
+    (folder / "statm").write_text("0 0 0 0 0 0 0")
+    (folder / "status").write_text("VmHWM: 1 kB\n")
+    for flags, ending in ((0x400000, False), (0x400000 | host_proc.PF_EXITING, True)):
+        fields = ["R", "1", "1", "1", "0", "-1", str(flags), *["0"] * 10, "3", *["0"] * 20]
+        (folder / "stat").write_text(f"{os.getpid()} (py thon) {' '.join(fields)}\n")
+        counters = host_proc.ProcessCounters(os.getpid(), -1, tmp_path)
+        if ending:
+            with pytest.raises(ProcessLookupError):
+                list(counters.read())
+        else:
+            assert any(r.counter == "threads" for r in counters.read())
+
+
+@needs_proc
 def test_proc_tells_what_psutil_tells_of_the_host():
     lean = {r.counter: r.value for r in host_proc.HostCounters().read()}
     memory = psutil.virtual_memory()
