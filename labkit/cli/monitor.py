@@ -200,7 +200,7 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
         rows.append((reading.device, reading.scope, reading.counter, value, course.bars, reading.source))
     # what a narrow terminal has no room for is the older part of the courses
     others = sum(max(len(row[place]) for row in rows) for place in (0, 1, 2, 3, 5)) if rows else 0
-    room = max(LEAST_COURSE, width - others - len(rows[0]) * PADDING if rows else 0)
+    room = max(LEAST_COURSE, width - others - (1 + len(rows[0])) * PADDING if rows else 0)
     for *before, bars, source in rows:
         table.add_row(*before, bars[-room:], source)
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
