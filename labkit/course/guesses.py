@@ -76,7 +76,7 @@ def reveal(name: str, truth: float | None) -> None:
         raise UserError(f"There is no guess {name!r} yet: run the cell with your guess first, then this one again.")
     if truth is None or math.isnan(truth):
         guessed = "You did not guess" if made.value is None else f"You guessed {_number(made.value, made.unit)}"
-        print(f"{guessed}. This run has no answer, so it is not scored.")
+        print(f"{guessed}. There was no answer this time, so it is not scored.")
         return
     first_time = made.truth is None
     made.truth = float(truth) if first_time else made.truth  # the first answer is the one that was guessed

@@ -63,7 +63,7 @@ def test_dots_are_no_guess_the_answer_is_shown_and_nothing_scored(capsys):
     guess("00.time", ..., "s")
     assert "write a number of s in place of the dots" in capsys.readouterr().out
     reveal("00.time", None)
-    assert "You did not guess. This run has no answer" in capsys.readouterr().out
+    assert "You did not guess. There was no answer this time" in capsys.readouterr().out
     reveal("00.time", 8.0)
     assert "It is 8 s. You did not guess" in capsys.readouterr().out
     guess("00.time", 8.0, "s")
