@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from labkit.telemetry.memory import own_peak_bytes
 
 LOADS = {"light": (32, 64), "heavy": (1024, 512)}
 """Samples a step, and width of the layers."""
@@ -44,20 +44,6 @@ def seconds_of(load: Callable[[], object], steps: int) -> float:
     return time.perf_counter() - began
 
 
-def peak_bytes() -> int:
-    """The most memory that this process held."""
-    with contextlib.suppress(OSError):
-        # not getrusage's, which begins with that of the process that started this one
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
-    import psutil
-
-    memory = psutil.Process().memory_info()
-    # Windows tells its peak; elsewhere that of now is the best there is
-    return getattr(memory, "peak_wset", memory.rss)
-
-
 def _main(load: str, observer: str, steps: str) -> None:
     """Run so many steps under an observer; print what a step took, and the peak memory of this process."""
     from labkit.telemetry.experiments.observers import observers
@@ -66,7 +52,7 @@ def _main(load: str, observer: str, steps: str) -> None:
     with by.watching():
         step()
         taken = seconds_of(step, int(steps))
-    print(json.dumps({"step_time_ms": 1000 * taken / int(steps), "peak_memory_bytes": peak_bytes()}), flush=True)
+    print(json.dumps({"step_time_ms": 1000 * taken / int(steps), "peak_memory_bytes": own_peak_bytes()}), flush=True)
 
 
 if __name__ == "__main__":

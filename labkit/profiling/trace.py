@@ -1,0 +1,217 @@
+"""A trace as frames: its events, and what adds up from them by operator, kernel and phase, and over time by memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labkit.profiling.nesting import nest
+from labkit.profiling.trace_file import TraceError, stream_events
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ON_THE_HOST = ("cpu_op", "user_annotation")
+"""Kineto's categories of what runs on a thread of the host, operators and annotations, which nest."""
+ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+MEMORY = "[memory]"
+"""The name of Kineto's events that say that memory was taken or given back."""
+STEP = "ProfilerStep#"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a profiler wrote down."""
+
+    path: Path
+    events: pd.DataFrame
+    """One row an event, in order of time: name, category, lane (its thread or stream), start_us (since the first one),
+    duration_us, parent (row of the event that encloses it on its thread, −1 without one), self_us (without its
+    children), correlation (joins a kernel with the call that launched it, −1 without one), shapes (of an operator's
+    inputs, as a list in a text; empty where the profiler did not write them down)"""
+    allocations: pd.DataFrame
+    """One row for memory taken (bytes above zero) or given back: time_us, bytes, address, device (−1: the host),
+    total_bytes (that the allocator then holds); empty where the profiler did not write down memory"""
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Operators of the host by self time.
+
+        A call that does nothing but call an operator of the same name is one call with it, as in torch's own table.
+
+        Returns:
+            Columns operator, calls, total_us, self_us, share (of the host's self time), dearest first
+        """
+        on_host = self.events[self.events["category"].isin(ON_THE_HOST)]
+        called = on_host[on_host["category"] == "cpu_op"]
+        return _by_name(called, "operator", on_host["self_us"].sum(), repeated=self._passed_on().loc[called.index])
+
+    def _passed_on(self) -> pd.Series:
+        """Whether each event is the only child of one of the same name."""
+        import pandas as pd
+
+        parent, name = self.events["parent"].to_numpy(), self.events["name"].cat.codes.to_numpy()
+        children = np.bincount(parent[parent >= 0], minlength=len(parent))
+        # where there is no parent, its row −1 is the last one, and the first condition false
+        return pd.Series((parent >= 0) & (name == name[parent]) & (children[parent] == 1), self.events.index)
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """What ran on the device, by time.
+
+        Returns:
+            Columns kernel, calls, total_us, self_us (the same: they do not nest), share; empty without a device.
+        """
+        on_device = self.events[self.events["category"].isin(ON_THE_DEVICE)]
+        return _by_name(on_device, "kernel", on_device["duration_us"].sum())
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Annotations (`record_function`) that lie directly in a step of the profiler, and what is left of each step.
+
+        Returns:
+            Columns step (its number), phase, duration_us; the phase "" is the part of a step in no annotation. The
+            durations of a step add up to its own.
+        """
+        import pandas as pd
+
+        events = self.events
+        noted = events[events["category"] == "user_annotation"]
+        steps = noted[noted["name"].astype(str).str.startswith(STEP)]
+        numbers = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
+        inside = noted[noted["parent"].isin(steps.index)]
+        found = pd.DataFrame(
+            {
+                "step": inside["parent"].map(numbers).astype(int),
+                "phase": inside["name"].astype(str),
+                "duration_us": inside["duration_us"],
+            }
+        )
+        found = found.groupby(["step", "phase"], as_index=False)["duration_us"].sum()
+        within = found.groupby("step")["duration_us"].sum()
+        whole = pd.Series(steps["duration_us"].to_numpy(), index=numbers.to_numpy())
+        rest = (whole - within.reindex(whole.index, fill_value=0.0)).rename_axis("step").reset_index(name="duration_us")
+        columns = ["step", "phase", "duration_us"]
+        both = pd.concat([found[columns], rest.assign(phase="")[columns]], ignore_index=True)
+        return both.sort_values(["step", "phase"], ignore_index=True)
+
+
+def read_trace(path: Path | str) -> Trace:
+    """Read a trace of torch.profiler, or of another tool in Chrome's format.
+
+    However large the file, no more is held than the columns of its events.
+
+    Raises:
+        TraceError: it is no trace, or a damaged one, or one without a single event that takes time.
+        OSError: it cannot be read.
+    """
+    columns = _Columns()
+    columns.take(stream_events(path))
+    if not columns.start:
+        raise TraceError(
+            f"{path}: this trace has no event that takes time. One whose schedule never came to its active steps "
+            "writes such a one: call its step() once a step, for as many steps as it waits, warms up and records."
+        )
+    return Trace(Path(path), *columns.frames())
+
+
+class _Columns:
+    """Collects events as columns of numbers; each text is kept once."""
+
+    def __init__(self):
+        self.start, self.duration = array("d"), array("d")
+        self.name, self.category, self.lane, self.shapes = (array("i") for _ in range(4))
+        self.correlation = array("q")
+        self.allocated: list[tuple[float, int, int, int, int]] = []
+        self._codes: dict[str, dict[Any, int]] = {"name": {}, "category": {}, "lane": {}, "shapes": {}}
+        self._open: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+
+    def take(self, events: Iterable[dict[str, Any]]) -> None:
+        for event in events:
+            kind = event.get("ph")
+            if kind == "X":
+                self._add(event, float(event["ts"]), float(event.get("dur", 0.0)))
+            elif kind == "B":  # other tools write begin and end
+                self._open.setdefault((event.get("pid"), event.get("tid")), []).append(event)
+            elif kind == "E":
+                begun = self._open.get((event.get("pid"), event.get("tid")))
+                if begun:
+                    first = begun.pop()
+                    self._add(first, float(first["ts"]), float(event["ts"]) - float(first["ts"]))
+            elif kind == "i" and event.get("name") == MEMORY:
+                self._add_memory(event)
+
+    def _add(self, event: dict[str, Any], start_us: float, duration_us: float) -> None:
+        args = event.get("args") or {}
+        self.start.append(start_us)
+        self.duration.append(duration_us)
+        self.name.append(self._code("name", event.get("name", "")))
+        self.category.append(self._code("category", event.get("cat", "")))
+        self.lane.append(self._code("lane", f"{event.get('pid')}/{event.get('tid')}"))
+        self.correlation.append(args.get("correlation", -1))
+        dims = args.get("Input Dims")
+        self.shapes.append(self._code("shapes", "" if dims is None else repr(dims)))
+
+    def _add_memory(self, event: dict[str, Any]) -> None:
+        args = event["args"]
+        device = args.get("Device Id", -1)
+        self.allocated.append(
+            (float(event["ts"]), args["Bytes"], args.get("Addr", 0), device, args.get("Total Allocated", 0))
+        )
+
+    def _code(self, column: str, text: str) -> int:
+        codes = self._codes[column]
+        return codes.setdefault(text, len(codes))
+
+    def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        import pandas as pd
+
+        start, duration, lane = (np.asarray(values) for values in (self.start, self.duration, self.lane))
+        category = np.asarray(self.category)
+        order = np.argsort(start, kind="stable")
+        start, duration, lane, category = start[order], duration[order], lane[order], category[order]
+        host = [self._codes["category"][name] for name in ON_THE_HOST if name in self._codes["category"]]
+        nests = np.flatnonzero(np.isin(category, host)) if host else np.arange(len(start))
+        parent, self_us = np.full(len(start), -1, dtype=np.int64), duration.copy()
+        of_host, self_us[nests] = nest(lane[nests], start[nests], duration[nests])
+        parent[nests] = np.where(of_host >= 0, nests[of_host], -1)
+        began = start[0]
+        events = pd.DataFrame(
+            {
+                "name": self._texts("name", np.asarray(self.name)[order]),
+                "category": self._texts("category", category),
+                "lane": self._texts("lane", lane),
+                "start_us": start - began,
+                "duration_us": duration,
+                "parent": parent,
+                "self_us": self_us,
+                "correlation": np.asarray(self.correlation)[order],
+                "shapes": self._texts("shapes", np.asarray(self.shapes)[order]),
+            }
+        )
+        columns = ["time_us", "bytes", "address", "device", "total_bytes"]
+        allocations = pd.DataFrame(self.allocated, columns=columns).sort_values("time_us", ignore_index=True)
+        allocations["time_us"] -= began
+        return events, allocations
+
+    def _texts(self, column: str, codes: np.ndarray) -> pd.Categorical:
+        import pandas as pd
+
+        return pd.Categorical.from_codes(codes, categories=list(self._codes[column]))
+
+
+def _by_name(events: pd.DataFrame, heading: str, whole_us: float, repeated: pd.Series | None = None) -> pd.DataFrame:
+    """Sums by name; of what is `repeated` only the self time counts."""
+    once = events if repeated is None else events[~repeated]
+    found = once.groupby("name", observed=True).agg(calls=("name", "size"), total_us=("duration_us", "sum"))
+    found["self_us"] = events.groupby("name", observed=True)["self_us"].sum()
+    found = found.rename_axis(heading).reset_index()
+    found[heading] = found[heading].astype(str)
+    found["share"] = found["self_us"] / whole_us if whole_us else 0.0
+    return found.sort_values("self_us", ascending=False, ignore_index=True)

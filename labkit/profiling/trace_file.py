@@ -1,0 +1,156 @@
+"""Streams the events of a trace file in Chrome's format, as torch.profiler (Kineto) writes it, plain or gzipped.
+
+One event is in memory at a time, with a few megabytes of text around it, so that the size of the file does not matter.
+Source: "Trace Event Format", Chromium project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from labkit.errors import UserError
+
+CHUNK = 2**22
+"""Characters that are read at once."""
+LONGEST_EVENT = 2**25
+"""Characters; what has not ended by then is damaged."""
+LONGEST_NAME = 64
+"""Characters of `"traceEvents": [`, with room for blanks."""
+GZIP_MAGIC = b"\x1f\x8b"
+_BETWEEN = re.compile(r"[\s,]*")
+_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+
+
+class TraceError(UserError):
+    """A file that is no trace, or a damaged one."""
+
+
+def stream_events(path: Path | str) -> Iterator[dict[str, Any]]:
+    """Yield a trace's events in the order in which they stand in the file.
+
+    Both forms of the format are read: an object with `traceEvents`, and a bare list, whose end may be missing.
+
+    Raises:
+        TraceError: the file is empty, cut off, damaged, or no trace at all; the text names the place and the remedy.
+        OSError: there is no such file, or it cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        is_zipped = file.read(2) == GZIP_MAGIC
+    opened = gzip.open if is_zipped else open
+    with opened(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        yield from _Window(path, file).events()
+
+
+class _Window:
+    """The part of the text that is in memory."""
+
+    def __init__(self, path: Path, file: IO[str]):
+        self._path, self._file = path, file
+        self._text, self._at, self._before = "", 0, 0
+        self._is_over = False
+        self._count = 0
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        decode = json.JSONDecoder().raw_decode
+        may_lack_its_end = self._find_events()
+        while True:
+            self._at = _BETWEEN.match(self._text, self._at).end()
+            if self._at == len(self._text):
+                if self._more():
+                    continue
+                if may_lack_its_end:
+                    return
+                raise self._damaged("the file ends before its list of events does: it was cut off")
+            if self._text[self._at] == "]":
+                return
+            try:
+                event, self._at = decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._at < LONGEST_EVENT and self._more():
+                    continue
+                if self._is_over and self._ends_inside():
+                    raise self._damaged("the file ends inside an event: it was cut off") from error
+                raise self._damaged(f"no event can be read here ({error.msg})") from error
+            if not isinstance(event, dict):
+                raise self._damaged("this is no event: events are objects in braces")
+            self._count += 1
+            yield event
+
+    def _ends_inside(self) -> bool:
+        """Whether the text ends before the braces of the event do that begins here."""
+        depth, in_string, escaped = 0, False, False
+        for char in self._text[self._at :]:
+            if in_string:
+                if escaped:
+                    escaped = False
+                elif char == "\\":
+                    escaped = True
+                elif char == '"':
+                    in_string = False
+            elif char == '"':
+                in_string = True
+            elif char in "{[":
+                depth += 1
+            elif char in "}]":
+                depth -= 1
+                if depth == 0:
+                    return False
+        return True
+
+    def _find_events(self) -> bool:
+        """Go to the first event; whether it is a bare list, whose end may be missing."""
+        while (start := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
+            self._at = start
+            if not self._more():
+                raise TraceError(f"{self._path}: this trace is empty; was the profiler stopped before it was written?")
+        if self._text[start] == "[":
+            self._at = start + 1
+            return True
+        if self._text[start] == "{":
+            while not (found := _EVENTS.search(self._text)):
+                self._at = max(0, len(self._text) - LONGEST_NAME)  # it may lie across two chunks
+                if not self._more():
+                    break
+            else:
+                self._at = found.end()
+                return False
+        raise TraceError(
+            f"{self._path}: this is no trace in Chrome's format: it has no list of traceEvents. torch.profiler writes "
+            "one with export_chrome_trace(); of Nsight Systems, export with `nsys stats`."
+        )
+
+    def _more(self) -> bool:
+        """Read on; whether there was anything to read."""
+        try:
+            chunk = self._file.read(CHUNK)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self._damaged(f"its compression is damaged or cut off ({error})") from error
+        self._is_over = not chunk
+        self._before += self._at
+        self._text, self._at = self._text[self._at :] + chunk, 0
+        return bool(chunk)
+
+    def _damaged(self, what: str) -> TraceError:
+        return TraceError(
+            f"{self._path}, character {self._before + self._at:,}, after {self._count:,} events: {what}. Write the "
+            "trace once more; where the disk was full, make room before."
+        )
+
+
+def gzip_trace(path: Path) -> Path:
+    """Compress a trace in place of itself; its new path, which ends in `.gz`."""
+    target = path.with_name(path.name + ".gz")
+    with path.open("rb") as source, gzip.open(target, "wb", compresslevel=6) as file:
+        while block := source.read(CHUNK):
+            file.write(block)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return target

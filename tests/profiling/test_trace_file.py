@@ -1,0 +1,107 @@
+"""Reading trace files piece by piece, whole ones and damaged ones."""
+
+import gzip
+import json
+import tracemalloc
+
+import pytest
+
+from labkit.profiling import trace_file
+from labkit.profiling.trace_file import TraceError, gzip_trace, stream_events
+
+EVENTS = [
+    {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": 'odd "name" with ] and }, \\',
+        "ts": 1.5,
+        "dur": 2,
+        "args": {"Input Dims": [[2, 3], []]},
+    },
+    {"ph": "i", "name": "mark", "ts": 3},
+    {"ph": "X", "cat": "cpu_op", "name": "größer\n", "ts": 4.25, "dur": 0.001},
+]
+WHOLE = {"schemaVersion": 1, "deviceProperties": [{"id": 0}], "traceEvents": EVENTS, "traceName": "t"}
+
+
+@pytest.fixture(params=[trace_file.CHUNK, 1, 7, 64], ids="chunk={}".format)
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(trace_file, "CHUNK", request.param)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_events_come_as_they_were_written(tmp_path, chunk, indent, zipped):
+    path = tmp_path / "trace"
+    data = json.dumps(WHOLE, indent=indent).encode()
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    assert list(stream_events(path)) == EVENTS
+
+
+@pytest.mark.parametrize("end", ["]", "]\n", "", ",\n"])
+def test_a_bare_list_may_lack_its_end(tmp_path, chunk, end):
+    path = tmp_path / "trace.json"
+    path.write_text("[" + ", ".join(map(json.dumps, EVENTS)) + end)
+    assert list(stream_events(path)) == EVENTS
+
+
+def test_a_trace_that_was_compressed_is_the_same(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(WHOLE))
+    zipped = gzip_trace(path)
+    assert zipped.name == "trace.json.gz" and not path.exists()
+    assert list(stream_events(zipped)) == EVENTS
+
+
+TEXT = json.dumps(WHOLE)
+DAMAGED = {
+    "empty": ("", "this trace is empty"),
+    "blank": ("  \n", "this trace is empty"),
+    "cut inside an event": (
+        TEXT[: TEXT.index("mark")],
+        "after 1 events: the file ends inside an event: it was cut off",
+    ),
+    "cut inside a text": (
+        TEXT[: TEXT.index("gr\\u00f6") + 2],
+        "it was cut off",
+    ),
+    "cut between events": (TEXT[: TEXT.index('{"ph": "i"')], "after 1 events: the file ends before its list"),
+    "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
+    "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
+    "another format": ("SQLite format 3\x00", "no trace in Chrome's format"),
+    "other JSON": ('{"cells": []}', "no trace in Chrome's format"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_what_is_damaged_is_told_with_the_place_and_the_remedy(tmp_path, chunk, case):
+    text, words = DAMAGED[case]
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(TraceError) as error:
+        list(stream_events(path))
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_cut_off_compressed_trace_is_told(tmp_path):
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": EVENTS * 2000}).encode())[:-200])
+    with pytest.raises(TraceError, match="compression is damaged or cut off"):
+        list(stream_events(path))
+
+
+def test_the_size_of_the_file_is_not_the_size_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_file, "CHUNK", 2**16)
+    path = tmp_path / "trace.json"
+    with path.open("w") as file:
+        file.write('{"traceEvents": [')
+        file.write(",\n".join([json.dumps(EVENTS[0])] * 50_000))
+        file.write("]}")
+    tracemalloc.start()
+    count = sum(1 for _ in stream_events(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 50_000
+    assert path.stat().st_size > 6e6
+    assert peak < 2e6
