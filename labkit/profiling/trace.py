@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ON_THE_HOST = ("cpu_op", "user_annotation")
 """Kineto's categories of what runs on a thread of the host, operators and annotations, which nest."""
 ON_THE_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+INPUTS = {"shapes": "Input Dims", "types": "Input type", "values": "Concrete Inputs"}
+"""Our columns of what an operator was called with, and Kineto's names."""
 MEMORY = "[memory]"
 """The name of Kineto's events that say that memory was taken or given back."""
 STEP = "ProfilerStep#"
@@ -33,8 +35,8 @@ class Trace:
     events: pd.DataFrame
     """One row an event, in order of time: name, category, lane (its thread or stream), start_us (since the first one),
     duration_us, parent (row of the event that encloses it on its thread, −1 without one), self_us (without its
-    children), correlation (joins a kernel with the call that launched it, −1 without one), shapes (of an operator's
-    inputs, as a list in a text; empty where the profiler did not write them down)"""
+    children), correlation (joins a kernel with the call that launched it, −1 without one), shapes, types and
+    values (of an operator's inputs, as lists in texts; empty where the profiler did not write them down)"""
     allocations: pd.DataFrame
     """One row for memory taken (bytes above zero) or given back: time_us, bytes, address, device (−1: the host),
     total_bytes (that the allocator then holds); empty where the profiler did not write down memory"""
@@ -126,10 +128,11 @@ class _Columns:
 
     def __init__(self):
         self.start, self.duration = array("d"), array("d")
-        self.name, self.category, self.lane, self.shapes = (array("i") for _ in range(4))
+        self.name, self.category, self.lane = (array("i") for _ in range(3))
+        self.inputs = {column: array("i") for column in INPUTS}
         self.correlation = array("q")
         self.allocated: list[tuple[float, int, int, int, int]] = []
-        self._codes: dict[str, dict[Any, int]] = {"name": {}, "category": {}, "lane": {}, "shapes": {}}
+        self._codes: dict[str, dict[Any, int]] = {column: {} for column in ("name", "category", "lane", *INPUTS)}
         self._open: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
 
     def take(self, events: Iterable[dict[str, Any]]) -> None:
@@ -155,8 +158,9 @@ class _Columns:
         self.category.append(self._code("category", event.get("cat", "")))
         self.lane.append(self._code("lane", f"{event.get('pid')}/{event.get('tid')}"))
         self.correlation.append(args.get("correlation", -1))
-        dims = args.get("Input Dims")
-        self.shapes.append(self._code("shapes", "" if dims is None else repr(dims)))
+        for column, field in INPUTS.items():
+            value = args.get(field)
+            self.inputs[column].append(self._code(column, "" if value is None else repr(value)))
 
     def _add_memory(self, event: dict[str, Any]) -> None:
         args = event["args"]
@@ -192,7 +196,7 @@ class _Columns:
                 "parent": parent,
                 "self_us": self_us,
                 "correlation": np.asarray(self.correlation)[order],
-                "shapes": self._texts("shapes", np.asarray(self.shapes)[order]),
+                **{column: self._texts(column, np.asarray(codes)[order]) for column, codes in self.inputs.items()},
             }
         )
         columns = ["time_us", "bytes", "address", "device", "total_bytes"]
