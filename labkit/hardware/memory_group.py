@@ -112,12 +112,12 @@ def put_outside(pid: int) -> None:
 
 def guard(group: Path) -> None:
     """Wait until the process in the group has ended, say so if its limit did it, and take the group away."""
-    *_, farewell = sys.stdin
+    said = sys.stdin.readlines()
     events = _read(group / "memory.events")
     # "oom" counts in the group whose limit was reached: a machine without memory is not the budget's doing
     if all(re.search(rf"^{event} [1-9]", events, re.MULTILINE) for event in ("oom", "oom_kill")):
         with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
-            print(farewell.strip(), file=sys.stderr, flush=True)
+            print("".join(said[-1:]).strip(), file=sys.stderr, flush=True)
     end = time.monotonic() + GONE_S
     while _is_left(group) and time.monotonic() < end:
         time.sleep(0.05)

@@ -158,6 +158,12 @@ EVENTS = {
 }
 
 
+def test_a_guard_that_is_told_nothing_just_ends(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    memory_group.guard(tmp_path / "never made")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("events", EVENTS)
 def test_the_guard_says_what_the_limit_did(tmp_path, events, monkeypatch, capsys):
     group = tmp_path / "labkit-1"
