@@ -26,7 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_budgets(args: argparse.Namespace) -> int:
     """Print a line a budget."""
-    from labkit.hardware.budget_names import possible_budgets
+    from labkit.hardware.budgets.names import possible_budgets
 
     if args.check:
         return _check(args.check, as_json=args.json)
@@ -38,7 +38,7 @@ def run_budgets(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.hardware.stand_ins import OF_A_CPU, OF_A_GPU
+    from labkit.hardware.budgets.stand_ins import OF_A_CPU, OF_A_GPU
 
     table = Table(box=box.SIMPLE)
     for title in ("budget", "what a run may use", "the run is", "also not emulated"):
@@ -72,8 +72,8 @@ def _cores() -> str:
 
 
 def _memory() -> str:
-    from labkit.hardware.budgets import can_cap_memory
-    from labkit.hardware.memory_group import NoGroup, home
+    from labkit.hardware.budgets.budget import can_cap_memory
+    from labkit.hardware.budgets.memory_group import NoGroup, home
 
     if not can_cap_memory():
         return "not limited, which this system cannot do for one process"
@@ -96,7 +96,7 @@ def _check(names: list[str], *, as_json: bool) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.hardware.budget_check import check_budgets
+    from labkit.hardware.budgets.check import check_budgets
 
     checks = check_budgets(names)
     if as_json:

@@ -84,7 +84,7 @@ def run_train(args: argparse.Namespace) -> int:
     folder = None if args.resume is None else find_run(args.resume, args.runs_dir)
     budget = args.budget if folder is None else read_run(folder).budget.get("name")
     if budget is not None:
-        from labkit.hardware.budget_names import parse_budget
+        from labkit.hardware.budgets.names import parse_budget
 
         # before NumPy and torch are loaded: they read their number of threads only then
         os.environ.update(parse_budget(budget).environment())

@@ -24,7 +24,7 @@ from labkit.course.notebook_file import SOLUTIONS, canonical, drop_widgets, read
 from labkit.course.parameters import check_parameters, literal_default
 from labkit.course.verdict import count_figures, execution_faults, faults_until_stopped
 from labkit.errors import UserError
-from labkit.hardware.budgets import THREAD_VARIABLES
+from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
 from labkit.hardware.sizes import size_text
 from labkit.runs.process import OUT_OF_CTRL_C

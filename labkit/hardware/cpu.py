@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from labkit.hardware.limits import cgroup_limits
+from labkit.hardware.budgets.limits import cgroup_limits
 
 ISA_FLAGS = {
     "avx2": "avx2",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware.budget_names import offered_budgets
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.cpu import CpuInfo, isa_capped, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices

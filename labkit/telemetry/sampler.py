@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit.hardware import memory_group
+from labkit.hardware.budgets import memory_group
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.faults import OnFault
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.hardware.budget_names import offered_budgets
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.training.request import TrainRequest
 
 JOBS = ("dlrm", "speech")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.device import Device
 from labkit.hardware.sizes import size_text
 from labkit.training.announcements import OnEvent, Preparing

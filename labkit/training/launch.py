@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budget_names import parse_budget
+from labkit.hardware.budgets.names import parse_budget
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.training.request import TrainRequest
 from labkit.training.session import RunFailed

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budget_names import offered_budgets, parse_budget
-from labkit.hardware.budgets import Budget, is_out_of_memory, memory_error
+from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
+from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions

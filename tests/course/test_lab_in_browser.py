@@ -99,7 +99,7 @@ def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(la
     shutil.rmtree(lab.folder / "live", ignore_errors=True)
     lab.write(
         "monitor.ipynb",
-        "from labkit.hardware.budget_names import beside_a_view\n"
+        "from labkit.hardware.budgets.names import beside_a_view\n"
         "from labkit.training.background import BackgroundRun\n"
         "from labkit.training.request import TrainRequest\n"
         "endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': beside_a_view()}\n"

@@ -7,8 +7,8 @@ import os
 import psutil
 import pytest
 
+from labkit.hardware.budgets.limits import cgroup_limits
 from labkit.hardware.cpu import core_order, isa_capped, read_cpu
-from labkit.hardware.limits import cgroup_limits
 
 XEON = "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
 PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"

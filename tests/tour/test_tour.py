@@ -14,7 +14,7 @@ from rich.console import Console
 
 from labkit.cli.tour import exit_status
 from labkit.errors import UserError
-from labkit.hardware.budget_names import offered_budgets
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.runs import list_runs, read_run
 from labkit.tour import run as tour_run
 from labkit.tour.display import TourDisplay

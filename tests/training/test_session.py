@@ -333,7 +333,7 @@ def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path):
 import sys
 from pathlib import Path
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 from labkit.training import loop
 from labkit.training.request import TrainRequest
 from labkit.training.session import train

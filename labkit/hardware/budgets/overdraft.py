@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 from labkit.errors import UserError
-from labkit.hardware.budget_names import parse_budget
-from labkit.hardware.budgets import too_much
+from labkit.hardware.budgets.budget import too_much
+from labkit.hardware.budgets.names import parse_budget
 
 STOPPED = 3
 """Exit status of the process that its budget stopped."""
@@ -27,7 +27,7 @@ def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
         UserError: the budget cannot be enforced here.
     """
     parse_budget(budget)
-    command = [sys.executable, "-m", "labkit.hardware.overdraft", budget, str(size_bytes)]
+    command = [sys.executable, "-m", "labkit.hardware.budgets.overdraft", budget, str(size_bytes)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (process.stdout.strip() or process.stderr.strip()).splitlines()
     if process.returncode not in (0, STOPPED, -9):  # -9 by a memory group, whose guard says why

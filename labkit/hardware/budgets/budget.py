@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware import memory_group
+from labkit.hardware.budgets import memory_group
 from labkit.hardware.cpu import core_order
 from labkit.hardware.device import Device
 from labkit.hardware.sizes import size_text, size_value
@@ -127,7 +127,7 @@ class Budget:
                 f"The budget {self.name!r} cannot bind any more: this process {bound}, for as long as it lives. Start "
                 "the run in a process of its own, as `labkit train` does."
             )
-        from labkit.hardware.mps import start_mps
+        from labkit.hardware.budgets.mps import start_mps
 
         environment, _gpu_share.guard = start_mps()
         os.environ.update(environment | self.environment())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.hardware import memory_group
-from labkit.hardware.memory_group import LEFT, NoGroup, confine, home
+from labkit.hardware.budgets import memory_group
+from labkit.hardware.budgets.memory_group import LEFT, NoGroup, confine, home
 
 FILES = ("cgroup.procs", "memory.max", "memory.swap.max", "memory.oom.group", "memory.events")
 
@@ -180,7 +180,7 @@ def test_the_guard_takes_the_group_away_though_nobody_hears_it(tmp_path):
     group.mkdir()
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "labkit.hardware.memory_group", str(group)]
+    command = [sys.executable, "-m", "labkit.hardware.budgets.memory_group", str(group)]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=writer)
     os.close(writer)
     guard.communicate(b"too much\n")
@@ -198,7 +198,7 @@ def can_be_had() -> bool:
 
 CODE = """
 import mmap, os, sys
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 print(os.getpid())
 print(Budget("small", 1, memory_bytes=300 * 2**20).enforce(), flush=True)
 shared = mmap.mmap(-1, 600 * 2**20)  # shared memory, which RLIMIT_DATA does not count

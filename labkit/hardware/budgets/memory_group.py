@@ -81,7 +81,7 @@ def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
         own = parent / _own_name()
         own.mkdir()
         # its input ends with this process, and its output later than that of this process: who reads hears the farewell
-        command = [sys.executable, "-m", "labkit.hardware.memory_group", str(own)]
+        command = [sys.executable, "-m", "labkit.hardware.budgets.memory_group", str(own)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
             guard.stdin.write(f"{farewell}\n".encode())

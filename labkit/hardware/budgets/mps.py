@@ -34,7 +34,7 @@ def start_mps() -> tuple[dict[str, str], subprocess.Popen]:
     # clients number their GPUs among those that the daemon sees: it sees all
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     guard = subprocess.Popen(
-        [sys.executable, "-m", "labkit.hardware.mps"],
+        [sys.executable, "-m", "labkit.hardware.budgets.mps"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

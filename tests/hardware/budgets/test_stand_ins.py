@@ -14,13 +14,13 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.hardware.budget_check import BudgetCheck, _predicted, budget_shares
-from labkit.hardware.budget_names import parse_budget, possible_budgets
-from labkit.hardware.budgets import Budget, memory_error
+from labkit.hardware.budgets.budget import Budget, memory_error
+from labkit.hardware.budgets.check import BudgetCheck, _predicted, budget_shares
+from labkit.hardware.budgets.mps import start_mps
+from labkit.hardware.budgets.names import parse_budget, possible_budgets
+from labkit.hardware.budgets.overdraft import overdraw
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.hardware.mps import start_mps
-from labkit.hardware.overdraft import overdraw
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=8, memory_bytes=32 * 10**9)
 H100 = Device(
@@ -159,7 +159,7 @@ def test_a_daemon_that_does_not_start_says_why(mps, monkeypatch):
 def test_a_killed_job_leaves_no_daemon(mps):
     code = """
 import sys
-from labkit.hardware.mps import start_mps
+from labkit.hardware.budgets.mps import start_mps
 kept = start_mps()
 print("up", flush=True)
 sys.stdin.read()
@@ -176,7 +176,7 @@ def test_a_share_binds_a_process_once_and_another_is_refused(mps):
     code = """
 import os
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 Budget("gpu", None, torch_name="cuda:0").share_gpu()  # a whole GPU needs no daemon
 assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
 small = Budget("t4-like", None, torch_name="cuda:0", gpu_percent=12.2)
@@ -195,7 +195,7 @@ for other in (Budget("gpu", None, torch_name="cuda:0"), Budget("half-gpu", None,
 
 
 def test_a_process_that_uses_cuda_already_cannot_be_bound(monkeypatch):
-    monkeypatch.setattr("labkit.hardware.budgets._cuda_has_begun", lambda: True)
+    monkeypatch.setattr("labkit.hardware.budgets.budget._cuda_has_begun", lambda: True)
     with pytest.raises(UserError, match="uses CUDA already"):
         Budget("half-gpu", None, torch_name="cuda:0", gpu_percent=50).share_gpu()
 
@@ -205,7 +205,7 @@ def test_a_one_core_budget_uses_one_core():
     """Four threads of a product and of Python, under the budget: CPU time over wall time."""
     code = """
 import os, threading, time
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 budget = Budget("one-core", 1)
 os.environ.update(budget.environment())
 budget.enforce()
@@ -228,7 +228,7 @@ print((time.process_time() - cpu) / (time.perf_counter() - wall))
 def test_a_budget_of_1_gib_stops_a_job_of_2_gib_with_the_error_that_names_it():
     code = """
 from labkit.errors import UserError
-from labkit.hardware.budget_names import parse_budget
+from labkit.hardware.budgets.names import parse_budget
 from labkit.hardware.devices import get_devices
 budget = parse_budget("cores=1,memory=1GiB")
 budget.enforce()
@@ -299,7 +299,7 @@ def test_a_process_that_overdraws_says_its_budgets_name():
 
 def test_the_table_of_checks_fits_a_narrow_terminal(capsys, monkeypatch):
     checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
-    monkeypatch.setattr("labkit.hardware.budget_check.check_budgets", lambda names: checks)
+    monkeypatch.setattr("labkit.hardware.budgets.check.check_budgets", lambda names: checks)
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
     out = capsys.readouterr().out

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from labkit.errors import UserError
-from labkit.hardware import budgets
-from labkit.hardware.budget_names import beside_a_view, offered_budgets, parse_budget
-from labkit.hardware.budgets import THREAD_VARIABLES, Budget, is_out_of_memory, memory_error
+from labkit.hardware.budgets import budget as budgets
+from labkit.hardware.budgets.budget import THREAD_VARIABLES, Budget, is_out_of_memory, memory_error
+from labkit.hardware.budgets.names import beside_a_view, offered_budgets, parse_budget
 from labkit.hardware.device import Device
 
 CPU = Device(kind="cpu", index=0, name="some CPU", torch_name="cpu", cores=4, memory_bytes=8 * 2**30)
@@ -108,7 +108,7 @@ def test_one_core_binds_threads_that_run_already():
     answer = run(
         "import os, threading\n"
         "stop = threading.Event(); early = threading.Thread(target=stop.wait); early.start()\n"
-        "from labkit.hardware.budgets import Budget\n"
+        "from labkit.hardware.budgets.budget import Budget\n"
         "notes = Budget('one-core', 1).enforce()\n"
         "seen = [len(os.sched_getaffinity(int(task))) for task in os.listdir('/proc/self/task')]\n"
         "stop.set(); print(seen, notes, os.environ['OMP_NUM_THREADS'])"
@@ -119,7 +119,7 @@ def test_one_core_binds_threads_that_run_already():
 @linux_only
 @pytest.mark.parametrize("started_with_it", [True, False])
 def test_threads_of_a_library_loaded_too_early_are_reported(started_with_it):
-    code = "import numpy; from labkit.hardware.budgets import Budget; print(Budget('one-core', 1).enforce())"
+    code = "import numpy; from labkit.hardware.budgets.budget import Budget; print(Budget('one-core', 1).enforce())"
     environment = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     answer = run(code, environment | (Budget("one-core", 1).environment() if started_with_it else {}))
     assert answer.returncode == 0, answer.stderr
@@ -131,7 +131,7 @@ def test_a_job_beyond_its_memory_ends_with_the_named_error():
     answer = run(
         "import sys, numpy as np\n"
         "from labkit.errors import UserError\n"
-        "from labkit.hardware.budgets import Budget\n"
+        "from labkit.hardware.budgets.budget import Budget\n"
         "from labkit.hardware.devices import get_devices\n"
         "budget = Budget('cores=1,memory=400MiB', 1, 400 * 2**20)\n"
         "kept = []\n"
@@ -153,7 +153,7 @@ def test_torch_beyond_the_memory_is_recognised():
     answer = run(
         "import sys, torch\n"
         "from labkit.errors import UserError\n"
-        "from labkit.hardware.budgets import Budget, _data_bytes\n"
+        "from labkit.hardware.budgets.budget import Budget, _data_bytes\n"
         "from labkit.hardware.devices import get_devices\n"
         "budget = Budget('b', 1, _data_bytes() + 300 * 2**20)\n"
         "try:\n"
@@ -168,7 +168,7 @@ def test_torch_beyond_the_memory_is_recognised():
 
 @linux_only
 def test_a_cap_below_what_python_uses_is_refused():
-    answer = run("from labkit.hardware.budgets import Budget\nBudget('tiny', 1, 2**20).enforce()")
+    answer = run("from labkit.hardware.budgets.budget import Budget\nBudget('tiny', 1, 2**20).enforce()")
     assert "UserError" in answer.stderr and "already use" in answer.stderr
 
 

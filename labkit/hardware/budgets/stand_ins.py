@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.device import Device
 from labkit.hardware.sizes import size_text
 from labkit.hardware.tiers import Tier, cpu_tier, get_tier, match_tier

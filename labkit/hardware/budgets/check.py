@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
-from labkit.hardware.budget_names import parse_budget
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.names import parse_budget
+from labkit.hardware.budgets.overdraft import overdraw
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.hardware.overdraft import overdraw
 from labkit.hardware.tiers import Tier, get_tier, match_tier
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _ratio(tier: Tier, own: Tier, figure: str) -> float | None:
 def _measured(budget: Budget, repeats: int) -> _Speeds:
     """Of a process under the budget."""
     child = subprocess.run(
-        [sys.executable, "-m", "labkit.hardware.budget_check", budget.name, str(repeats)],
+        [sys.executable, "-m", "labkit.hardware.budgets.check", budget.name, str(repeats)],
         capture_output=True,
         text=True,
         check=False,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import Budget
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.stand_ins import LIKE, OF_A_CPU, half_of_cpu, half_of_gpu, stand_in
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import parse_size, size_text
-from labkit.hardware.stand_ins import LIKE, OF_A_CPU, half_of_cpu, half_of_gpu, stand_in
 from labkit.hardware.tiers import cpu_tier, load_tiers, match_tier
 
 
