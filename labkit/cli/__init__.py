@@ -11,7 +11,20 @@ import warnings
 from labkit import __version__
 from labkit.errors import UserError, refusal
 
-COMMANDS = ("tour", "train", "runs", "monitor", "energy", "doctor", "budgets", "tiers", "data", "report", "course")
+COMMANDS = (
+    "tour",
+    "train",
+    "profile",
+    "runs",
+    "monitor",
+    "energy",
+    "doctor",
+    "budgets",
+    "tiers",
+    "data",
+    "report",
+    "course",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

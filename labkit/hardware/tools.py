@@ -39,7 +39,12 @@ class Tool:
 
 def find_profilers() -> list[Tool]:
     """Return every profiler labkit knows, found or not."""
-    return [_probe(name, arguments) for name, arguments in PROFILERS.items()]
+    return [find_profiler(name) for name in PROFILERS]
+
+
+def find_profiler(name: str) -> Tool:
+    """Return one of the profilers, found or not."""
+    return _probe(name, PROFILERS[name])
 
 
 def find_mps() -> dict:
@@ -78,10 +83,11 @@ def _probe(name: str, arguments: list[str]) -> Tool:
         return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {reason}")
     # The line with a number in it: some tools print a banner or a licence first.
     version = next((line for line in said if any(character.isdigit() for character in line)), None)
-    return Tool(name, path, version, works=True, note=_perf_limit() if name == "perf" else None)
+    return Tool(name, path, version, works=True, note=perf_limit() if name == "perf" else None)
 
 
-def _perf_limit() -> str | None:
+def perf_limit() -> str | None:
+    """Why this user may not count perf events here; None where nothing forbids it."""
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
     level = int(paranoid.read_text()) if paranoid.is_file() else None
     if level is None:

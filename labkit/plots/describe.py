@@ -40,9 +40,9 @@ class Description:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         plain = textwrap.fill(self.text, 88, break_on_hyphens=False)
-        return {"text/plain": plain, "text/html": f'<p class="description">{escape(self.text)}</p>{self._details()}'}
+        return {"text/plain": plain, "text/html": f'<p class="description">{escape(self.text)}</p>{self.details()}'}
 
-    def _details(self) -> str:
+    def details(self) -> str:
         """The table in HTML, each series thinned to SHOWN_ROWS rows."""
         if self.table.empty:
             return ""

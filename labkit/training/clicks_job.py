@@ -14,6 +14,7 @@ from labkit.data.clicks.order import EpochOrder
 from labkit.data.clicks.prepared import ClickLog, ClickSplit
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training.metrics import CLICK_METRICS, click_metrics
+from labkit.training.phases import TO_DEVICE, phase
 
 # Rows a forward pass of an evaluation: large enough to keep the device busy, small beside 2 GB of memory.
 EVALUATION_ROWS = 8192
@@ -79,5 +80,6 @@ class ClicksJob:
     def _load(self, split: ClickSplit, rows: np.ndarray | slice) -> ClickBatch:
         # np.array copies a slice of the memory map, which is read-only, into memory torch may own
         arrays = np.array(split.dense[rows]), np.array(split.categorical[rows]), np.array(split.label[rows], np.float32)
-        dense, categorical, label = (torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays)
+        with phase(TO_DEVICE):
+            dense, categorical, label = (torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays)
         return dense, categorical, label

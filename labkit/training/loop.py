@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -16,6 +17,8 @@ from labkit.training.config import TrainConfig
 from labkit.training.crossings import Crossings, Point
 from labkit.training.job import Job
 from labkit.training.metrics import METRICS, Target
+from labkit.training.observer import StepObserver
+from labkit.training.phases import INPUT, SYNC, phase
 from labkit.training.step import StepKind, TrainStep
 from labkit.training.stop import StopRequest
 
@@ -94,9 +97,11 @@ class Loop:
         kind: StepKind,
         stop: StopRequest,
         on_progress: Callable[[Progress], None],
+        observer: StepObserver | None = None,
     ):
         self.job, self.config, self.run = job, config, run
         self.device, self.kind, self.stop, self.on_progress = device, kind, stop, on_progress
+        self.observer = observer
         self._step = TrainStep(job, config, kind, device)
         self.optimisers = self._step.optimisers
         target = None if config.target is None else Target(METRICS[config.target_metric], config.target)
@@ -142,9 +147,10 @@ class Loop:
         self._clock = time.perf_counter()
         try:
             status, reason = self._train()
-            if status == "done" and self.position.evaluated_step != self.position.step:
-                self._evaluate()
-            self._save_latest()
+            if self.observer is None:
+                if status == "done" and self.position.evaluated_step != self.position.step:
+                    self._evaluate()
+                self._save_latest()
         except Diverged as error:
             status, reason = "failed", str(error)
         self.run.flush()
@@ -164,7 +170,7 @@ class Loop:
         end = self._reason_to_end()
         while end is None:
             job.model.train()
-            for batch, samples in job.batches(position.epoch, position.batch):
+            for batch, samples in self._batches():
                 loss = self._step(batch, position.step)
                 position.step += 1
                 position.batch += 1
@@ -178,6 +184,8 @@ class Loop:
                     position.next_evaluation = position.samples + config.evaluate_every_samples
                     self._save_latest(rest=True)
                 end = self._reason_to_end()
+                if self.observer is not None and self.observer.step():
+                    end = end or ("done", "profiled")
                 if end is not None:
                     break
             if position.batch >= job.num_batches(position.epoch):
@@ -185,6 +193,16 @@ class Loop:
                 self.run.event("epoch", epoch=position.epoch, **asdict(position.point))
                 end = end or self._reason_to_end()
         return end
+
+    def _batches(self) -> Iterator[tuple[Any, int]]:
+        """What is left of this epoch."""
+        batches = self.job.batches(self.position.epoch, self.position.batch)
+        while True:
+            with phase(INPUT):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     def _reason_to_end(self) -> tuple[str, str] | None:
         config, position = self.config, self.position
@@ -271,7 +289,8 @@ class Loop:
         if not self._losses:
             return
         tensors, points = zip(*self._losses, strict=True)
-        losses = torch.stack(tensors).tolist()
+        with phase(SYNC):
+            losses = torch.stack(tensors).tolist()
         self._losses = []
         self._tick(training=True)  # the wait for the device belongs to the training it waited for
         for loss, point in zip(losses, points, strict=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
@@ -22,6 +22,10 @@ from labkit.training.request import TrainRequest
 from labkit.training.resume import refuse_another_run
 from labkit.training.stop import StopRequest
 
+if TYPE_CHECKING:
+    from labkit.training.config import TrainConfig
+    from labkit.training.observer import StepObserver
+
 
 class RunFailed(UserError):
     """A run diverged, or was cut short by what its user can mend; what it was until then is in its folder."""
@@ -33,7 +37,13 @@ class RunFailed(UserError):
 
 
 def train(
-    request: TrainRequest, *, runs_dir: Path, on_event: OnEvent, stop: StopRequest, resume: Path | None = None
+    request: TrainRequest,
+    *,
+    runs_dir: Path,
+    on_event: OnEvent,
+    stop: StopRequest,
+    resume: Path | None = None,
+    observer: StepObserver | None = None,
 ) -> dict[str, Any]:
     """Train in this process, which the request's budget binds from here on.
 
@@ -43,6 +53,7 @@ def train(
         on_event: called with what happens.
         stop: ends the run politely when requested.
         resume: the folder of a run to go on with.
+        observer: looks at the steps, and ends the run when it has seen enough.
 
     Returns:
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
@@ -57,7 +68,7 @@ def train(
         on_event(Notice(note))
     budget.share_gpu()
     with budget.memory_guard(device, request.chosen_batch_size):
-        return _Session(request, budget, device, devices[0], runs_dir, on_event, stop, resume).run()
+        return _Session(request, budget, device, devices[0], runs_dir, on_event, stop, resume, observer).run()
 
 
 def _settle(request: TrainRequest, devices: list[Device]) -> tuple[Budget, Device]:
@@ -93,9 +104,10 @@ def _settle(request: TrainRequest, devices: list[Device]) -> tuple[Budget, Devic
 class _Session:
     """The steps of `train`, which share these values."""
 
-    def __init__(self, request, budget, device, cpu, runs_dir, on_event, stop, resume):
+    def __init__(self, request, budget, device, cpu, runs_dir, on_event, stop, resume, observer):
         self.request, self.budget, self.device, self.cpu = request, budget, device, cpu
         self.runs_dir, self.on_event, self.stop, self.resume = runs_dir, on_event, stop, resume
+        self.observer = observer
         self.peak_gpu_before = 0
 
     def run(self) -> dict[str, Any]:
@@ -118,6 +130,8 @@ class _Session:
             torch.cuda.set_per_process_memory_fraction(cap / self.device.memory_bytes if cap else 1.0, torch_device)
         data = load_data(self.request, self.on_event)
         config = self.request.train_config(len(data.split("train")))
+        if self.observer is not None:
+            config = _without_a_target(config)
         torch.manual_seed(config.seed)
         job, model = build_job(self.request, data, config, budget=self.budget, device=self.device)
         compiled = self.request.compiled_tables
@@ -136,6 +150,8 @@ class _Session:
             "step_note": why,
             "budget": self.budget.to_dict(),
         }
+        if self.observer is not None:
+            described["profile"] = self.observer.describe()
         run = self._open_run(described)
         self.on_event(Started(run.run_id, str(run.folder), described))
         self._tell_skipped(data.info, run.run_id)
@@ -143,7 +159,16 @@ class _Session:
             self.on_event(
                 Notice(f"batch_size {config.batch_size:,} is more than the {job.train_samples:,} samples there are")
             )
-        loop = Loop(job, config, run, device=torch_device, kind=kind, stop=self.stop, on_progress=self.on_event)
+        loop = Loop(
+            job,
+            config,
+            run,
+            device=torch_device,
+            kind=kind,
+            stop=self.stop,
+            on_progress=self.on_event,
+            observer=self.observer,
+        )
         answer = {"run": run.run_id, "folder": str(run.folder), "status": "failed", "result": {}}
         try:
             self._record(run, loop, answer)
@@ -197,9 +222,10 @@ class _Session:
                     loop.resume()
                 at = loop.position
                 self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
-            outcome = loop.fit()
+            with self._observed(run, loop):
+                outcome = loop.fit()
             ending["status"], ending["result"] = outcome.status, _result(loop, outcome, self.peak_gpu_before)
-            if outcome.status == "done":
+            if outcome.status == "done" and self.observer is None:
                 ending["result"]["metrics"] = self._test(run, loop)
 
     @contextlib.contextmanager
@@ -223,6 +249,17 @@ class _Session:
                 self.on_event(
                     Notice(f"the sampler failed ({sampler.failure}): memory and energy of this run are not measured")
                 )
+
+    @contextlib.contextmanager
+    def _observed(self, run: RunWriter, loop) -> Iterator[None]:
+        if self.observer is None:
+            yield
+            return
+        self.observer.start(run.folder, loop.device)
+        try:
+            yield
+        finally:
+            self.observer.finish()
 
     def _test(self, run: RunWriter, loop) -> dict[str, float]:
         """The metrics of the test split, with the weights that were best on the validation split.
@@ -293,6 +330,19 @@ class _Session:
         skipped = info.get("skipped", {}).get("rows", 0)
         if skipped:
             self.on_event(Notice(f"bad rows skipped: {skipped:,}; `labkit runs show {run_id}` lists the first."))
+
+
+def _without_a_target(config: TrainConfig) -> TrainConfig:
+    """Settings with which a run goes on for as long as it is observed, and is evaluated never."""
+    never = 2**31
+    return replace(
+        config,
+        target=None,
+        patience_evaluations=None,
+        max_seconds=None,
+        evaluate_every_samples=never,
+        max_epochs=never,
+    )
 
 
 def _result(loop, outcome, peak_gpu_before: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from labkit.data.speech.buckets import length_bucketed_batches
 from labkit.data.speech.prepared import Batch, SpeechSet
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.training.metrics import SPEECH_METRICS, speech_metrics
+from labkit.training.phases import TO_DEVICE, phase
 
 EVALUATION_UTTERANCES = 64
 
@@ -48,17 +49,14 @@ class SpeechJob:
             yield self._train.batch(utterances), len(utterances)
 
     def loss(self, batch: Batch) -> Tensor:
-        log_probabilities, lengths = self.model(
-            batch.features.to(self.device, non_blocking=True), batch.feature_lengths.to(self.device)
-        )  # (B, T', V)
+        with phase(TO_DEVICE):
+            features = batch.features.to(self.device, non_blocking=True)
+            feature_lengths, tokens, token_lengths = (
+                tensor.to(self.device) for tensor in (batch.feature_lengths, batch.tokens, batch.token_lengths)
+            )
+        log_probabilities, lengths = self.model(features, feature_lengths)  # (B, T', V)
         # a transcript longer than its frames was refused when the data was prepared, so no loss is infinite
-        return F.ctc_loss(
-            log_probabilities.transpose(0, 1),
-            batch.tokens.to(self.device),
-            lengths,
-            batch.token_lengths.to(self.device),
-            zero_infinity=True,
-        )
+        return F.ctc_loss(log_probabilities.transpose(0, 1), tokens, lengths, token_lengths, zero_infinity=True)
 
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
         utterances = self.speech.split(split)

@@ -11,6 +11,7 @@ from torch import Tensor
 from labkit.training.config import TrainConfig
 from labkit.training.job import Job
 from labkit.training.optimisers import Optimisers
+from labkit.training.phases import BACKWARD, FORWARD, OPTIMISER, phase
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class TrainStep:
 
     def __call__(self, batch: Any, index: int) -> Tensor:
         """Take step number `index` (from 0) on a batch; return its loss (scalar)."""
-        with self.kind.autocast(self.device):
+        with phase(FORWARD), self.kind.autocast(self.device):
             loss = self.job.loss(batch)
-        loss.backward()
-        self.optimisers.step(index)
+        with phase(BACKWARD):
+            loss.backward()
+        with phase(OPTIMISER):
+            self.optimisers.step(index)
         return loss.detach()

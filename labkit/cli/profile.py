@@ -1,0 +1,190 @@
+"""`labkit profile`: where a step's time goes, and what to change."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from labkit.cli.train import add_request_flags, given_request
+
+EPILOG = """\
+The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
+half is timed; --warmup steps pass under the profiler; then --steps are recorded. A profiled run is marked, and counts
+neither as a benchmark nor towards a time to accuracy."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "profile",
+        help="where the time of a training step goes, and what to change",
+        description="Profile a few steady steps, and say where they go and what to change.",
+        epilog=EPILOG,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for job in ("dlrm", "speech"):
+        what = {"dlrm": "profile a recommendation model's steps", "speech": "profile a recogniser's steps"}[job]
+        command = commands.add_parser(job, help=what, description=f"{what.capitalize()}.", epilog=EPILOG)
+        add_request_flags(command, job, without=("target", "max_seconds", "max_epochs"))
+        _add_schedule(command)
+        command.set_defaults(run=run_job, job=job)
+    script = commands.add_parser(
+        "run",
+        help="profile any training script, unchanged",
+        description="Profile a script that trains with torch, unchanged: a step ends with its optimiser's.",
+        epilog=EPILOG,
+    )
+    _add_schedule(script)
+    script.add_argument("--budget", metavar="B", help="what it may use (`labkit budgets`)")
+    script.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
+    script.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the script's own arguments")
+    script.set_defaults(run=run_script)
+    show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
+    show.add_argument("which", metavar="RUN", help="a profiled run's folder, id, or the beginning of its id")
+    show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
+    show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
+    show.add_argument("--no-browser", action="store_true", help="write the page, and open nothing")
+    show.set_defaults(run=run_show)
+    diff = commands.add_parser("diff", help="explain a speed-up operator by operator")
+    diff.add_argument("before", metavar="RUN_A", help="the profiled run to compare with")
+    diff.add_argument("after", metavar="RUN_B", help="the other one")
+    diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
+    diff.set_defaults(run=run_diff)
+    for command in (show, diff):
+        command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+        command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_schedule(command: argparse.ArgumentParser) -> None:
+    from labkit.profiling.settings import ProfileSettings
+
+    add, plain = command.add_argument, ProfileSettings()
+    add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
+    add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"then, profiled (default: {plain.warmup})")
+    add("--steps", type=int, default=plain.steps, metavar="N", help=f"steps to record (default: {plain.steps})")
+    add("--memory", action="store_true", help="record each allocation, too")
+    add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
+    if command.prog.split()[-1] == "run":
+        add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
+        add("--json", action="store_true", help="print the answer as one JSON object on the last line")
+
+
+def _settings(args: argparse.Namespace):
+    from labkit.profiling.settings import ProfileSettings
+
+    return ProfileSettings(
+        skip=args.skip, warmup=args.warmup, steps=args.steps, shapes=not args.no_shapes, memory=args.memory
+    )
+
+
+def run_job(args: argparse.Namespace) -> int:
+    """Profile one of labkit's own jobs."""
+    _quiet_torch()
+    if args.budget is not None:
+        from labkit.hardware.budgets.names import parse_budget
+
+        os.environ.update(parse_budget(args.budget).environment())  # before torch is loaded, as `labkit train` does
+    settings = _settings(args)
+    from labkit.cli.progress import TrainingDisplay
+    from labkit.profiling.recorder import StepRecorder
+    from labkit.training.request import TrainRequest
+    from labkit.training.session import train
+    from labkit.training.stop import StopRequest
+
+    request = TrainRequest(job=args.job, **given_request(args))
+    with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
+        display.console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
+        answer = train(
+            request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, observer=StepRecorder(settings)
+        )
+    return _answer(Path(answer["folder"]), args.json, stopped=answer["status"] == "stopped")
+
+
+def run_script(args: argparse.Namespace) -> int:
+    """Profile a script."""
+    _quiet_torch()
+    if args.budget is not None:
+        from labkit.hardware.budgets.names import parse_budget
+
+        os.environ.update(parse_budget(args.budget).environment())
+    settings = _settings(args)
+    from labkit.cli.console import Console
+    from labkit.profiling.script_run import profile_script
+
+    console = Console(stderr=args.json)
+    console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
+    folder, notes = profile_script(
+        args.script, args.arguments, settings=settings, runs_dir=args.runs_dir, budget=args.budget
+    )
+    for note in notes:
+        console.print(f"[dim]{note}[/dim]", highlight=False)
+    return _answer(folder, args.json)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Open the page of a profile."""
+    from labkit.profiling.profile import read_profile
+    from labkit.runs import find_run
+
+    folder = find_run(args.which, args.runs_dir)
+    profile = read_profile(folder)
+    if args.text or args.json:
+        return _print(profile, args.json)
+    from labkit.report.profile_page import write_profile_page
+
+    page = write_profile_page(profile, args.out)
+    print(f"The profile's page: {page}")
+    if not args.no_browser:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+    return 0
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """Print what makes two steps differ."""
+    from labkit.cli.profile_text import print_diff
+    from labkit.profiling.comparison import compare
+    from labkit.profiling.profile import read_profile
+    from labkit.runs import find_run
+
+    before, after = (read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after))
+    difference = compare(before, after)
+    if args.json:
+        print(json.dumps(difference.to_dict(), indent=1))
+        return 0
+    print_diff(difference, args.top)
+    return 0
+
+
+def _answer(folder: Path, as_json: bool, *, stopped: bool = False) -> int:
+    """Measure the machine's card, then say where the steps went."""
+    import torch
+
+    from labkit.hardware.calibration import calibrate
+    from labkit.profiling.profile import FACTS, read_profile, save_card
+
+    device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
+    save_card(folder, calibrate(device if torch.device(device).type == "cpu" else "cuda", repeats=3))
+    status = _print(read_profile(folder), as_json)
+    return 130 if stopped else status
+
+
+def _print(profile, as_json: bool) -> int:
+    from labkit.cli.profile_text import as_dict, print_profile
+
+    if as_json:
+        from labkit.cli.console import print_last
+
+        print_last(json.dumps(as_dict(profile)))
+    else:
+        print_profile(profile)
+    return 0
+
+
+def _quiet_torch() -> None:
+    from labkit.profiling.quiet_torch import CHATTER
+
+    for name, value in CHATTER.items():
+        os.environ.setdefault(name, value)  # before torch is loaded

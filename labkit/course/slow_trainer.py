@@ -1,0 +1,138 @@
+"""A trainer of a small DLRM with five bottlenecks, and what mends each of them.
+
+The first two are those of a well-known benchmark's random data: labels that have nothing to do with the features, made
+one sample at a time in Python (facebookresearch/dlrm, `dlrm_data_pytorch.py`); and one lookup a table.
+
+Shapes: B batch, F tables, D embedding dim, N samples.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
+
+DENSE, TABLES, ROWS, DIM, HIDDEN = 13, 64, 500, 16, 512
+Batch = tuple[Tensor, Tensor, Tensor]
+"""dense float32 (B, DENSE), categorical int64 (B, TABLES), label float32 (B,)."""
+
+_STORED = 2**14
+
+
+def batch_in_python(size: int) -> Batch:
+    """Random samples, made one after the other."""
+    samples = range(size)
+    dense = [[random.random() for _ in range(DENSE)] for _ in samples]
+    categorical = [[random.randrange(ROWS) for _ in range(TABLES)] for _ in samples]
+    label = [float(random.random() < 0.25) for _ in samples]
+    return torch.tensor(dense), torch.tensor(categorical), torch.tensor(label)
+
+
+class StoredBatches:
+    """Batches cut from samples that were made once, all together."""
+
+    def __init__(self, samples: int = _STORED, seed: int = 0):
+        random_numbers = np.random.default_rng(seed)
+        dense = random_numbers.random((samples, DENSE), dtype=np.float32)
+        categorical = random_numbers.integers(ROWS, size=(samples, TABLES))
+        label = (random_numbers.random(samples) < 0.25).astype(np.float32)
+        self._arrays = tuple(map(torch.from_numpy, (dense, categorical, label)))
+        self._next = 0
+
+    def __call__(self, size: int) -> Batch:
+        start = self._next if self._next + size <= len(self._arrays[2]) else 0
+        self._next = start + size
+        return tuple(array[start : start + size] for array in self._arrays)
+
+
+def look_up_one_by_one(tables: Tensor, categorical: Tensor) -> Tensor:
+    """The embeddings (B, F, D) that indices (B, F) name in tables (F, ROWS, D): a call a table."""
+    found = [F.embedding(categorical[:, number], table) for number, table in enumerate(tables.unbind(0))]
+    return torch.stack(found, dim=1)
+
+
+def look_up_together(tables: Tensor, categorical: Tensor) -> Tensor:
+    """The same in one call: each index counted from the row where its table begins."""
+    starts = torch.arange(0, TABLES * ROWS, ROWS)
+    return F.embedding(categorical + starts, tables.flatten(0, 1))
+
+
+def hits_one_by_one(logit: Tensor, label: Tensor) -> float:
+    """How many samples were called right, counted one after the other."""
+    hits = 0
+    for guessed, right in zip(logit, label, strict=True):
+        hits += (guessed.item() > 0) == (right.item() > 0.5)
+    return hits
+
+
+def hits_at_once(logit: Tensor, label: Tensor) -> Tensor:
+    """The same as a tensor, which nobody waits for."""
+    return ((logit > 0) == (label > 0.5)).sum()
+
+
+class SlowTrainer:
+    """Trains on random samples; each argument is one of the five places to look at."""
+
+    def __init__(
+        self,
+        *,
+        make_batch: Callable[[int], Batch] = batch_in_python,
+        look_up: Callable[[Tensor, Tensor], Tensor] = look_up_one_by_one,
+        count_hits: Callable[[Tensor, Tensor], float | Tensor] = hits_one_by_one,
+        precision: str = "fp32",
+        batch_size: int = 32,
+    ):
+        """Make model and optimiser.
+
+        Args:
+            make_batch: a batch of that size.
+            look_up: embeddings from tables and indices.
+            count_hits: how many logits are on their label's side.
+            precision: "fp32", or "bf16" (autocast).
+            batch_size: samples a step.
+        """
+        torch.manual_seed(0)
+        self.make_batch, self.look_up, self.count_hits = make_batch, look_up, count_hits
+        self.precision, self.batch_size = precision, batch_size
+        self.tables = nn.Parameter(torch.randn(TABLES, ROWS, DIM) * 0.05)
+        self.bottom = nn.Sequential(nn.Linear(DENSE, DIM), nn.ReLU())
+        widths = [(TABLES + 1) * DIM, HIDDEN, HIDDEN]
+        layers = [part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.ReLU())]
+        self.top = nn.Sequential(*layers, nn.Linear(HIDDEN, 1))
+        parameters = [self.tables, *self.bottom.parameters(), *self.top.parameters()]
+        self.optimiser = torch.optim.SGD(parameters, lr=0.01, fused=True)
+        self.hits: float | Tensor = 0
+
+    def step(self) -> None:
+        """Take one step."""
+        with phase(INPUT):
+            dense, categorical, label = self.make_batch(self.batch_size)
+        with phase(FORWARD), torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
+            embedded = self.look_up(self.tables, categorical)  # (B, F, D)
+            together = torch.cat([self.bottom(dense), embedded.flatten(1)], dim=1)  # (B, (F + 1) D)
+            logit = self.top(together).squeeze(1).float()
+            loss = F.binary_cross_entropy_with_logits(logit, label)
+        with phase(BACKWARD):
+            loss.backward()
+        with phase(OPTIMISER):
+            self.optimiser.step()
+            self.optimiser.zero_grad()
+        self.hits = self.hits + self.count_hits(logit.detach(), label)
+
+    def samples_per_s(self, seconds: float = 1.0) -> float:
+        """Measure: steps of that long, after a few that do not count."""
+        for _ in range(3):
+            self.step()
+        began, steps = time.perf_counter(), 0
+        while time.perf_counter() - began < seconds:
+            self.step()
+            steps += 1
+        return steps * self.batch_size / (time.perf_counter() - began)

@@ -1,0 +1,71 @@
+"""Two profiles side by side: which operators make one step faster than the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.profiling.profile import Profile
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the steps of two runs differ."""
+
+    names: tuple[str, str]
+    """Of the runs"""
+    operators: pd.DataFrame
+    """Columns operator, calls_before, calls_after, before_us, after_us, difference_us (of one step); the largest
+    difference first. The differences add up to `total_us`"""
+    phases: pd.DataFrame
+    """Columns phase, before_us, after_us, difference_us, which add up, too"""
+    before_us: float
+    after_us: float
+
+    @property
+    def total_us(self) -> float:
+        """By how much the second step is longer."""
+        return self.after_us - self.before_us
+
+    def headline(self) -> str:
+        """The difference in a sentence."""
+        ratio = self.before_us / self.after_us
+        how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
+        return (
+            f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step (measured, profiled): "
+            f"{self.names[1]} is {how} as {self.names[0]}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {
+            "before": self.names[0],
+            "after": self.names[1],
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "difference_us": self.total_us,
+            "operators": self.operators.to_dict("records"),
+            "phases": self.phases.to_dict("records"),
+        }
+
+
+def compare(before: Profile, after: Profile) -> Comparison:
+    """Match the operators of two profiles by name; one that only one of them has counts as zero in the other."""
+    operators = _joined(before.time.operators, after.time.operators, "operator", "self_us", extra=("calls",))
+    phases = _joined(before.phases, after.phases, "phase", "time_us")
+    names = before.folder.name, after.folder.name
+    return Comparison(names, operators, phases, before.time.step_us, after.time.step_us)
+
+
+def _joined(
+    before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, extra: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    columns = [key, time, *extra]
+    both = before[columns].merge(after[columns], on=key, how="outer", suffixes=("_before", "_after")).fillna(0.0)
+    both = both.rename(columns={f"{time}_before": "before_us", f"{time}_after": "after_us"})
+    both["difference_us"] = both["after_us"] - both["before_us"]
+    order = both["difference_us"].abs().sort_values(ascending=False, kind="stable").index
+    return both.loc[order].reset_index(drop=True)

@@ -1,0 +1,89 @@
+"""What the allocator held over time, and which tensors lived when it held most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.profiling.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def memory_over_time(trace: Trace) -> pd.DataFrame:
+    """What was allocated since the recording began: what was there before, the weights for one, is not in it.
+
+    Returns:
+        Columns time_us, device (−1: the host), held_bytes; empty where memory was not recorded.
+    """
+    allocations = trace.allocations
+    held = allocations.groupby("device")["bytes"].cumsum()
+    return allocations[["time_us", "device"]].assign(held_bytes=held)
+
+
+def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
+    """The tensors that made up the peak, the largest first.
+
+    Args:
+        trace: recorded with memory.
+        device: −1 for the host; None takes the one whose peak is higher.
+
+    Returns:
+        Columns bytes, allocated_us (when), operator (in which, with the operator that called it), freed_us (NaN: not
+        while it was recorded); the bytes add up to the peak.
+    """
+    import pandas as pd
+
+    columns = ["bytes", "allocated_us", "operator", "freed_us"]
+    held = memory_over_time(trace)
+    if held.empty:
+        return pd.DataFrame(columns=columns)
+    if device is None:
+        device = held.loc[held["held_bytes"].idxmax(), "device"]
+    own = trace.allocations[trace.allocations["device"] == device]
+    peak_us = held.loc[held.loc[own.index, "held_bytes"].idxmax(), "time_us"]
+    alive: dict[int, list] = {}
+    rows: list[list] = []
+    freed_before = 0
+    for time_us, size, address in zip(own["time_us"], own["bytes"], own["address"], strict=True):
+        if size > 0 and time_us <= peak_us:
+            alive[address] = row = [size, time_us, None, np.nan]
+            rows.append(row)
+        elif size < 0 and address in alive:
+            alive.pop(address)[3] = time_us
+        elif size < 0 and time_us <= peak_us:
+            freed_before -= size  # of what was there before the recording
+    frame = pd.DataFrame(rows, columns=columns)
+    frame = frame[~(frame["freed_us"] <= peak_us)]
+    frame["operator"] = _operators_at(trace, frame["allocated_us"].to_numpy())
+    frame = frame.sort_values("bytes", ascending=False, ignore_index=True)
+    if freed_before:
+        earlier = pd.DataFrame([[-freed_before, np.nan, "(freed since, allocated before the recording)", np.nan]])
+        frame = pd.concat([frame, earlier.set_axis(columns, axis=1)], ignore_index=True)
+    return frame
+
+
+def _operators_at(trace: Trace, times_us: np.ndarray) -> list[str]:
+    """The innermost operator at each moment, and the outermost one around it."""
+    events = trace.events[trace.events["category"] == "cpu_op"]
+    start = events["start_us"].to_numpy()
+    end = start + events["duration_us"].to_numpy()
+    names, parents = trace.events["name"].astype(str), trace.events["parent"].to_numpy()
+    is_operator = (trace.events["category"] == "cpu_op").to_numpy()
+    found = []
+    for moment in times_us:
+        row = int(np.searchsorted(start, moment, side="right")) - 1
+        place = events.index[row] if row >= 0 else -1
+        while place >= 0 and not (is_operator[place] and start[events.index.get_loc(place)] <= moment
+                                  <= end[events.index.get_loc(place)]):  # fmt: skip
+            place = parents[place]
+        if place < 0:
+            found.append("outside of operators")
+            continue
+        inner, outer = names[place], place
+        while parents[outer] >= 0 and is_operator[parents[outer]]:
+            outer = parents[outer]
+        found.append(inner if outer == place else f"{inner} in {names[outer]}")
+    return found

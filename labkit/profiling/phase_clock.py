@@ -1,0 +1,74 @@
+"""Times the phases of steps: how long each took, and for how long its thread had a core."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import torch
+
+OUTSIDE = ""
+"""What is in no phase."""
+
+
+class PhaseClock:
+    """Goes from phase to phase; each is also an annotation in the trace, and on a GPU a range for NVIDIA's tools."""
+
+    def __init__(self, *, nvtx: bool = False):
+        self._nvtx = nvtx
+        self._open: list[tuple[str, torch.profiler.record_function]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was timed so far."""
+        self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._at = _now()
+
+    @property
+    def phase(self) -> str:
+        """The one that goes on."""
+        return self._open[-1][0] if self._open else OUTSIDE
+
+    @contextlib.contextmanager
+    def watch(self, name: str) -> Iterator[None]:
+        """Time the block as a phase; within another one, its time is not counted there."""
+        self.begin(name)
+        try:
+            yield
+        finally:
+            self.end()
+
+    def begin(self, name: str) -> None:
+        self._charge()
+        annotation = torch.profiler.record_function(name)
+        annotation.__enter__()
+        self._open.append((name, annotation))
+        if self._nvtx:
+            torch.cuda.nvtx.range_push(name)
+
+    def end(self) -> None:
+        if self._nvtx:
+            torch.cuda.nvtx.range_pop()
+        self._charge()
+        _, annotation = self._open.pop()
+        annotation.__exit__(None, None, None)
+
+    def read(self) -> dict[str, list[float]]:
+        """Microseconds of wall time and of CPU time of this thread, of each phase since the last reading."""
+        self._charge()
+        times = {name: [1e6 * seconds for seconds in pair] for name, pair in self._times.items()}
+        self.restart()
+        return times
+
+    def _charge(self) -> None:
+        now = _now()
+        pair = self._times[self.phase]
+        pair[0] += now[0] - self._at[0]
+        pair[1] += now[1] - self._at[1]
+        self._at = now
+
+
+def _now() -> tuple[float, float]:
+    return time.perf_counter(), time.thread_time()

@@ -1,0 +1,168 @@
+"""A profiled run, read back: its trace, what its steps took, the machine's card, and what to change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError
+from labkit.hardware.calibration import Calibration
+from labkit.profiling.diagnosis import Case, Finding, diagnose
+from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.step_time import OUTSIDE_WAITS, StepTime, step_time
+from labkit.profiling.trace import Trace, read_trace
+from labkit.profiling.work import operators_at_work
+from labkit.runs import read_run
+from labkit.runs.atomic import replace_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
+"""Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
+
+DONE_BY = {"aten::convolution": "aten::mkldnn_convolution"}
+"""Operators whose formula has another name than the one in which the time is spent."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was recorded of a run's steps."""
+
+    folder: Path
+    """Of the run"""
+    facts: dict[str, Any]
+    """What the recorder noted beside the trace"""
+    card: Calibration
+    """What the machine can do, measured right after the steps"""
+
+    @cached_property
+    def trace(self) -> Trace:
+        return read_trace(self.folder / "trace" / KINETO)
+
+    @cached_property
+    def time(self) -> StepTime:
+        return step_time(self.trace)
+
+    @property
+    def settings(self) -> ProfileSettings:
+        return ProfileSettings(**self.facts["settings"])
+
+    @property
+    def unprofiled_step_us(self) -> float | None:
+        """Median of the steps before the profiler started; None where there were none."""
+        times = self.facts["unprofiled_step_us"]
+        return median(times) if times else None
+
+    @property
+    def overhead(self) -> float | None:
+        """A profiled step's time over that of an unprofiled one."""
+        plain_us = self.unprofiled_step_us
+        return self.time.step_us / plain_us if plain_us else None
+
+    @property
+    def headline(self) -> str:
+        """What a step takes, in a sentence."""
+        plain_us, cost = self.unprofiled_step_us, ""
+        if plain_us:
+            more = self.overhead - 1
+            cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
+            cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms (median): {cost}"
+        return (
+            f"A step takes {self.time.step_us / 1e3:.4g} ms (measured, mean of {self.time.steps} profiled steps on "
+            f"{self.card.device}, {self.card.threads} thread{'s' * (self.card.threads > 1)}{cost})."
+        )
+
+    @cached_property
+    def idle_us(self) -> float:
+        """Of one step, in which its thread had no core, outside of input and sync; on a GPU it is not told from
+        waiting for the GPU, and 0."""
+        if self.facts["device"] != "cpu":
+            return 0.0
+        steps = self.facts["phases_us"]
+        off = [
+            max(0.0, wall - busy)
+            for step in steps for phase, (wall, busy) in step.items() if phase not in OUTSIDE_WAITS
+        ]  # fmt: skip
+        return sum(off) / len(steps) if steps else 0.0
+
+    @property
+    def phases(self) -> pd.DataFrame:
+        """Columns phase, time_us (of one step), share; the times add up to the step."""
+        return self.time.phases(self.idle_us)
+
+    @cached_property
+    def device(self) -> pd.DataFrame:
+        """How a GPU spent the steps (`device_breakdown`); empty without one."""
+        import pandas as pd
+
+        from labkit.profiling.device_time import device_breakdown
+
+        return pd.DataFrame() if self.trace.kernels.empty else device_breakdown(self.trace)
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Operators of a step, dearest first, with what they did.
+
+        Returns:
+            Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN where no formula is known
+            or no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits).
+        """
+        own = self.time.operators
+        done = operators_at_work(self.trace).replace({"operator": DONE_BY})
+        frame = own.merge(done[["operator", "gflop_per_s", "gb_per_s"]], on="operator", how="left")
+        arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
+        moved = frame["gb_per_s"] / self.card.bandwidth_gb_per_s
+        frame["of_peak"] = arithmetic.where(arithmetic > moved, moved)
+        return frame
+
+    @cached_property
+    def work(self) -> tuple[float, float]:
+        """GFLOP/s and GB/s of the whole step, of the operators that have a formula."""
+        done = operators_at_work(self.trace)
+        return tuple(float(done[name].sum() / self.time.total_us / 1e3) for name in ("flop", "bytes"))
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What to change, the most promising first."""
+        idle = None
+        if len(self.device):
+            busy_us = (self.device["span_us"] - self.device["idle_us"]).max() / self.time.steps
+            idle = max(0.0, self.time.step_us - float(busy_us))
+        return diagnose(Case(self.time, self.card, self.idle_us, idle))
+
+
+def read_profile(folder: Path | str) -> Profile:
+    """Read what `labkit profile` recorded into a run's folder.
+
+    Raises:
+        UserError: the run was not profiled, or its profile was cut short or is damaged.
+    """
+    folder = Path(folder)
+    read_run(folder)  # a folder that is no run is refused here
+    place = folder / "trace"
+    if not (place / FACTS).is_file():
+        raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
+    if not (place / KINETO).is_file():
+        raise UserError(
+            f"{folder}: the profile ended before its first recorded step, so there is no trace: profile again, with "
+            "fewer steps before it (--skip, --warmup)."
+        )
+    try:
+        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
+        card = Calibration(**json.loads((place / CARD).read_text(encoding="utf-8")))
+        facts["settings"], facts["phases_us"], facts["unprofiled_step_us"]  # what the rest relies on
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename}: the profile ended before this was written: profile again.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{place}: its {FACTS} or {CARD} is damaged ({error}): profile again.") from error
+    return Profile(folder, facts, card)
+
+
+def save_card(folder: Path, card: Calibration) -> None:
+    """Keep the machine's card beside a run's trace."""
+    replace_text(folder / "trace" / CARD, json.dumps(asdict(card), indent=1) + "\n")

@@ -1,0 +1,136 @@
+"""Records a few steady steps with torch.profiler into a run's `trace/`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
+
+from labkit.profiling.phase_clock import PhaseClock
+from labkit.profiling.profile import FACTS, GRAPH, KINETO
+from labkit.profiling.quiet_torch import CHATTER, without_lines_of
+from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.trace_file import gzip_trace
+from labkit.runs.atomic import replace_text
+from labkit.training.phases import watched_by
+
+FORMAT = 1
+
+
+class StepRecorder:
+    """Passes over some steps, times some, then records some; a `labkit.training.observer.StepObserver`."""
+
+    def __init__(self, settings: ProfileSettings, tool: str = "torch"):
+        self.settings, self.tool = settings, tool
+        self.taken = 0
+        """Steps so far"""
+        self.clock = PhaseClock()
+        self._profiler: profile | None = None
+        self._graph: ExecutionTraceObserver | None = None
+        self._stack = contextlib.ExitStack()
+        self._unprofiled_us: list[float] = []
+        self._phases: list[dict[str, list[float]]] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {"tool": self.tool, **asdict(self.settings)}
+
+    def start(self, folder: Path, on: torch.device) -> None:
+        self._trace = folder / "trace"
+        self._trace.mkdir(exist_ok=True)
+        self._device = on
+        self.clock = PhaseClock(nvtx=on.type == "cuda")
+        self._stack.enter_context(watched_by(lambda name: self.clock.watch(name)))
+        self._began = time.perf_counter()
+
+    def step(self) -> bool:
+        """Take note of a step; True once all is recorded."""
+        self.taken += 1
+        plan, warm = self.settings, self.settings.skip + self.settings.warmup
+        if self.taken <= plan.skip:
+            self._time_unprofiled()
+            if self.taken == plan.skip:
+                self._start_profiler()
+        elif self._profiler is not None:
+            if self.taken > warm:
+                self._phases.append(self.clock.read())
+            self._profiler.step()
+            if self.taken == warm + plan.steps:
+                self._stop_profiler()
+                if not plan.graph:
+                    return True
+                self._start_graph()
+            elif self.taken >= warm:
+                self.clock.restart()
+        else:
+            self._stop_graph()
+            return True
+        return False
+
+    def finish(self) -> None:
+        """Write what was recorded, also where the steps ended before the schedule did."""
+        self._stack.close()
+        if self._profiler is not None:
+            self._stop_profiler()
+        self._stop_graph()
+        facts = {
+            "format": FORMAT,
+            "settings": asdict(self.settings),
+            "device": str(self._device),
+            "threads": torch.get_num_threads(),
+            "unprofiled_step_us": self._unprofiled_us[-self.settings.timed :],
+            "phases_us": self._phases,
+            "steps_taken": self.taken,
+        }
+        replace_text(self._trace / FACTS, json.dumps(facts, indent=1) + "\n")
+
+    def _time_unprofiled(self) -> None:
+        if self._device.type == "cuda" and self.taken in (self.settings.skip - self.settings.timed, self.settings.skip):
+            torch.cuda.synchronize(self._device)  # so that all these steps together take what their kernels take
+        now = time.perf_counter()
+        self._unprofiled_us.append(1e6 * (now - self._began))
+        self._began = now
+
+    def _start_profiler(self) -> None:
+        plan = self.settings
+        os.environ.setdefault("KINETO_LOG_LEVEL", CHATTER["KINETO_LOG_LEVEL"])  # read when a profiler starts
+        activities = [ProfilerActivity.CPU]
+        if self._device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=plan.warmup, active=plan.steps, repeat=1),
+            record_shapes=plan.shapes,
+            profile_memory=plan.memory,
+            acc_events=True,
+        )
+        self._profiler.start()
+
+    def _stop_profiler(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        if not self._phases:
+            return  # it never came to what it was to record
+        plain = self._trace / KINETO.removesuffix(".gz")
+        profiler.export_chrome_trace(str(plain))
+        gzip_trace(plain)
+
+    def _start_graph(self) -> None:
+        self._graph = ExecutionTraceObserver()
+        self._graph.register_callback(str(self._trace / GRAPH.removesuffix(".gz")))
+        with without_lines_of("execution_trace_observer"):
+            self._graph.start()
+
+    def _stop_graph(self) -> None:
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            with without_lines_of("execution_trace_observer"):
+                graph.stop()
+                graph.unregister_callback()
+            gzip_trace(self._trace / GRAPH.removesuffix(".gz"))

@@ -1,0 +1,150 @@
+"""Profiles an unchanged training script in this process, into a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.names import offered_budgets, parse_budget
+from labkit.hardware.devices import get_devices
+from labkit.hardware.software import package_versions
+from labkit.profiling.settings import ProfileSettings
+from labkit.runs import Provenance, RunWriter
+
+
+class _Enough(BaseException):
+    """All is recorded; no `except Exception` of the script holds it up."""
+
+
+def profile_script(
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    settings: ProfileSettings,
+    runs_dir: Path,
+    budget: str | None = None,
+) -> tuple[Path, list[str]]:
+    """Run a script until its profile is recorded, then end it.
+
+    Args:
+        script: a Python file that trains with torch.
+        arguments: of the script.
+        settings: which of its steps are recorded.
+        runs_dir: the folder that the run's folder is made in.
+        budget: that binds this process from here on; None takes the whole machine.
+
+    Returns:
+        The run's folder, and what its user should know.
+
+    Raises:
+        UserError: there is no such script; it failed, or ended before a step was recorded.
+    """
+    import torch
+
+    from labkit.profiling.recorder import StepRecorder
+    from labkit.profiling.script_steps import ScriptSteps
+
+    if not script.is_file():
+        raise UserError(f"{script}: there is no such script: name a Python file.")
+    devices = get_devices()
+    on_gpu = torch.cuda.is_available()
+    chosen = parse_budget(budget, devices) if budget else _whole(devices, "cuda:0" if on_gpu else "cpu")
+    notes = chosen.enforce()
+    chosen.share_gpu()
+    if chosen.cores is not None:
+        torch.set_num_threads(chosen.cores)
+    recorder = StepRecorder(settings)
+    run = RunWriter.create(
+        runs_dir,
+        f"script-{_plain(script.stem)}",
+        config={
+            "job": "script",
+            "script": str(script),
+            "arguments": list(arguments),
+            "profile": recorder.describe(),
+            "budget": chosen.to_dict(),
+        },
+        budget=chosen.to_dict(),
+        tier=chosen.tier,
+        devices=[device.to_dict() for device in devices],
+        seed=0,
+        provenance=Provenance.now("emulated" if chosen.emulated else "measured"),
+        software=package_versions(),
+    )
+    ending: dict[str, Any] = {"status": "failed", "reason": ""}
+    try:
+        recorder.start(run.folder, torch.device("cuda" if on_gpu else "cpu"))
+        steps = ScriptSteps(recorder.clock, lambda: _step(recorder))
+        try:
+            with _as_main(script, arguments), steps.watch():
+                runpy.run_path(str(script), run_name="__main__")
+        finally:
+            recorder.finish()
+        ending = _ended_early(recorder, settings)
+    except _Enough:
+        ending = {"status": "done", "reason": "profiled"}
+    except KeyboardInterrupt:
+        ending = {"status": "stopped", "reason": "stopped by Ctrl-C"}
+        raise
+    except SystemExit as error:
+        ending = _ended_early(recorder, settings, f" (it called sys.exit({error.code!r}))")
+    except BaseException as error:
+        ending["reason"] = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
+    finally:
+        run.finish(ending["status"], {"reason": ending["reason"], "steps": recorder.taken})
+    if ending["status"] == "failed":
+        raise UserError(f"{script}: {ending['reason']}. Nothing can be said of its steps; {run.folder} has the record.")
+    return run.folder, notes + ([ending["reason"]] if ending["reason"] != "profiled" else [])
+
+
+def _step(recorder: Any) -> None:
+    if recorder.step():
+        raise _Enough
+
+
+def _ended_early(recorder: Any, settings: ProfileSettings, how: str = "") -> dict[str, str]:
+    """How a run ends whose script did before the schedule."""
+    needed = settings.skip + settings.warmup + 1
+    if recorder.taken >= needed:
+        recorded = recorder.taken - needed + 1
+        return {"status": "done", "reason": f"the script ended after {recorder.taken} steps: {recorded} are recorded"}
+    if recorder.taken == 0:
+        why = (
+            f"the script ended{how} and no optimiser of torch had stepped, so there is no step to profile: is this the "
+            "script that trains, and in this process?"
+        )
+    else:
+        why = (
+            f"the script ended{how} after {recorder.taken} steps, and recording begins at step {needed}: let it train "
+            "for longer, or give a smaller --skip and --warmup"
+        )
+    return {"status": "failed", "reason": why}
+
+
+@contextlib.contextmanager
+def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """What `python script arguments` would find in sys."""
+    argv, path = sys.argv, sys.path
+    sys.argv = [str(script), *arguments]
+    sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
+def _plain(name: str) -> str:
+    """A part of a folder's name."""
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
+
+
+def _whole(devices: list, torch_name: str):
+    return {budget.torch_name: budget for budget in offered_budgets(devices)}[torch_name]

@@ -1,0 +1,78 @@
+"""What ran when in one step, on each thread of the host and each stream of a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, STEP, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEEPEST = 6
+"""Calls within calls that have a line of their own."""
+MOST_EVENTS = 3000
+"""Of a timeline; the longest ones."""
+KINDS = {"user_annotation": "annotation", "cpu_op": "operator", "kernel": "kernel"}
+
+
+def timeline(trace: Trace, *, step: int | None = None) -> pd.DataFrame:
+    """The events of one step.
+
+    Args:
+        trace: what was recorded.
+        step: which of its steps, from 0; None takes the one of median length.
+
+    Returns:
+        Columns lane ("thread 1", "thread 1, level 2", "GPU 0 stream 7"), kind ("annotation", "operator", "kernel",
+        "copy or fill"), name, start_us (since the step began), duration_us; the order is that of the lanes.
+    """
+    events = trace.events
+    steps = events[(events["category"] == "user_annotation") & events["name"].astype(str).str.startswith(STEP)]
+    order = steps["duration_us"].argsort().to_numpy()
+    chosen = steps.iloc[order[len(order) // 2] if step is None else step]
+    begin, end = chosen["start_us"], chosen["start_us"] + chosen["duration_us"]
+    inside = events[(events["start_us"] >= begin) & (events["start_us"] < end)]
+    host = inside[inside["category"].isin(ON_THE_HOST)]
+    depth = _depth(events["parent"].to_numpy())[host.index]
+    host = host[depth <= DEEPEST].assign(level=depth[depth <= DEEPEST])
+    device = inside[inside["category"].isin(ON_THE_DEVICE)].assign(level=0)
+    threads = {lane: f"thread {number}" for number, lane in enumerate(_by_use(host, chosen["lane"]), start=1)}
+    both = [_rows(host, threads), _rows(device, {lane: _stream(lane) for lane in device["lane"].unique()})]
+    import pandas as pd
+
+    frame = pd.concat(both, ignore_index=True)
+    frame["start_us"] -= begin
+    longest = frame["duration_us"].nlargest(MOST_EVENTS).index
+    return frame.loc[longest].sort_values(["lane", "start_us"], ignore_index=True)
+
+
+def _rows(events: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    lanes = events["lane"].astype(str).map(names)
+    levels = np.where(events["level"] > 0, ", level " + events["level"].astype(str), "")
+    return events.assign(
+        lane=lanes.astype(str) + levels,
+        kind=events["category"].astype(str).map(KINDS).fillna("copy or fill"),
+        name=events["name"].astype(str),
+    )[["lane", "kind", "name", "start_us", "duration_us"]]
+
+
+def _by_use(host: pd.DataFrame, first: str) -> list[str]:
+    """Threads, that of the steps first."""
+    return sorted(host["lane"].astype(str).unique(), key=lambda lane: (lane != first, lane))
+
+
+def _stream(lane: str) -> str:
+    device, _, stream = lane.partition("/")
+    return f"GPU {device} {stream if stream.startswith('stream') else f'stream {stream}'}"
+
+
+def _depth(parent: np.ndarray) -> np.ndarray:
+    """How many events each one lies within."""
+    depth, above = np.zeros(len(parent), dtype=int), parent.copy()
+    while (has_parent := above >= 0).any():
+        depth[has_parent] += 1
+        above[has_parent] = parent[above[has_parent]]
+    return depth

@@ -1,0 +1,82 @@
+"""The views of a profile: each a figure, and the line of code that draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from labkit.plots.memory_held import figure_memory_held
+from labkit.plots.roofline import figure_roofline
+from labkit.plots.step_bars import figure_icicle, figure_phases, figure_timeline
+from labkit.profiling.call_tree import call_tree
+from labkit.profiling.memory import memory_over_time
+from labkit.profiling.profile import Profile
+from labkit.profiling.roofline import roofline_frames
+from labkit.profiling.timeline import timeline
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a profile."""
+
+    title: str
+    about: str
+    """What it shows, in a sentence"""
+    code: str
+    """The expression that draws it, of a `profile`"""
+    draw: Callable[[Profile, str], go.Figure]
+    """From the profile and the name of a template"""
+    missing: Callable[[Profile], str | None] = lambda profile: None
+    """Why there is nothing to draw; None where there is"""
+
+
+def phase_bars(profile: Profile, template: str = "labkit_light") -> go.Figure:
+    """The phases of a step as one bar."""
+    phases = profile.phases.assign(step=profile.folder.name, time_ms=profile.phases["time_us"] / 1e3)
+    return figure_phases(phases, template=template)
+
+
+def _without_shapes(profile: Profile) -> str | None:
+    return None if profile.settings.shapes else "Shapes were not recorded: profile again without --no-shapes."
+
+
+def _without_memory(profile: Profile) -> str | None:
+    return "Memory was not recorded: profile again with --memory." if profile.trace.allocations.empty else None
+
+
+VIEWS = (
+    View(
+        "Phases",
+        "Where the step goes, on average over the recorded steps.",
+        "phase_bars(profile)",
+        phase_bars,
+    ),
+    View(
+        "Icicle",
+        "What calls what: below each call those that it makes, added up over the recorded steps.",
+        "figure_icicle(call_tree(profile.time))",
+        lambda profile, template: figure_icicle(call_tree(profile.time), template=template),
+    ),
+    View(
+        "Timeline",
+        "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
+        "figure_timeline(timeline(profile.trace))",
+        lambda profile, template: figure_timeline(timeline(profile.trace), template=template),
+    ),
+    View(
+        "Roofline",
+        "What the operators achieved, beside what this machine can do, measured right after the steps.",
+        "figure_roofline(*roofline_frames(profile))",
+        lambda profile, template: figure_roofline(*roofline_frames(profile), template=template),
+        _without_shapes,
+    ),
+    View(
+        "Memory",
+        "What the allocator held beyond what was there before the recording.",
+        "figure_memory_held(memory_over_time(profile.trace))",
+        lambda profile, template: figure_memory_held(memory_over_time(profile.trace), template=template),
+        _without_memory,
+    ),
+)
