@@ -1,13 +1,17 @@
 """Arithmetic and bytes of operators: torch's own counter is the judge of the arithmetic."""
 
+import ast
 import json
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.profiling.trace import read_trace
 from labkit.profiling.work import Inputs, Work, operator_work, operators_at_work
 
@@ -70,7 +74,9 @@ def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
     assert {name: ours[name] for name in theirs} == theirs
 
 
-FLOAT, LONG = "float", "long int"
+FLOAT, LONG, BF16, BOOL, BYTE = "float", "long int", "c10::BFloat16", "bool", "unsigned char"
+SCALAR, LISTED, LIST = "Scalar", "ScalarList", "TensorList"
+PAIR = [[4, 5], [7]]  # the shapes of a list of two tensors, 27 elements
 CASES = {
     "aten::mm": ([[2, 3], [3, 5]], [FLOAT, FLOAT], ["", ""], Work(60, 4 * (6 + 15 + 10))),
     "aten::addmm": ([[5], [2, 3], [3, 5]], [FLOAT] * 3, [""] * 3, Work(60, 4 * (5 + 6 + 15 + 10))),
@@ -80,7 +86,79 @@ CASES = {
     "aten::add": ([[7, 3], [3], []], [FLOAT, FLOAT, "Scalar"], ["", "", "1"], Work(21, 4 * (21 + 3 + 21))),
     "aten::copy_": ([[10], [10], []], ["c10::BFloat16", FLOAT, "Scalar"], ["", "", "False"], Work(0, 60)),
     "aten::sum": ([[10, 2]], ["double"], [""], Work(20, 160)),
-}
+    "aten::mul": ([[7, 3], [7, 1]], [BF16, BOOL], [""] * 2, Work(21, 2 * 21 + 7 + 2 * 21)),
+    "aten::div_": ([[7, 3], []], [FLOAT, "double"], [""] * 2, Work(21, 4 * 21 + 8 + 4 * 21)),  # a number stays one
+    "aten::ge": ([[6, 4], []], [BYTE, SCALAR], ["", "13"], Work(24, 24 + 24)),
+    "aten::where": ([[6, 1], [6, 4], []], [BOOL, FLOAT, FLOAT], [""] * 3, Work(0, 6 + 4 * 24 + 4 + 4 * 24)),
+    "aten::masked_fill_": ([[6, 4], [6, 1], []], [FLOAT, BOOL, SCALAR], ["", "", "0."], Work(0, 2 * 4 * 24 + 6)),
+    "aten::lerp_": ([[6], [6], []], [FLOAT, FLOAT, SCALAR], ["", "", "0.1"], Work(18, 4 * 18)),
+    "aten::addcdiv_": ([[6], [6], [6], []], [FLOAT] * 3 + [SCALAR], [""] * 3 + ["-0.1"], Work(18, 4 * 24)),
+    "aten::zero_": ([[9, 2]], [FLOAT], [""], Work(0, 72)),
+    "aten::random_": ([[9], [], [], []], [LONG, SCALAR, "", ""], ["", "0", "", ""], Work(0, 72)),
+    "aten::linalg_vector_norm": ([[9], [], [], [], []], [FLOAT] + [SCALAR] * 4, ["", "2", "", "", ""], Work(18, 36)),
+    "aten::cat": ([PAIR, []], [LIST, SCALAR], ["", "0"], Work(0, 2 * 4 * 27)),
+    # values and keys are read and written, and the places, which are long
+    "aten::sort": ([[10], [], [], []], ["int"] + [SCALAR] * 3, ["", "False", "-1", "False"], Work(0, 40 + 40 + 80)),
+    # 6 of 100 rows of 8
+    "aten::index_select": ([[100, 8], [], [6]], [FLOAT, SCALAR, LONG], ["", "0", ""], Work(0, 48 + 2 * 4 * 48)),
+    "aten::gather": ([[9, 8], [], [9, 2]], [FLOAT, SCALAR, LONG], ["", "1", ""], Work(0, 8 * 18 + 2 * 4 * 18)),
+    "aten::index_copy_": (
+        [[100, 8], [], [6], [6, 8]], [FLOAT, SCALAR, LONG, FLOAT], ["", "0", "", ""], Work(0, 48 + 2 * 4 * 48),
+    ),
+    "aten::index_add_": (
+        [[100, 8], [], [6], [6, 8]], [FLOAT, SCALAR, LONG, FLOAT], ["", "0", "", ""], Work(48, 48 + 3 * 4 * 48),
+    ),
+    # rows of 6 lookups are added to a table of 100 rows of 8, all of which are written
+    "aten::embedding_dense_backward": (
+        [[2, 3, 8], [2, 3], []], [FLOAT, LONG, SCALAR], ["", "", "100"], Work(48, 4 * 48 + 8 * 6 + 4 * 800),
+    ),
+    "aten::_embedding_bag_dense_backward": (
+        [[2, 8], [6], [6], [2], [2], []], [FLOAT] + [LONG] * 4 + [SCALAR], [""] * 5 + ["100"],
+        Work(48, 4 * 16 + 8 * 6 + 4 * 800),
+    ),
+    "aten::_embedding_bag_sparse_backward": (
+        [[2, 8], [6], [2], [6], [2], []], [FLOAT] + [LONG] * 4 + [SCALAR], [""] * 5 + ["100"],
+        Work(0, 4 * 16 + 8 * 6 + 4 * 48),
+    ),
+    # x − max, exp, sum, x − max − log; beside the maximum
+    "aten::_log_softmax": ([[4, 6], [], []], [FLOAT, SCALAR, SCALAR], ["", "1", "False"], Work(5 * 24, 2 * 4 * 24)),
+    "aten::_softmax_backward_data": (
+        [[4, 6], [4, 6], [], []], [FLOAT, FLOAT, SCALAR, SCALAR], ["", "", "1", "6"], Work(4 * 24, 3 * 4 * 24),
+    ),
+    "aten::native_batch_norm": (
+        [[4, 6], *[[6]] * 4, [], [], []], [FLOAT] * 5 + [SCALAR] * 3, [""] * 5 + ["True", "0.1", "1e-05"],
+        Work(6 * 24, 4 * (24 + 4 * 6 + 24)),
+    ),
+    "aten::native_batch_norm_backward": (
+        [[4, 6], [4, 6], *[[6]] * 5, [], [], []], [FLOAT] * 7 + [SCALAR, SCALAR, LISTED],
+        [""] * 7 + ["False", "1e-05", "[True, True, True]"], Work(5 * 24, 4 * (48 + 5 * 6 + 24)),
+    ),
+    "aten::cudnn_batch_norm_backward": (
+        [[4, 6], [4, 6], *[[6]] * 5, [], [99]], [FLOAT] * 7 + [SCALAR, BYTE], [""] * 7 + ["1e-05", ""],
+        Work(9 * 24, 4 * (48 + 5 * 6 + 24) + 99),
+    ),
+    "aten::binary_cross_entropy_with_logits": (
+        [[9], [9], [], [], []], [FLOAT, FLOAT, "", "", SCALAR], [""] * 4 + ["1"], Work(8 * 9, 72),
+    ),
+    "aten::native_dropout": ([[9], [], []], [FLOAT, SCALAR, SCALAR], ["", "0.1", "True"], Work(18, 36 + 36 + 9)),
+    "aten::_foreach_add_": ([PAIR, PAIR, []], [LIST, LIST, SCALAR], ["", "", "-0.1"], Work(27, 3 * 4 * 27)),
+    "aten::_foreach_addcmul_": ([PAIR] * 3, [LIST] * 3, [""] * 3, Work(3 * 27, 4 * 4 * 27)),
+    "aten::_foreach_zero_": ([PAIR], [LIST], [""], Work(0, 4 * 27)),
+    "aten::_foreach_norm": ([PAIR, []], [LIST, SCALAR], ["", "2"], Work(54, 4 * 27)),
+    # a parameter, two moments, read and written, a gradient; 13 and, for weight decay, 1
+    "aten::_fused_adamw_": (
+        [PAIR, PAIR, PAIR, PAIR, [], [[], []], *[[]] * 9], [LIST] * 6 + [SCALAR] * 7 + ["", ""],
+        [""] * 6 + ["0.001", "0.9", "0.999", "0.01", "1e-08", "False", "False", "", ""], Work(14 * 27, 7 * 4 * 27),
+    ),
+    "aten::_fused_adagrad_": (
+        [PAIR, PAIR, PAIR, [[], []], *[[]] * 5], [LIST] * 4 + [SCALAR] * 5,
+        [""] * 4 + ["0.01", "0.", "0.", "1e-10", "False"], Work(7 * 27, 5 * 4 * 27),
+    ),
+    "aten::_fused_sgd_": (
+        [PAIR, PAIR, PAIR, *[[]] * 7], [LIST] * 3 + [SCALAR] * 7,
+        [""] * 3 + ["0.", "0.9", "0.1", "0.", "False", "False", "False"], Work(4 * 27, 5 * 4 * 27),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -97,10 +175,73 @@ def test_bytes_are_those_of_inputs_and_outputs(name):
         ("aten::mm", Inputs([[2, 3]], [FLOAT], [""])),
         ("aten::add", Inputs([[], []], ["", ""], ["", ""])),
         ("aten::sum", Inputs([[5]], ["c10::complex<float>"], [""])),
+        ("aten::cat", Inputs([[], []], [LIST, SCALAR], ["", "0"])),  # of more than 30 tensors no shapes are there
+        ("aten::index", Inputs([[5, 2], []], [FLOAT, ""], ["", ""])),
     ],
 )
 def test_what_no_formula_covers_is_not_guessed(name, inputs):
     assert operator_work(name, inputs) is None
+
+
+def profiled(step, folder):
+    with profile(record_shapes=True) as profiler:
+        step()
+    profiler.export_chrome_trace(str(folder / "t.json"))
+    return read_trace(folder / "t.json")
+
+
+def test_a_fused_adam_does_what_its_parts_do(tmp_path):
+    parameter = nn.Parameter(torch.randn(40, 50))
+    parameter.grad = torch.randn(40, 50)
+    flop = {}
+    for fused in (True, False):
+        optimiser = torch.optim.Adam([parameter], fused=fused, foreach=False)
+        optimiser.step()
+        flop[fused] = operators_at_work(profiled(optimiser.step, tmp_path))["flop"].sum()
+    # each counts steps in a tensor, too, which is one addition
+    assert flop[True] == flop[False] == 13 * 40 * 50 + 1
+
+
+COUNTLESS = {
+    "_batch_norm_impl_index", "_to_copy", "_unsafe_view", "alias", "arange", "as_strided", "batch_norm", "clone",
+    "constant_pad_nd", "contiguous", "conv2d", "ctc_loss", "cudnn_is_acceptable", "detach", "detach_", "dropout",
+    "embedding_bag", "empty", "empty_like", "empty_strided", "expand", "flatten", "floor_divide", "lift_fresh",
+    "linear", "log_softmax", "lstm", "matmul", "narrow", "ones", "ones_like", "pad", "randint", "randn", "reshape",
+    "resize_", "select", "slice", "squeeze", "stack", "t", "to", "transpose", "unsqueeze", "view", "zeros",
+    "zeros_like",
+}  # fmt: skip
+"""Views, new memory without values, and what has its work in the operators that it calls; or works on lengths only."""
+
+
+def test_the_operators_of_our_models_have_formulas(tmp_path):
+    click = Dlrm(DlrmConfig(13, (500, 300), 8, (16, 8), (16, 1)), sparse=False)
+    speech = SpeechModel(SpeechConfig(12, "lstm", 16, 2, hidden=8))
+    optimiser = torch.optim.Adam([*click.parameters(), *speech.parameters()], fused=True)
+    lengths = torch.tensor([40, 36])
+
+    def step():
+        logit = click(torch.randn(32, 13), torch.randint(0, 300, (32, 2, 3), dtype=torch.int32))
+        F.binary_cross_entropy_with_logits(logit, torch.ones(32)).backward()
+        log_p, frames = speech(torch.randn(2, 40, 80), lengths)
+        F.ctc_loss(log_p.transpose(0, 1), torch.ones(2, 4, dtype=torch.long), frames, torch.tensor([4, 3])).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    step()
+    events = profiled(step, tmp_path).events
+    calls = events[events["category"] == "cpu_op"].astype({"name": str})
+    works = {
+        row.Index: operator_work(row.name, Inputs(*map(ast.literal_eval, (row.shapes, row.types, row.values))))
+        for row in calls[calls["shapes"] != ""].astype(str).itertuples()
+    }
+    unknown = set()
+    for index, name in calls["name"].items():
+        above = index
+        while above >= 0 and works.get(above) is None:
+            above = events["parent"][above]
+        if above < 0 and name.startswith("aten::"):
+            unknown.add(name.removeprefix("aten::"))
+    assert unknown <= COUNTLESS
 
 
 def test_speeds_are_of_the_calls_that_are_not_inside_others(tmp_path):

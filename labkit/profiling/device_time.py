@@ -1,0 +1,126 @@
+"""What a device did and how long it did nothing, from the kernels and copies of a trace.
+
+Streams run side by side: time in which several are busy counts once. The definitions are those of Holistic Trace
+Analysis (HTA of Meta: get_temporal_breakdown and get_gpu_kernel_breakdown), so that its documentation holds. Where its
+own numbers differ: it shortens times in ns to whole µs, counts records of waits (`cuda_sync`) as work, and leaves out
+what the trace's last step launched, or what no call in the trace did.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.profiling.trace import ON_THE_DEVICE, STEP
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.profiling.trace import Trace
+
+KINDS = ("COMPUTATION", "COMMUNICATION", "MEMORY")
+COMMUNICATION = r"nccl.*Kernel"
+"""How the names of NCCL's and RCCL's kernels begin."""
+MEMORY = r"Memcpy|Memset"
+"""How the names of copies begin, where the category does not tell them."""
+RESOLUTION_US = 1e-3
+"""Of Kineto's times; less is what is left over of subtractions."""
+
+
+def device_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
+    """How long each device computed, did something else, or nothing, from its first kernel's start to the last end.
+
+    Args:
+        trace: of torch.profiler, with a device.
+        last_step: whether what the last step launched counts. HTA leaves it out, because its end may be missing;
+            torch.profiler waits for the device before it stops.
+
+    Returns:
+        Columns device (its number), span_us, idle_us (no kernel, no copy), compute_us (at least one kernel computes),
+        non_compute_us (only communication, copies and fills), which add up to the span, and their shares of it,
+        idle_share, compute_share, non_compute_share; one row a device, none without one.
+    """
+    import pandas as pd
+
+    rows = []
+    for device, work in _work(trace, last_step).groupby("device"):
+        start, end = work["start_us"].to_numpy(), work["end_us"].to_numpy()
+        computes = work["kind"].to_numpy() == KINDS[0]
+        span, busy = end.max() - start.min(), _covered(start, end)
+        compute = _covered(start[computes], end[computes])
+        rows.append((device, span, span - busy, compute, busy - compute))
+    parts = ("idle", "compute", "non_compute")
+    frame = pd.DataFrame(rows, columns=["device", "span_us", *(f"{part}_us" for part in parts)])
+    for part in parts:
+        frame[f"{part}_share"] = frame[f"{part}_us"] / frame["span_us"]
+    return frame
+
+
+def kernel_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
+    """How long each kind of work ran on each device, alone and while others ran.
+
+    Args:
+        trace: of torch.profiler, with a device.
+        last_step: as in `device_breakdown`.
+
+    Returns:
+        Columns device, kind (of `KINDS`, or several of them, "COMPUTATION overlapping COMMUNICATION"), time_us, share
+        (of the time in which the device was busy); of each device the longest first, empty without one.
+    """
+    import pandas as pd
+
+    rows = []
+    for device, work in _work(trace, last_step).groupby("device"):
+        running = np.stack([(work["kind"] == kind).to_numpy() for kind in KINDS])  # (kinds, N)
+        moments = np.concatenate([work["start_us"], work["end_us"]])
+        change = np.concatenate([running, -1 * running], axis=1)  # (kinds, 2 N)
+        order = np.argsort(moments, kind="stable")
+        is_on = (np.cumsum(change[:, order], axis=1) > 0)[:, :-1]  # of the stretch after each moment
+        lasts = np.diff(moments[order])
+        for combination in np.unique(is_on, axis=1).T:
+            time = lasts[(is_on == combination[:, None]).all(axis=0)].sum()
+            if combination.any() and time > RESOLUTION_US:
+                rows.append((device, " overlapping ".join(compress(KINDS, combination)), time))
+    frame = pd.DataFrame(rows, columns=["device", "kind", "time_us"])
+    frame["share"] = frame["time_us"] / frame.groupby("device")["time_us"].transform("sum")
+    return frame.sort_values(["device", "time_us"], ascending=[True, False], ignore_index=True)
+
+
+def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
+    """What ran on devices: device, kind, start_us, end_us."""
+    events = trace.events
+    found = events[events["category"].isin(ON_THE_DEVICE)]
+    if not last_step:
+        found = found[found["correlation"].isin(_launched_before(events, _start_of_last_step(events)))]
+    name = found["name"].astype(str)
+    is_copy = (found["category"] != "kernel") | name.str.match(MEMORY)
+    work = found[["start_us"]].assign(
+        end_us=found["start_us"] + found["duration_us"],
+        # Kineto's process of such an event is the device, its thread the stream
+        device=[int(lane.partition("/")[0]) for lane in found["lane"]],
+        kind=np.select([is_copy, name.str.match(COMMUNICATION)], [KINDS[2], KINDS[1]], KINDS[0]),
+    )
+    return work.astype({"device": int})
+
+
+def _start_of_last_step(events: pd.DataFrame) -> float:
+    """Infinity where there are not two steps, so that leaving one out leaves something."""
+    starts = events.loc[events["name"].astype(str).str.startswith(STEP), "start_us"]
+    return starts.max() if len(starts) > 1 else np.inf
+
+
+def _launched_before(events: pd.DataFrame, end_us: float) -> pd.Series:
+    """What joins kernels with the calls of the driver or its runtime that launched them."""
+    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver")) & (events["start_us"] < end_us)]
+    return calls["correlation"]
+
+
+def _covered(start: np.ndarray, end: np.ndarray) -> float:
+    """The length of the union of intervals."""
+    if not len(start):
+        return 0.0
+    order = np.argsort(start)
+    start, reached = start[order], np.maximum.accumulate(end[order])
+    return reached[-1] - start[0] - np.maximum(start[1:] - reached[:-1], 0).sum()

@@ -1,0 +1,106 @@
+"""What devices did: numbers by hand. HTA's are in test_hta_agreement.py."""
+
+import json
+
+import pytest
+
+from labkit.profiling.device_time import device_breakdown, kernel_breakdown
+from labkit.profiling.trace import read_trace
+
+
+def ran(name, start, end, stream=7, device=0, cat="kernel", correlation=1):
+    args = {"correlation": correlation, "stream": stream, "device": device}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": device,
+        "tid": stream,
+        "ts": start,
+        "dur": end - start,
+        "args": args,
+    }
+
+
+def called(name, start, end, cat="cuda_runtime", **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 900, "tid": 900, "ts": start, "dur": end - start, "args": args}
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def read(*events):
+        path = tmp_path / "t.json"
+        path.write_text(json.dumps({"traceEvents": [called("aten::mm", 0, 1, "cpu_op"), *events]}))
+        return read_trace(path)
+
+    return read
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, ...)"
+
+
+def test_time_in_which_streams_overlap_counts_once(trace):
+    found = device_breakdown(
+        trace(
+            ran("gemm", 100, 130),
+            ran("relu", 120, 150, stream=13),
+            ran("gemm", 125, 128, stream=20),  # within the first
+            ran(NCCL, 140, 180, stream=20),
+            ran("Memcpy HtoD (Pageable -> Device)", 190, 200, cat="gpu_memcpy"),
+        )
+    )
+    row = found.iloc[0].to_dict()
+    assert len(found) == 1 and row["device"] == 0
+    assert (row["span_us"], row["idle_us"], row["compute_us"], row["non_compute_us"]) == (100, 10, 50, 40)
+    assert (row["idle_share"], row["compute_share"], row["non_compute_share"]) == (0.1, 0.5, 0.4)
+
+
+def test_kinds_are_told_apart_where_they_overlap(trace):
+    found = kernel_breakdown(
+        trace(
+            ran("gemm", 100, 150),
+            ran(NCCL, 130, 190, stream=20),
+            ran("Memset (Device)", 140, 145, stream=13, cat="gpu_memset"),
+            ran("Memset (Device)", 200, 201, stream=13, cat="gpu_memset"),
+        )
+    )
+    assert found.set_index("kind")["time_us"].to_dict() == {
+        "COMPUTATION": 30,
+        "COMMUNICATION": 40,
+        "MEMORY": 1,
+        "COMPUTATION overlapping COMMUNICATION": 15,
+        "COMPUTATION overlapping COMMUNICATION overlapping MEMORY": 5,
+    }
+    assert found["share"].sum() == pytest.approx(1)
+    assert found["kind"].iloc[0] == "COMMUNICATION"
+
+
+def test_each_device_has_its_own_time(trace):
+    both = trace(ran("gemm", 0, 10), ran("gemm", 20, 30), ran("gemm", 0, 30, device=1), ran(NCCL, 0, 30, device=1))
+    found = device_breakdown(both).set_index("device")
+    assert found["idle_us"].to_dict() == {0: 10, 1: 0}
+    assert found["compute_share"].to_dict() == pytest.approx({0: 2 / 3, 1: 1})
+    assert kernel_breakdown(both)[["device", "kind", "share"]].to_numpy().tolist() == [
+        [0, "COMPUTATION", 1],
+        [1, "COMPUTATION overlapping COMMUNICATION", 1],
+    ]
+
+
+def test_what_the_last_step_launched_can_be_left_out(trace):
+    steps = [called(f"ProfilerStep#{number}", 100 * number, 100 * number + 99, "user_annotation") for number in (3, 4)]
+    launches = [called("cudaLaunchKernel", at, at + 1, correlation=at) for at in (350, 390)]
+    launches.append(called("cuLaunchKernel", 410, 412, "cuda_driver", correlation=410))
+    kernels = [ran("gemm", at + 20, at + 30, correlation=at) for at in (350, 390, 410)]  # the second ends in step 4
+    profiled = trace(*steps, *launches, *kernels)
+    assert device_breakdown(profiled)["span_us"].tolist() == [70]
+    assert device_breakdown(profiled, last_step=False)["span_us"].tolist() == [50]
+    assert kernel_breakdown(profiled, last_step=False)["time_us"].tolist() == [20]
+    one_step = trace(steps[0], *launches, *kernels)
+    assert device_breakdown(one_step, last_step=False)["span_us"].tolist() == [70]
+
+
+def test_a_trace_without_a_device_has_no_rows(trace):
+    of_cpu = trace(called("ProfilerStep#1", 0, 5, "user_annotation"))
+    for last_step in (True, False):
+        assert device_breakdown(of_cpu, last_step=last_step).empty
+        assert kernel_breakdown(of_cpu, last_step=last_step).empty
