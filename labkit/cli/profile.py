@@ -8,11 +8,22 @@ import os
 from pathlib import Path
 
 from labkit.cli.train import add_request_flags, given_request
+from labkit.errors import UserError
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
 half is timed; --warmup steps pass under the profiler; then --steps are recorded. A profiled run is marked, and counts
-neither as a benchmark nor towards a time to accuracy."""
+neither as a benchmark nor towards a time to accuracy.
+
+--tool takes another profiler: torch finds the bottleneck, nsys, py-spy or perf confirm it from outside, and ncu looks
+into single kernels. They start the program themselves, and look at its steady steps."""
+TOOLS = {
+    "torch": "operators",
+    "nsys": "kernels and CUDA calls over time",
+    "ncu": "single kernels",
+    "py-spy": "Python functions",
+    "perf": "the processor's counters",
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -39,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     script.add_argument("--budget", metavar="B", help="what it may use (`labkit budgets`)")
     script.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
     script.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the script's own arguments")
-    script.set_defaults(run=run_script)
+    script.set_defaults(run=run_script, job=None)
     show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
     show.add_argument("which", metavar="RUN", help="a profiled run's folder, id, or the beginning of its id")
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
@@ -63,6 +74,8 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
     add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"then, profiled (default: {plain.warmup})")
     add("--steps", type=int, default=plain.steps, metavar="N", help=f"steps to record (default: {plain.steps})")
+    seen = ", ".join(f"{tool} ({what})" for tool, what in TOOLS.items())
+    add("--tool", choices=TOOLS, default="torch", help=f"what looks: {seen}; default: torch")
     add("--memory", action="store_true", help="record each allocation, too")
     add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
     if command.prog.split()[-1] == "run":
@@ -86,9 +99,12 @@ def run_job(args: argparse.Namespace) -> int:
 
         os.environ.update(parse_budget(args.budget).environment())  # before torch is loaded, as `labkit train` does
     settings = _settings(args)
+    from labkit.training.request import TrainRequest
+
+    if args.tool != "torch":
+        return _run_under_tool(args, settings, TrainRequest(job=args.job, **given_request(args)))
     from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recorder import StepRecorder
-    from labkit.training.request import TrainRequest
     from labkit.training.session import train
     from labkit.training.stop import StopRequest
 
@@ -109,6 +125,10 @@ def run_script(args: argparse.Namespace) -> int:
 
         os.environ.update(parse_budget(args.budget).environment())
     settings = _settings(args)
+    if args.tool != "torch":
+        from labkit.profiling.tools.under_tool import Script
+
+        return _run_under_tool(args, settings, Script(args.script, args.arguments, args.budget))
     from labkit.cli.console import Console
     from labkit.profiling.script_run import profile_script
 
@@ -122,12 +142,35 @@ def run_script(args: argparse.Namespace) -> int:
     return _answer(folder, args.json)
 
 
+def _run_under_tool(args: argparse.Namespace, settings, what) -> int:
+    """Profile with a program of its own."""
+    from labkit.cli.console import Console
+    from labkit.cli.profile_tools_text import schedule_in_words
+    from labkit.profiling.tools.under_tool import LEAST_S, profile_under_tool
+
+    for flag in ("memory", "no_shapes"):
+        if getattr(args, flag):
+            raise UserError(
+                f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
+                "away, or take --tool torch."
+            )
+    console = Console(stderr=args.json)
+    console.print(f"[dim]{schedule_in_words(args.tool, settings, LEAST_S[args.tool])}[/dim]", highlight=False)
+    # with --json, stdout belongs to programs; a job of our own has nothing to print
+    show = args.job is None and not args.json
+    profile = profile_under_tool(args.tool, what, settings=settings, runs_dir=args.runs_dir, show=show)
+    return _print_tool(profile, args.json)
+
+
 def run_show(args: argparse.Namespace) -> int:
     """Open the page of a profile."""
     from labkit.profiling.profile import read_profile
+    from labkit.profiling.tools.tool_profile import is_tool_profile
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
+    if is_tool_profile(folder):
+        return _show_tool(folder, args)
     profile = read_profile(folder)
     if args.text or args.json:
         return _print(profile, args.json)
@@ -142,14 +185,34 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
+def _show_tool(folder: Path, args: argparse.Namespace) -> int:
+    from labkit.cli.profile_tools_text import where_to_look
+    from labkit.profiling.tools.tool_profile import read_tool_profile
+
+    profile = read_tool_profile(folder)
+    if not (args.text or args.json):
+        raise UserError(
+            f"{folder}: this run was profiled by {profile.tool}, for which there is no page: {where_to_look(profile)}, "
+            f"and `labkit profile show {args.which} --text` prints what matters."
+        )
+    return _print_tool(profile, args.json)
+
+
 def run_diff(args: argparse.Namespace) -> int:
     """Print what makes two steps differ."""
     from labkit.cli.profile_text import print_diff
     from labkit.profiling.comparison import compare
     from labkit.profiling.profile import read_profile
+    from labkit.profiling.tools.tool_profile import is_tool_profile
     from labkit.runs import find_run
 
-    before, after = (read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after))
+    folders = [find_run(which, args.runs_dir) for which in (args.before, args.after)]
+    for folder in filter(is_tool_profile, folders):
+        raise UserError(
+            f"{folder}: this run was profiled with --tool; operators are compared between runs that torch.profiler "
+            "recorded (--tool torch)."
+        )
+    before, after = map(read_profile, folders)
     difference = compare(before, after)
     if args.json:
         print(json.dumps(difference.to_dict(), indent=1))
@@ -180,6 +243,18 @@ def _print(profile, as_json: bool) -> int:
         print_last(json.dumps(as_dict(profile)))
     else:
         print_profile(profile)
+    return 0
+
+
+def _print_tool(profile, as_json: bool) -> int:
+    from labkit.cli.profile_tools_text import as_dict, print_tool_profile
+
+    if as_json:
+        from labkit.cli.console import print_last
+
+        print_last(json.dumps(as_dict(profile)))
+    else:
+        print_tool_profile(profile)
     return 0
 
 

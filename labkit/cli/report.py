@@ -41,7 +41,10 @@ def run_report(args: argparse.Namespace) -> int:
             f"{args.runs_dir} is no folder, so there are no runs to report on: give the folder that holds "
             "them, or make some with `labkit train dlrm` or `labkit tour`."
         )
-    folders = [Path(folder) for folder in list_runs(args.runs_dir)["folder"]]
+    runs = list_runs(args.runs_dir)
+    folders = [Path(folder) for folder in runs.loc[~runs["profiled"].astype(bool), "folder"]]
+    if left_out := len(runs) - len(folders):
+        print(f"{left_out} profiled run{'s' * (left_out != 1)} left out: `labkit profile show RUN` shows one.")
     if not folders:
         raise UserError(
             f"{args.runs_dir} holds no runs: make some with `labkit train dlrm` or `labkit tour`, or give "

@@ -54,7 +54,7 @@ def run_list(args: argparse.Namespace) -> int:
             row["run"],
             row["budget"] + ("" if row["provenance"] == "measured" else "*"),
             str(row["seed"]),
-            row["status"],
+            "profiled" if row["profiled"] and row["status"] == "done" else row["status"],
             target,
             after,
         )

@@ -22,16 +22,16 @@ from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
 
 DENSE, TABLES, ROWS, DIM, HIDDEN = 13, 64, 500, 16, 512
 Batch = tuple[Tensor, Tensor, Tensor]
-"""dense float32 (B, DENSE), categorical int64 (B, TABLES), label float32 (B,)."""
+"""dense float32 (B, DENSE), categorical int64 (B, F), label float32 (B,)."""
 
 _STORED = 2**14
 
 
-def batch_in_python(size: int) -> Batch:
+def batch_in_python(size: int, tables: int = TABLES) -> Batch:
     """Random samples, made one after the other."""
     samples = range(size)
     dense = [[random.random() for _ in range(DENSE)] for _ in samples]
-    categorical = [[random.randrange(ROWS) for _ in range(TABLES)] for _ in samples]
+    categorical = [[random.randrange(ROWS) for _ in range(tables)] for _ in samples]
     label = [float(random.random() < 0.25) for _ in samples]
     return torch.tensor(dense), torch.tensor(categorical), torch.tensor(label)
 
@@ -39,15 +39,15 @@ def batch_in_python(size: int) -> Batch:
 class StoredBatches:
     """Batches cut from samples that were made once, all together."""
 
-    def __init__(self, samples: int = _STORED, seed: int = 0):
+    def __init__(self, tables: int = TABLES, *, samples: int = _STORED, seed: int = 0):
         random_numbers = np.random.default_rng(seed)
         dense = random_numbers.random((samples, DENSE), dtype=np.float32)
-        categorical = random_numbers.integers(ROWS, size=(samples, TABLES))
+        categorical = random_numbers.integers(ROWS, size=(samples, tables))
         label = (random_numbers.random(samples) < 0.25).astype(np.float32)
         self._arrays = tuple(map(torch.from_numpy, (dense, categorical, label)))
         self._next = 0
 
-    def __call__(self, size: int) -> Batch:
+    def __call__(self, size: int, tables: int = TABLES) -> Batch:
         start = self._next if self._next + size <= len(self._arrays[2]) else 0
         self._next = start + size
         return tuple(array[start : start + size] for array in self._arrays)
@@ -61,7 +61,7 @@ def look_up_one_by_one(tables: Tensor, categorical: Tensor) -> Tensor:
 
 def look_up_together(tables: Tensor, categorical: Tensor) -> Tensor:
     """The same in one call: each index counted from the row where its table begins."""
-    starts = torch.arange(0, TABLES * ROWS, ROWS)
+    starts = torch.arange(0, len(tables) * ROWS, ROWS)
     return F.embedding(categorical + starts, tables.flatten(0, 1))
 
 
@@ -84,27 +84,29 @@ class SlowTrainer:
     def __init__(
         self,
         *,
-        make_batch: Callable[[int], Batch] = batch_in_python,
+        make_batch: Callable[[int, int], Batch] = batch_in_python,
         look_up: Callable[[Tensor, Tensor], Tensor] = look_up_one_by_one,
         count_hits: Callable[[Tensor, Tensor], float | Tensor] = hits_one_by_one,
         precision: str = "fp32",
         batch_size: int = 32,
+        tables: int = TABLES,
     ):
         """Make model and optimiser.
 
         Args:
-            make_batch: a batch of that size.
+            make_batch: a batch of that size, for so many tables.
             look_up: embeddings from tables and indices.
             count_hits: how many logits are on their label's side.
             precision: "fp32", or "bf16" (autocast).
             batch_size: samples a step.
+            tables: embedding tables.
         """
         torch.manual_seed(0)
         self.make_batch, self.look_up, self.count_hits = make_batch, look_up, count_hits
         self.precision, self.batch_size = precision, batch_size
-        self.tables = nn.Parameter(torch.randn(TABLES, ROWS, DIM) * 0.05)
+        self.tables = nn.Parameter(torch.randn(tables, ROWS, DIM) * 0.05)
         self.bottom = nn.Sequential(nn.Linear(DENSE, DIM), nn.ReLU())
-        widths = [(TABLES + 1) * DIM, HIDDEN, HIDDEN]
+        widths = [(tables + 1) * DIM, HIDDEN, HIDDEN]
         layers = [part for sizes in pairwise(widths) for part in (nn.Linear(*sizes), nn.ReLU())]
         self.top = nn.Sequential(*layers, nn.Linear(HIDDEN, 1))
         parameters = [self.tables, *self.bottom.parameters(), *self.top.parameters()]
@@ -114,7 +116,7 @@ class SlowTrainer:
     def step(self) -> None:
         """Take one step."""
         with phase(INPUT):
-            dense, categorical, label = self.make_batch(self.batch_size)
+            dense, categorical, label = self.make_batch(self.batch_size, len(self.tables))
         with phase(FORWARD), torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
             embedded = self.look_up(self.tables, categorical)  # (B, F, D)
             together = torch.cat([self.bottom(dense), embedded.flatten(1)], dim=1)  # (B, (F + 1) D)

@@ -27,6 +27,7 @@ SHOWN_BY = {
     "show": PLOTLY,
     "monitor": WIDGET,
     "explore": WIDGET,
+    "profile_view": WIDGET,
     "results": RESULTS,
     "Audio": "text/html",
 }

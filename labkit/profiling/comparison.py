@@ -35,7 +35,7 @@ class Comparison:
         ratio = self.before_us / self.after_us
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
         return (
-            f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step (measured, profiled): "
+            f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step, both profiled: "
             f"{self.names[1]} is {how} as {self.names[0]}."
         )
 

@@ -83,7 +83,8 @@ class Case:
         events = self.time.events
         phases = self.time.phases(self.idle_us)
         self.phase_us = dict(zip(phases["phase"], phases["time_us"], strict=True))
-        self.counts = (events["category"] == "cpu_op").to_numpy() & ~events["phase"].isin([INPUT, SYNC]).to_numpy()
+        self.operators = (events["category"] == "cpu_op").to_numpy()
+        self.counts = self.operators & ~events["phase"].isin([INPUT, SYNC]).to_numpy()
         """Operators that belong to no finding of their own phase"""
         self.open = self.counts.copy()
         """Operators that no rule has claimed"""
@@ -105,7 +106,8 @@ class Case:
             rows = np.arange(first, last)[self.open[first:last]]
             phase = events["phase"].iat[max(0, np.searchsorted(begin, start, side="right") - 1)]
             inside = self.self_us[rows].sum()
-            outside = max(0.0, (end - start) / self.time.steps - self.self_us[first:last].sum())
+            of_operators = self.self_us[first:last][self.operators[first:last]].sum()
+            outside = max(0.0, (end - start) / self.time.steps - of_operators)
             if phase in self.python_us:
                 self.python_us[phase] = max(0.0, self.python_us[phase] - outside)
             self.open[rows] = False

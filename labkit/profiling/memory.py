@@ -19,7 +19,7 @@ def memory_over_time(trace: Trace) -> pd.DataFrame:
         Columns time_us, device (−1: the host), held_bytes; empty where memory was not recorded.
     """
     allocations = trace.allocations
-    held = allocations.groupby("device")["bytes"].cumsum()
+    held = allocations["bytes"].astype("int64").groupby(allocations["device"]).cumsum()
     return allocations[["time_us", "device"]].assign(held_bytes=held)
 
 

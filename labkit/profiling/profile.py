@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
 """Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
-DONE_BY = {"aten::convolution": "aten::mkldnn_convolution"}
+DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
 
 
@@ -39,6 +39,8 @@ class Profile:
     """What the recorder noted beside the trace"""
     card: Calibration
     """What the machine can do, measured right after the steps"""
+    provenance: str
+    """Of its times: "measured", or "emulated" under a budget smaller than the machine"""
 
     @cached_property
     def trace(self) -> Trace:
@@ -46,7 +48,7 @@ class Profile:
 
     @cached_property
     def time(self) -> StepTime:
-        return step_time(self.trace)
+        return step_time(self.trace, steps=len(self.facts["phases_us"]))
 
     @property
     def settings(self) -> ProfileSettings:
@@ -73,7 +75,7 @@ class Profile:
             cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
             cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms (median): {cost}"
         return (
-            f"A step takes {self.time.step_us / 1e3:.4g} ms (measured, mean of {self.time.steps} profiled steps on "
+            f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled steps on "
             f"{self.card.device}, {self.card.threads} thread{'s' * (self.card.threads > 1)}{cost})."
         )
 
@@ -114,7 +116,12 @@ class Profile:
         """
         own = self.time.operators
         done = operators_at_work(self.trace).replace({"operator": DONE_BY})
-        frame = own.merge(done[["operator", "gflop_per_s", "gb_per_s"]], on="operator", how="left")
+        sums = done.groupby("operator", as_index=False)[["time_us", "flop", "bytes"]].sum()
+        frame = own.merge(sums, on="operator", how="left")
+        frame["gflop_per_s"], frame["gb_per_s"] = (
+            frame.pop(name) / frame["time_us"] / 1e3 for name in ("flop", "bytes")
+        )
+        frame = frame.drop(columns="time_us")
         arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
         moved = frame["gb_per_s"] / self.card.bandwidth_gb_per_s
         frame["of_peak"] = arithmetic.where(arithmetic > moved, moved)
@@ -143,7 +150,7 @@ def read_profile(folder: Path | str) -> Profile:
         UserError: the run was not profiled, or its profile was cut short or is damaged.
     """
     folder = Path(folder)
-    read_run(folder)  # a folder that is no run is refused here
+    record = read_run(folder)
     place = folder / "trace"
     if not (place / FACTS).is_file():
         raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
@@ -160,7 +167,7 @@ def read_profile(folder: Path | str) -> Profile:
         raise UserError(f"{error.filename}: the profile ended before this was written: profile again.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{place}: its {FACTS} or {CARD} is damaged ({error}): profile again.") from error
-    return Profile(folder, facts, card)
+    return Profile(folder, facts, card, record.provenance.kind)
 
 
 def save_card(folder: Path, card: Calibration) -> None:

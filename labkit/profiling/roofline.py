@@ -31,7 +31,7 @@ def roofline_frames(profile: Profile, most: int = 12) -> tuple[pd.DataFrame, pd.
 
     card = profile.card
     roofs = pd.DataFrame(
-        [("fp32", "measured", card.fp32_gflops), ("bf16", "measured", card.bf16_gflops)],
+        [(name, profile.provenance, peak) for name, peak in (("fp32", card.fp32_gflops), ("bf16", card.bf16_gflops))],
         columns=["name", "provenance", "peak_gflops"],
     ).assign(bandwidth_gb_per_s=card.bandwidth_gb_per_s)
     done = operators_at_work(profile.trace)
@@ -39,7 +39,7 @@ def roofline_frames(profile: Profile, most: int = 12) -> tuple[pd.DataFrame, pd.
     marks = pd.DataFrame(
         {
             "name": done["operator"],
-            "provenance": "measured",
+            "provenance": profile.provenance,
             "flop_per_byte": done["flop_per_byte"],
             "gflops": done["gflop_per_s"],
         }

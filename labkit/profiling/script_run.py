@@ -9,14 +9,15 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.hardware.devices import get_devices
-from labkit.hardware.software import package_versions
+from labkit.profiling.profiled_run import chosen_budget, open_profiled_run
 from labkit.profiling.settings import ProfileSettings
-from labkit.runs import Provenance, RunWriter
+
+if TYPE_CHECKING:
+    from labkit.profiling.recorder import StepRecorder
+    from labkit.profiling.steady_steps import SteadySteps
 
 
 class _Enough(BaseException):
@@ -30,6 +31,7 @@ def profile_script(
     settings: ProfileSettings,
     runs_dir: Path,
     budget: str | None = None,
+    observer: StepRecorder | SteadySteps | None = None,
 ) -> tuple[Path, list[str]]:
     """Run a script until its profile is recorded, then end it.
 
@@ -39,6 +41,7 @@ def profile_script(
         settings: which of its steps are recorded.
         runs_dir: the folder that the run's folder is made in.
         budget: that binds this process from here on; None takes the whole machine.
+        observer: looks at its steps; None records them with torch.profiler.
 
     Returns:
         The run's folder, and what its user should know.
@@ -53,30 +56,19 @@ def profile_script(
 
     if not script.is_file():
         raise UserError(f"{script}: there is no such script: name a Python file.")
-    devices = get_devices()
     on_gpu = torch.cuda.is_available()
-    chosen = parse_budget(budget, devices) if budget else _whole(devices, "cuda:0" if on_gpu else "cpu")
+    chosen = chosen_budget(budget, on_gpu=on_gpu)
     notes = chosen.enforce()
     chosen.share_gpu()
     if chosen.cores is not None:
         torch.set_num_threads(chosen.cores)
-    recorder = StepRecorder(settings)
-    run = RunWriter.create(
+    recorder = observer or StepRecorder(settings)
+    run = open_profiled_run(
         runs_dir,
-        f"script-{_plain(script.stem)}",
-        config={
-            "job": "script",
-            "script": str(script),
-            "arguments": list(arguments),
-            "profile": recorder.describe(),
-            "budget": chosen.to_dict(),
-        },
-        budget=chosen.to_dict(),
-        tier=chosen.tier,
-        devices=[device.to_dict() for device in devices],
-        seed=0,
-        provenance=Provenance.now("emulated" if chosen.emulated else "measured"),
-        software=package_versions(),
+        f"script-{script.stem}",
+        config={"job": "script", "script": str(script), "arguments": list(arguments)},
+        profile=recorder.describe(),
+        budget=chosen,
     )
     ending: dict[str, Any] = {"status": "failed", "reason": ""}
     try:
@@ -139,12 +131,3 @@ def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path = argv, path
-
-
-def _plain(name: str) -> str:
-    """A part of a folder's name."""
-    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
-
-
-def _whole(devices: list, torch_name: str):
-    return {budget.torch_name: budget for budget in offered_budgets(devices)}[torch_name]

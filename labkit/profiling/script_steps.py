@@ -2,7 +2,7 @@
 
 A step ends when the optimiser that stepped first has stepped again. In it, the first call of a module from outside of
 all modules begins the forward pass, `backward` the backward pass, and its end the optimiser's phase; all before the
-forward pass is input.
+forward pass is input. A script that names its phases itself (`labkit.training.phases.phase`) is believed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit.profiling.phase_clock import PhaseClock
-from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER
+from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, watched_by
 
 
 class ScriptSteps:
@@ -29,11 +30,15 @@ class ScriptSteps:
         """Modules that call each other"""
         self._closing: Any = None
         """The optimiser whose step ends a step"""
+        self._names_phases = False
+        self._has_stepped = False
+        """Whether a step ends with the phase that the script has named"""
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
         """Watch what the block calls."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(watched_by(self._named))
             self._to(INPUT)
             stack.callback(self._to, None)
             for hook in (
@@ -43,10 +48,13 @@ class ScriptSteps:
             ):
                 stack.callback(hook.remove)
             stack.enter_context(self._around_backward())
+            stack.enter_context(self._at_ends_of_annotations())
             yield
 
     def _to(self, phase: str | None) -> None:
         """Go from one phase to the next."""
+        if self._names_phases:
+            return
         if self._clock.phase:
             self._clock.end()
         if phase is not None:
@@ -62,12 +70,44 @@ class ScriptSteps:
 
     def _stepped(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
         self._closing = self._closing or optimizer
-        if optimizer is not self._closing:
-            return
+        # torch's own annotation of this call is still open, or a phase that the script has named
+        self._has_stepped = optimizer is self._closing
+
+    def _end_step(self) -> None:
         self._to(None)
-        self._depth = 0
+        self._depth, self._has_stepped = 0, False
         self._on_step()
         self._to(INPUT)
+
+    @contextlib.contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        """A phase that the script names."""
+        self._to(None)
+        self._names_phases = True
+        with self._clock.watch(name):
+            yield
+        if self._has_stepped and not self._clock.phase:
+            self._end_step()
+
+    def _annotated(self, name: str) -> None:
+        """An annotation of torch's has ended."""
+        if self._has_stepped and not self._names_phases and name.startswith("Optimizer.step#"):
+            self._end_step()
+
+    @contextlib.contextmanager
+    def _at_ends_of_annotations(self) -> Iterator[None]:
+        plain, told = profiler.record_function, self._annotated
+
+        class Telling(plain):
+            def __exit__(self, *error: Any) -> None:
+                super().__exit__(*error)
+                told(self.name)
+
+        profiler.record_function = Telling
+        try:
+            yield
+        finally:
+            profiler.record_function = plain
 
     @contextlib.contextmanager
     def _around_backward(self) -> Iterator[None]:

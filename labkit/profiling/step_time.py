@@ -109,23 +109,26 @@ PYTHON = "(outside of operators)"
 """Python, and what it calls that is not torch"""
 
 
-def step_time(trace: Trace) -> StepTime:
+def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     """Attribute the time of the recorded steps.
+
+    Args:
+        trace: what was recorded.
+        steps: how many of its steps are whole, where the recording may have ended within one.
 
     Raises:
         UserError: the trace has no steps.
     """
     events = trace.events
     host = events[events["category"].isin(ON_THE_HOST)]
-    is_step = (host["category"] == "user_annotation") & host["name"].astype(str).str.startswith(STEP)
-    if not is_step.any():
+    whole = host[(host["category"] == "user_annotation") & host["name"].astype(str).str.startswith(STEP)].iloc[:steps]
+    if whole.empty:
         raise UserError(
             f"{trace.path}: this trace has no steps, so nothing can be said of one: let the profiler know them with "
             "its step(), or record it with `labkit profile`."
         )
-    steps = host[is_step]
-    lane = steps["lane"].iloc[0]
-    frame = _with_workers(host, lane, steps)
+    frame = _with_workers(host, whole["lane"].iloc[0], whole)
+    last = int(str(whole["name"].iloc[-1]).removeprefix(STEP))
     names, phases = frame["name"].astype(str).to_numpy(), np.full(len(frame), "", dtype=object)
     noted = (frame["category"] == "user_annotation").to_numpy()
     number = np.full(len(frame), -1)
@@ -140,15 +143,15 @@ def step_time(trace: Trace) -> StepTime:
             if operator[row]:
                 top[row] = top[parent] if top[parent] >= 0 else row
     frame["phase"], frame["step"], frame["top"] = phases, number, top
-    inside = number >= 0
+    inside = (number >= 0) & (number <= last)
     place = np.cumsum(inside) - 1
     frame = frame[inside].reset_index(drop=True)
     for column in ("parent", "top"):
         rows = frame[column].to_numpy()
         frame[column] = np.where(rows >= 0, place[rows], -1)
     # a step is the parent of what it holds, not a child
-    total = float(steps["duration_us"].sum())
-    return StepTime(frame, len(steps), total, _waits(frame))
+    total = float(whole["duration_us"].sum())
+    return StepTime(frame, len(whole), total, _waits(frame))
 
 
 def _with_workers(host: pd.DataFrame, lane: str, steps: pd.DataFrame) -> pd.DataFrame:

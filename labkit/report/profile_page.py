@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,7 +15,7 @@ from labkit.plots.describe import describe
 from labkit.plots.show import OFFLINE
 from labkit.profiling.memory import alive_at_peak
 from labkit.profiling.profile import Profile
-from labkit.report.profile_views import VIEWS, View
+from labkit.report.profile_views import VIEWS, View, finding_html
 from labkit.runs import read_run
 from labkit.runs.atomic import replace_text
 
@@ -62,11 +61,7 @@ def build_profile_page(profile: Profile) -> str:
 def _answers(profile: Profile) -> list[str]:
     if not profile.findings:
         return ["Nothing worth more than 5 % of the step was found."]
-    return [
-        f"<strong>{escape(finding.name)}</strong>, at most {finding.bound_text} (predicted): "
-        f"{escape(finding.evidence)}. {escape(finding.advice[0].upper() + finding.advice[1:])}."
-        for finding in profile.findings
-    ]
+    return [finding_html(finding) for finding in profile.findings]
 
 
 def _facts(profile: Profile) -> list[tuple[str, str]]:
@@ -90,7 +85,7 @@ def _view(view: View, profile: Profile) -> str:
     if why := view.missing(profile):
         return _section(view.title, f"<p>{escape(why)}</p>")
     figure = view.draw(profile, "labkit_light")
-    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=OFFLINE, default_height="460px")
+    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=OFFLINE, default_height=view.height)
     words = describe(figure)
     return _section(
         view.title,
@@ -116,8 +111,8 @@ def _operators(profile: Profile) -> str:
     return _section(
         "Operators",
         '<p>By their own time in one step. Press a head to sort.</p><label class="filter">Only names with '
-        '<input type="search" id="filter"></label><div class="scroll"><table id="operators"><thead><tr>'
-        f"{heads}</tr></thead><tbody>{body}</tbody></table></div>",
+        '<input type="search" id="filter"></label><div class="scroll tall" tabindex="0">'
+        f'<table id="operators"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>',
     )
 
 
@@ -132,7 +127,7 @@ def _row(row: tuple) -> str:
     ]
     name = escape(row.operator)
     shown = "".join(
-        '<td data-value="-1">–</td>' if math.isnan(value) else f'<td data-value="{value:.6g}">{text}</td>'
+        f'<td data-value="{value:.6g}">{text}</td>' if value > 0 else '<td data-value="0">–</td>'  # nor where it is NaN
         for value, text in cells
     )
     return f'<tr><th scope="row" class="name" data-value="{name}">{name}</th>{shown}</tr>'
@@ -153,7 +148,7 @@ def _tensors(profile: Profile) -> str:
     return _section(
         "Tensors alive at the peak",
         f"<p>What made up {total / 2**20:,.3f} MiB, by the operator that allocated it.</p>"
-        '<div class="scroll"><table><thead><tr><th scope="col" class="name">allocated in</th>'
+        '<div class="scroll tall" tabindex="0"><table><thead><tr><th scope="col" class="name">allocated in</th>'
         '<th scope="col">MiB</th><th scope="col">share</th><th scope="col">from (ms)</th><th scope="col">to (ms)</th>'
         f"</tr></thead><tbody>{rows}</tbody></table></div>{more}",
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 
 import plotly.graph_objects as go
 
@@ -11,6 +13,7 @@ from labkit.plots.memory_held import figure_memory_held
 from labkit.plots.roofline import figure_roofline
 from labkit.plots.step_bars import figure_icicle, figure_phases, figure_timeline
 from labkit.profiling.call_tree import call_tree
+from labkit.profiling.diagnosis import Finding
 from labkit.profiling.memory import memory_over_time
 from labkit.profiling.profile import Profile
 from labkit.profiling.roofline import roofline_frames
@@ -30,12 +33,22 @@ class View:
     """From the profile and the name of a template"""
     missing: Callable[[Profile], str | None] = lambda profile: None
     """Why there is nothing to draw; None where there is"""
+    height: str = "460px"
+    """On the page"""
+
+
+def finding_html(finding: Finding) -> str:
+    """A bottleneck, its bound, and what to do, as a paragraph's content."""
+    advice = finding.advice[0].upper() + finding.advice[1:]
+    text = escape(f"at most {finding.bound_text} (predicted): {finding.evidence}. {advice}.")
+    with_code = re.sub("`([^`]*)`", r"<code>\1</code>", text)
+    return f"<strong>{escape(finding.name)}</strong>, {with_code}"
 
 
 def phase_bars(profile: Profile, template: str = "labkit_light") -> go.Figure:
     """The phases of a step as one bar."""
     phases = profile.phases.assign(step=profile.folder.name, time_ms=profile.phases["time_us"] / 1e3)
-    return figure_phases(phases, template=template)
+    return figure_phases(phases, provenance=profile.provenance, template=template)
 
 
 def _without_shapes(profile: Profile) -> str | None:
@@ -52,18 +65,23 @@ VIEWS = (
         "Where the step goes, on average over the recorded steps.",
         "phase_bars(profile)",
         phase_bars,
+        height="240px",
     ),
     View(
         "Icicle",
         "What calls what: below each call those that it makes, added up over the recorded steps.",
         "figure_icicle(call_tree(profile.time))",
-        lambda profile, template: figure_icicle(call_tree(profile.time), template=template),
+        lambda profile, template: figure_icicle(
+            call_tree(profile.time), provenance=profile.provenance, template=template
+        ),
     ),
     View(
         "Timeline",
         "What ran when in the step of median length, on each thread of the host and each stream of a GPU.",
         "figure_timeline(timeline(profile.trace))",
-        lambda profile, template: figure_timeline(timeline(profile.trace), template=template),
+        lambda profile, template: figure_timeline(
+            timeline(profile.trace), provenance=profile.provenance, template=template
+        ),
     ),
     View(
         "Roofline",
@@ -76,7 +94,9 @@ VIEWS = (
         "Memory",
         "What the allocator held beyond what was there before the recording.",
         "figure_memory_held(memory_over_time(profile.trace))",
-        lambda profile, template: figure_memory_held(memory_over_time(profile.trace), template=template),
+        lambda profile, template: figure_memory_held(
+            memory_over_time(profile.trace), provenance=profile.provenance, template=template
+        ),
         _without_memory,
     ),
 )

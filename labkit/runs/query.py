@@ -32,7 +32,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """One row a run, oldest first; a damaged record is warned of and left out.
 
     Returns:
-        Columns run, folder, job, budget, seed, status, provenance, target_metric, target, target_reached,
+        Columns run, folder, job, budget, seed, status, provenance, profiled, target_metric, target, target_reached,
         time_to_target_s, started_at.
     """
     import pandas as pd
@@ -45,6 +45,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
         "seed",
         "status",
         "provenance",
+        "profiled",
         "target_metric",
         "target",
         "target_reached",
@@ -73,6 +74,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "seed": record.seed,
                 "status": record.status,
                 "provenance": record.provenance.kind,
+                "profiled": record.profiled,
                 "target_metric": train.get("target_metric"),
                 "target": train.get("target"),
                 "target_reached": result.get("target_reached"),

@@ -76,6 +76,11 @@ class RunRecord:
     extra: dict[str, Any] = field(default_factory=dict)
     """Keys that this labkit does not know; kept when the file is written again."""
 
+    @property
+    def profiled(self) -> bool:
+        """Whether a profiler looked at its steps: its times are no benchmark, and it had no target to reach."""
+        return "profile" in self.config
+
     def save(self, folder: Path) -> None:
         """Write `run.json` in one step."""
         content = asdict(self)

@@ -27,6 +27,8 @@ def resumed_request(folder: Path, job: str, given: dict) -> TrainRequest:
         UserError: the run is of another job, has nothing left to do, or more than limits is to change.
     """
     record = read_run(folder)
+    if record.profiled:
+        raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
     request = TrainRequest.from_dict(record.config["request"])
     if request.job != job:
         raise UserError(

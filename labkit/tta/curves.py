@@ -62,7 +62,7 @@ ENDINGS = {
 
 
 def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
-    """What each run was, one row a run, in the order given.
+    """What each run was, one row a run, in the order given; runs that were profiled count as none.
 
     `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
     their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does.
@@ -82,7 +82,8 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
             f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
             "two out, or rename it."
         )
-    rows = [_run_row(folder, read_run(folder)) for folder in folders]
+    records = [(folder, read_run(folder)) for folder in folders]
+    rows = [_run_row(folder, record) for folder, record in records if not record.profiled]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data", "_preset", "_settings"])
     for _, job in table.groupby("job", sort=False):
         if job["_data"].nunique() > 1:

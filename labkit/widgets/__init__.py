@@ -2,5 +2,6 @@
 
 from labkit.widgets.explorer import explore
 from labkit.widgets.monitor import monitor
+from labkit.widgets.profile_view import profile_view
 
-__all__ = ["explore", "monitor"]
+__all__ = ["explore", "monitor", "profile_view"]

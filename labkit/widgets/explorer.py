@@ -51,7 +51,7 @@ def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labk
         rows = list_rows(folders)
         if not rows:
             raise UserError(f"{folders}: there is no run here: train some, or name another folder.")
-        folders = [row["folder"] for row in rows]
+        folders = [row["folder"] for row in rows if not row["profiled"]]
     return Explorer(list(folders), template)
 
 

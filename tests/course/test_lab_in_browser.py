@@ -95,6 +95,38 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme, pictu
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_the_profile_s_views_are_chosen_by_keyboard(lab, picture):
+    lab.write(
+        "profile.ipynb",
+        "from labkit.course.slow_trainer import SlowTrainer\n"
+        "from labkit.profiling.profile_steps import profile_steps\n"
+        "profile = profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True)",
+        "from labkit.widgets import profile_view\nprofile_view(profile)",
+    )
+    page = lab.open("profile.ipynb")
+    lab.run_all(page)
+    page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
+    assert widget_errors(page) == []
+    title = "document.querySelector('.js-plotly-plot').layout.xaxis.title.text"
+    titles = {
+        "Icicle": "Time of one step, callees side by side (ms)",
+        "Timeline": "Time since the step began (ms)",
+        "Roofline": "Arithmetic intensity (operations a byte)",
+        "Memory": "Time since the recording began (ms)",
+    }
+    for view, expected in titles.items():
+        page.get_by_role("button", name=view, exact=True).press("Enter")
+        wait_for(page, lambda expected=expected: page.evaluate(title) == expected, 30)
+        assert page.evaluate(TRACES)[0] >= 1
+        if view == "Icicle":
+            picture(page.locator(".jp-OutputArea-output").last, "profile.png")
+    page.get_by_text("The 12 dearest operators").click()
+    page.get_by_role("cell", name="aten::mm", exact=True).wait_for(timeout=30_000)
+    page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(lab, picture):
     shutil.rmtree(lab.folder / "live", ignore_errors=True)
     lab.write(

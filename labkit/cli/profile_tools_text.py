@@ -1,0 +1,189 @@
+"""What a profiler that is a program of its own saw, in a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from labkit.cli.console import Console
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.profiling.settings import ProfileSettings
+    from labkit.profiling.tools.tool_profile import ToolProfile
+
+SHOWN = 8
+SHOWN_FUNCTIONS = 10
+FIGURES = {
+    "ipc": ("instructions a cycle", "{:.2f}"),
+    "cache_miss_share": ("of its last-level cache's references missed", "{:.1%}"),
+    "branch_miss_share": ("of its branches were guessed wrongly", "{:.2%}"),
+}
+VIEWERS = {
+    "nsys": "`nsys-ui {}` shows its timeline",
+    "ncu": "{} is a table for any spreadsheet",
+    "py-spy": "{} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw",
+    "perf": "{} holds the counts",
+}
+"""Where a tool's own file is to be looked at"""
+
+
+def schedule_in_words(tool: str, settings: ProfileSettings, least_s: float) -> str:
+    """What will happen, in a sentence.
+
+    >>> from labkit.profiling.settings import ProfileSettings
+    >>> print(schedule_in_words("perf", ProfileSettings(skip=4, steps=8), 5))
+    steps 1 to 7 pass, then perf looks at 8 or more, for at least 5 s
+    """
+    longer = f" or more, for at least {least_s:g} s" if least_s else ""
+    return f"steps 1 to {settings.skip + settings.warmup} pass, then {tool} looks at {settings.steps}{longer}"
+
+
+def where_to_look(profile: ToolProfile) -> str:
+    """Where a tool's own file is to be looked at, in a sentence."""
+    return VIEWERS[profile.tool].format(profile.output)
+
+
+def print_tool_profile(profile: ToolProfile) -> None:
+    """Print what the tool saw, dearest first, and what its numbers are not."""
+    console = Console()
+    console.print(f"[bold]{_headline(profile)}[/bold]", highlight=False)
+    for table in _TABLES[profile.tool](profile.tables):
+        console.print()
+        console.print(table, highlight=False)
+    console.print()
+    for note in profile.notes:
+        console.print(note, highlight=False, markup=False)
+    console.print(f"The rest: {where_to_look(profile)}.", highlight=False, soft_wrap=True, markup=False)
+
+
+def as_dict(profile: ToolProfile) -> dict[str, Any]:
+    """The answer for programs; a figure that is not known is null."""
+    return {
+        "run": profile.folder.name,
+        "folder": str(profile.folder),
+        "tool": profile.tool,
+        "output": str(profile.output),
+        "facts": {name: value for name, value in profile.facts.items() if name != "notes"},
+        "notes": profile.notes,
+        "tables": {
+            name: json.loads(table.to_json(orient="records", double_precision=15))
+            for name, table in profile.tables.items()
+        },
+    }
+
+
+def _headline(profile: ToolProfile) -> str:
+    facts = profile.facts
+    steps, seconds, threads = facts["steps"], facts["window_s"], facts["threads"]
+    many = f"{steps:,} steady step{'s' * (steps > 1)}"
+    where = f"on {facts['device']}, {threads} thread{'s' * (threads > 1)}"
+    if profile.tool == "ncu":  # repeats each kernel, so that the steps' time says nothing
+        return f"ncu looked at kernels of {many} ({where})."
+    return (
+        f"{profile.tool} looked at {many}, {seconds:.3g} s in all: {1e3 * seconds / steps:.4g} ms a step under it "
+        f"(measured {where})."
+    )
+
+
+def _of_nsys(tables: dict[str, pd.DataFrame]) -> list[Table]:
+    shown = []
+    for name, title, label in (
+        ("kernels", "What the GPU did", "kernel"),
+        ("api_calls", "Calls of CUDA on the host", "operator"),
+        ("ranges", "NVTX ranges: the steps and their phases, as the host went through them", "phase"),
+    ):
+        frame = tables[name]
+        if frame.empty:
+            continue
+        has_share = "share" in frame
+        table = _table(title, label, "calls", "ms", *["share"] * has_share)
+        for row in frame.head(SHOWN).to_dict("records"):
+            share = [f"{row['share']:.1%}"] if has_share else []
+            table.add_row(Text(row[label]), f"{row['calls']:,}", f"{row['total_us'] / 1e3:,.3f}", *share)
+        shown.append(table)
+    return shown
+
+
+def _of_ncu(tables: dict[str, pd.DataFrame]) -> list[Table]:
+    table = _table(
+        "The dearest kernels, and how much of the GPU they used", "kernel", "calls", "ms", "share", "SM", "DRAM",
+        "occupancy",
+    )  # fmt: skip
+    for row in tables["kernels"].head(SHOWN).itertuples():
+        table.add_row(
+            Text(row.kernel), f"{row.calls:,}", _figure(row.total_us / 1e3, "{:,.3f}"), _figure(row.share, "{:.1%}"),
+            *(
+                _figure(percent, "{:.0f} %")
+                for percent in (
+                    row.sm_throughput_percent, row.dram_throughput_percent, row.achieved_occupancy_percent
+                )
+            ),
+        )  # fmt: skip
+    return [table]
+
+
+def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
+    import pandas as pd
+
+    table = _table("Python functions with most samples of their own", "function", "own", "with callees")
+    table.add_column("file:line", overflow="fold")
+    functions = tables["functions"]
+    whole = functions["self_samples"].sum()
+    for row in functions.head(SHOWN_FUNCTIONS).itertuples():
+        line = "" if pd.isna(row.line) else f":{row.line}"
+        table.add_row(
+            Text(row.function),
+            f"{row.share:.1%}",
+            f"{row.samples / whole:.1%}",
+            Text(f"{_shortened(row.file)}{line}"),
+        )
+    return [table]
+
+
+def _of_perf(tables: dict[str, pd.DataFrame]) -> list[Table | str]:
+    counters = tables["counters"]
+    known = counters[counters["value"].notna()]
+    table = _table("What was counted", "counter", "in all", "per step", "per second")
+    for row in known.itertuples():
+        unit = f" ({row.unit})" if row.unit else ""
+        note = f", {row.note}" if row.note else ""
+        table.add_row(f"{row.counter}{unit}{note}", *map(_count, (row.value, row.per_step, row.per_second)))
+    figures = tables["figures"].set_index("figure")["value"].dropna()
+    said = [f"{FIGURES[name][1].format(value)} {FIGURES[name][0]}" for name, value in figures.items()]
+    lacking = counters.loc[counters["value"].isna(), "counter"].tolist()
+    if lacking:
+        said.append(f"not counted: {', '.join(lacking)}")
+    return [table, "; ".join(said)] if said else [table]
+
+
+def _table(title: str, label: str, *figures: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column(label, overflow="fold")
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _figure(value: float, form: str) -> str:
+    return "–" if value != value else form.format(value)  # NaN is what was not measured
+
+
+def _count(value: float) -> str:
+    return _figure(value, "{:,.0f}" if value >= 1e4 else "{:,.4g}")
+
+
+def _shortened(file: str) -> str:
+    """A file from its package on."""
+    for folder in ("/site-packages/", "/dist-packages/"):
+        if folder in file:
+            return file.rpartition(folder)[2]
+    parts = file.replace("\\", "/").split("/")
+    return "/".join(parts[-3:])
+
+
+_TABLES = {"nsys": _of_nsys, "ncu": _of_ncu, "py-spy": _of_py_spy, "perf": _of_perf}

@@ -1,0 +1,31 @@
+"""Traces made by hand, in Kineto's format."""
+
+import json
+
+
+def write(path, events):
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def event(name, start, duration, cat="cpu_op", tid=1, pid=9, **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": duration, "args": args}
+
+
+def note(name, start, duration, tid=1):
+    return event(name, start, duration, "user_annotation", tid)
+
+
+def shaped(name, start, duration, shapes, kind="float", **more):
+    """An operator with the sizes of its inputs, all of one type."""
+    sizes = {"Input Dims": shapes, "Input type": [kind] * len(shapes), "Concrete Inputs": [""] * len(shapes)}
+    return event(name, start, duration, **sizes, **more)
+
+
+def steps(count, length, content):
+    """So many steps in a row, each with what `content(begin)` has in it."""
+    events = []
+    for number in range(count):
+        begin = number * length
+        events += [note(f"ProfilerStep#{number}", begin, length), *content(begin)]
+    return events

@@ -1,0 +1,136 @@
+"""What the rules claim of a step, and what they leave alone."""
+
+import pytest
+from kineto import event, note, shaped, steps, write
+
+from labkit.hardware.calibration import Calibration
+from labkit.profiling.diagnosis import Case, Finding, diagnose
+from labkit.profiling.step_time import step_time
+from labkit.profiling.trace import read_trace
+
+CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
+NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")
+
+
+def found(path, content, *, card=CARD, length=10_000, **more):
+    time = step_time(read_trace(write(path / "t.json", steps(2, length, content))))
+    return {finding.name: finding for finding in diagnose(Case(time, card, **more))}
+
+
+def work(begin, length):
+    """A long product of large matrices in bf16: nothing to find."""
+    return shaped("aten::mm", begin, length, [[4096, 1024], [1024, 1024]], "c10::BFloat16")
+
+
+def test_nothing_is_found_in_a_step_that_multiplies(tmp_path):
+    assert found(tmp_path, lambda begin: [note("forward", begin, 9900), work(begin + 10, 9880)]) == {}
+
+
+def test_input_is_bounded_by_amdahl(tmp_path):
+    def content(begin):
+        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
+
+    (finding,) = found(tmp_path, content).values()
+    assert finding.name == "input"
+    assert finding.share == pytest.approx(0.6)
+    assert finding.bound == pytest.approx(2.5)
+
+
+def test_a_gpu_that_works_meanwhile_bounds_what_input_can_save(tmp_path):
+    def content(begin):
+        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
+
+    assert found(tmp_path, content, device_idle_us=1000.0)["input"].share == pytest.approx(0.1)
+    assert found(tmp_path, content, device_idle_us=100.0) == {}
+
+
+def test_copying_to_the_device_counts_only_where_there_is_one(tmp_path):
+    def content(begin):
+        return [note("host-to-device", begin, 3000), note("forward", begin + 3000, 7000), work(begin + 3000, 7000)]
+
+    assert found(tmp_path, content) == {}
+    assert found(tmp_path, content, device_idle_us=3000.0)["host-to-device"].share == pytest.approx(0.3)
+
+
+def fp32_products(begin):
+    return [
+        note("forward", begin, 10_000),
+        shaped("aten::mm", begin, 5000, [[4096, 1024], [1024, 1024]]),
+        work(begin + 5000, 5000),
+    ]
+
+
+def test_fp32_counts_where_bf16_is_faster_here(tmp_path):
+    finding = found(tmp_path, fp32_products)["precision"]
+    assert finding.share == pytest.approx(0.5 * (1 - 1 / 2.5))
+    assert found(tmp_path, fp32_products, card=NO_BF16) == {}
+
+
+def embeddings(calls, length, gap=5.0):
+    """So many lookups of ten rows, and a product for the rest of the step."""
+
+    def content(begin):
+        lookups = [
+            shaped("aten::embedding", begin + number * (length + gap), length, [[5000, 16], [10]], "float")
+            for number in range(calls)
+        ]
+        end = begin + calls * (length + gap)
+        return [note("forward", begin, 10_000), *lookups, work(end, begin + 10_000 - end)]
+
+    return content
+
+
+def test_many_small_lookups_count_with_the_python_between_them(tmp_path):
+    finding = found(tmp_path, embeddings(100, 8.0))["lookups"]
+    # one call would still take a hundredth of it
+    assert finding.claimed_share == pytest.approx(0.13 * 0.99, rel=0.02)
+    assert "100 embedding lookups" in finding.evidence
+
+
+def test_a_few_lookups_and_long_ones_are_left_alone(tmp_path):
+    assert "lookups" not in found(tmp_path, embeddings(3, 500.0))
+    # the work of long ones remains, shared by two threads
+    assert found(tmp_path, embeddings(10, 400.0))["lookups"].share == pytest.approx(0.2, rel=0.05)
+
+
+def short_calls(phase, name="aten::add_", count=100):
+    def content(begin):
+        calls = [event(name, begin + 7000 + 20 * number, 8) for number in range(count)]
+        return [note("forward", begin, 7000), work(begin, 7000), note(phase, begin + 7000, 3000), *calls]
+
+    return content
+
+
+def test_short_calls_of_the_optimiser_count_unless_it_is_fused(tmp_path):
+    assert "optimiser calls" in found(tmp_path, short_calls("optimiser"))
+    assert "optimiser calls" not in found(tmp_path, short_calls("optimiser", "aten::_fused_adam_"))
+
+
+def test_short_calls_elsewhere_are_what_a_larger_batch_spreads(tmp_path):
+    findings = found(tmp_path, short_calls("forward"))
+    # a hundred calls of 8 µs, and of the time between them as much as Python needs
+    assert findings["batch size"].share == pytest.approx(0.08 + 101 * 3 / 10_000, rel=0.05)
+    # the rest of the three milliseconds is somebody's own work
+    assert findings["python"].share == pytest.approx(0.3 - 0.08 - 101 * 3 / 10_000, rel=0.05)
+
+
+def test_products_of_few_rows_lose_what_a_larger_batch_wins(tmp_path):
+    def content(begin):
+        rows = [[16, 1024], [1024, 1024]]
+        flop = 2 * 16 * 1024 * 1024
+        least_us = flop / 100.0 / 1e3
+        products = [shaped("aten::mm", begin + 5000, 3 * least_us, rows, "float") for _ in range(1)]
+        return [note("forward", begin, 10_000), *products, work(begin + 7000, 3000)]
+
+    finding = found(tmp_path, content, card=NO_BF16)["batch size"]
+    lost_us = 2 * 2 * 16 * 1024 * 1024 / 100.0 / 1e3
+    assert finding.share == pytest.approx((lost_us + 4 * 3) / 10_000, rel=0.05)
+
+
+def test_time_without_a_core_is_idle(tmp_path):
+    content = lambda begin: [note("forward", begin, 10_000), work(begin, 7000)]  # noqa: E731
+    assert found(tmp_path, content, idle_us=2500.0)["idle"].share == pytest.approx(0.25)
+
+
+def test_a_bottleneck_that_is_the_whole_step_has_no_bound():
+    assert Finding("input", "", "", 1.0, 1.0).bound_text == "over 100×"

@@ -1,0 +1,138 @@
+"""Unchanged scripts: their steps and phases are found, and what is wrong with them is told."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.profiling.profile import read_profile
+from labkit.profiling.script_run import profile_script
+from labkit.profiling.settings import ProfileSettings
+from labkit.runs import read_run
+
+TRAIN = """
+import sys, torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(int(sys.argv[1])):
+    x = torch.randn(512, 64)
+    loss = model(x).square().mean()
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+print("trained to the end")
+"""
+SMALL = ProfileSettings(skip=2, warmup=1, steps=3, graph=False)
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train it.py"
+    path.write_text(TRAIN, encoding="utf-8")
+    return path
+
+
+def run(path, *arguments, settings=SMALL):
+    return profile_script(path, arguments, settings=settings, runs_dir=path.parent / "runs")
+
+
+def test_steps_and_phases_of_an_unchanged_script(script, capfd):
+    folder, notes = run(script, "50")
+    profile = read_profile_without_card(folder)
+    assert profile.time.steps == 3
+    assert set(profile.phases["phase"]) >= {"input", "forward", "backward", "optimiser"}
+    share = profile.phases.set_index("phase")["share"]
+    assert share.sum() == pytest.approx(1)
+    assert notes == []
+    assert "trained to the end" not in capfd.readouterr().out  # it is ended once all is recorded
+    record = read_run(folder)
+    assert record.profiled and record.status == "done" and record.config["script"] == str(script)
+
+
+def read_profile_without_card(folder):
+    """The card takes seconds to measure, and nothing here needs it."""
+    from labkit.hardware.calibration import Calibration
+    from labkit.profiling.profile import save_card
+
+    save_card(folder, Calibration("some CPU", 1, 100.0, 100.0, 10.0, 1.0, "2026-11-22"))
+    return read_profile(folder)
+
+
+def test_a_script_that_ends_early_keeps_the_steps_there_were(script):
+    folder, notes = run(script, "5")
+    assert notes == ["the script ended after 5 steps: 2 are recorded"]
+    assert read_profile_without_card(folder).time.steps == 2
+
+
+def test_too_few_steps_are_refused_with_what_to_do(script):
+    with pytest.raises(UserError, match=r"after 2 steps, and recording begins at step 4: .*--skip"):
+        run(script, "2")
+
+
+def test_a_script_without_an_optimiser_is_refused(script):
+    script.write_text("import sys\nprint('nothing')\nsys.exit(0)\n", encoding="utf-8")
+    with pytest.raises(UserError, match="no optimiser of torch had stepped"):
+        run(script)
+
+
+def test_an_error_of_the_script_is_shown_and_recorded(script, capfd):
+    script.write_text(TRAIN + "raise RuntimeError('no disk')\n", encoding="utf-8")
+    with pytest.raises(UserError, match="RuntimeError: no disk"):
+        run(script, "1")
+    assert "Traceback" in capfd.readouterr().err
+    (folder,) = (script.parent / "runs").iterdir()
+    assert read_run(folder).status == "failed"
+    with pytest.raises(UserError, match="ended before its first recorded step"):
+        read_profile(folder)
+
+
+def test_two_optimisers_make_one_step(script):
+    two = TRAIN.replace("lr=0.01)\n", "lr=0.01)\nother = torch.optim.Adam(model[0].parameters())\n")
+    script.write_text(
+        two.replace("    optimiser.step()\n", "    optimiser.step()\n    other.step()\n"), encoding="utf-8"
+    )
+    folder, _ = run(script, "50")
+    operators = read_profile_without_card(folder).time.operators.set_index("operator")["calls"]
+    assert operators["aten::addmm"] == 2  # of two layers
+
+
+def test_torch_is_left_as_it_was(script):
+    import torch
+    from torch.nn.modules import module
+
+    before = torch.autograd.backward
+    run(script, "50")
+    assert torch.autograd.backward is before
+    assert not module._global_forward_hooks and not module._global_forward_pre_hooks
+    assert sys.argv[0] != str(script)
+
+
+def test_a_missing_script_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"there is no such script"):
+        run(tmp_path / "none.py")
+
+
+def test_the_command_passes_arguments_on_and_answers_in_json(script):
+    command = [
+        sys.executable,
+        "-m",
+        "labkit",
+        "profile",
+        "run",
+        "--skip",
+        "2",
+        "--steps",
+        "3",
+        "--json",
+        "--budget",
+        "one-core",
+    ]
+    answer = subprocess.run([*command, str(script), "50", "--more"], capture_output=True, text=True, cwd=script.parent)
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout.splitlines()[-1])
+    assert found["steps"] == 3 and found["unprofiled_step_us"] > 0
+    assert read_run(script.parent / found["folder"]).config["arguments"] == ["50", "--more"]
+    for noise in ("USDT", "Execution Trace Observer"):
+        assert noise not in answer.stderr

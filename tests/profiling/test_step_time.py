@@ -1,0 +1,123 @@
+"""Where the time of a step goes: phases, operators and waits, each microsecond once."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from kineto import event, note, steps, write
+
+from labkit.errors import UserError
+from labkit.profiling.profile import read_profile
+from labkit.profiling.step_time import PYTHON, step_time
+from labkit.profiling.trace import read_trace
+
+
+def time_of(path, events):
+    return step_time(read_trace(write(path / "t.json", events)))
+
+
+def phases(time, idle_us=0.0):
+    frame = time.phases(idle_us)
+    return dict(zip(frame["phase"], frame["time_us"], strict=True))
+
+
+def a_step(begin):
+    return [
+        note("input", begin + 10, 100),
+        note("host-to-device", begin + 50, 20),
+        note("forward", begin + 120, 300),
+        event("aten::mm", begin + 130, 200),
+        event("aten::empty", begin + 140, 10),
+        note("backward", begin + 430, 400),
+        event("aten::mm", begin + 440, 350),
+        note("Optimizer.step#SGD.step", begin + 850, 100),
+        event("aten::add_", begin + 860, 50),
+    ]
+
+
+def test_phases_add_up_to_the_step_and_nested_ones_count_once(tmp_path):
+    time = time_of(tmp_path, steps(2, 1000, a_step))
+    found = phases(time)
+    assert time.step_us == 1000 and time.steps == 2
+    expected = {"input": 80, "host-to-device": 20, "forward": 300, "backward": 400, "optimiser": 100, "other": 100}
+    assert found == pytest.approx(expected)
+
+
+def test_operators_add_up_to_the_step(tmp_path):
+    time = time_of(tmp_path, steps(2, 1000, a_step))
+    table = time.operators.set_index("operator")
+    assert table["self_us"].to_dict() == pytest.approx(
+        {"aten::mm": 540, "aten::empty": 10, "aten::add_": 50, PYTHON: 400}
+    )
+    assert table["calls"].to_dict() == {"aten::mm": 2, "aten::empty": 1, "aten::add_": 1, PYTHON: 0}
+    assert time.operators["self_us"].sum() == pytest.approx(time.step_us)
+
+
+def test_numbers_read_one_by_one_are_sync_with_the_loop_around_them(tmp_path):
+    def content(begin):
+        reads = [event("aten::item", begin + 510 + 10 * number, 2) for number in range(20)]
+        unbind = [event("aten::unbind", begin + 450, 50), event("aten::select", begin + 460, 10)]
+        return [note("forward", begin + 100, 200), event("aten::mm", begin + 110, 100), *unbind, *reads]
+
+    time = time_of(tmp_path, steps(3, 1000, content))
+    # from the tensor's being taken apart to the last read
+    assert phases(time) == pytest.approx({"forward": 200, "sync": 252, "other": 548})
+
+
+def test_a_lone_read_of_a_number_is_as_long_as_it_is(tmp_path):
+    time = time_of(tmp_path, steps(2, 1000, lambda begin: [event("aten::item", begin + 500, 3)]))
+    assert phases(time) == pytest.approx({"sync": 3, "other": 997})
+
+
+def test_idle_time_is_taken_from_all_phases_but_input_and_sync(tmp_path):
+    time = time_of(tmp_path, steps(2, 1000, a_step))
+    found = phases(time, idle_us=90)
+    assert found["input"] == 80
+    assert found["forward"] == pytest.approx(300 - 90 * 300 / 920)
+    assert sum(found.values()) == pytest.approx(1000)
+
+
+def test_autograd_s_own_thread_works_in_the_backward_phase(tmp_path):
+    def content(begin):
+        return [
+            note("forward", begin, 200),
+            note("backward", begin + 300, 400),
+            event("evaluate", begin + 350, 300, tid=2),
+            event("aten::mm", begin + 400, 100, tid=2),
+        ]
+
+    time = time_of(tmp_path, steps(2, 1000, content))
+    table = time.operators.set_index("operator")["self_us"].to_dict()
+    assert table == pytest.approx({"evaluate": 200, "aten::mm": 100, PYTHON: 700})
+    assert phases(time) == pytest.approx({"forward": 200, "backward": 400, "other": 400})
+
+
+def test_other_threads_and_what_lies_outside_of_steps_do_not_count(tmp_path):
+    events = steps(2, 1000, lambda begin: [note("forward", begin + 100, 200)])
+    events += [event("aten::copy_", 350, 200, tid=3), event("aten::add", 2500, 100)]
+    assert time_of(tmp_path, events).operators["operator"].tolist() == [PYTHON]
+
+
+def test_a_trace_without_steps_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no steps"):
+        time_of(tmp_path, [event("aten::mm", 0, 10)])
+
+
+@pytest.mark.parametrize("job", ["dlrm", "speech"])
+def test_phases_of_our_jobs_agree_with_a_clock_within_two_per_cent(job, tmp_path):
+    command = [sys.executable, "-m", "labkit", "profile", job, "--json", "--budget", "one-core", "--skip", "3"]
+    answer = subprocess.run([*command, "--runs-dir", str(tmp_path)], capture_output=True, text=True, check=True)
+    answer = json.loads(answer.stdout.splitlines()[-1])
+    assert sum(phase["time_us"] for phase in answer["phases"]) == pytest.approx(answer["step_us"], rel=0.02)
+    profile = read_profile(answer["folder"])
+    clock = {}
+    for step in profile.facts["phases_us"]:
+        for phase, (wall_us, _) in step.items():
+            clock[phase] = clock.get(phase, 0.0) + wall_us / profile.time.steps
+    assert sum(clock.values()) == pytest.approx(profile.time.step_us, rel=0.02)
+    found = phases(profile.time)
+    for phase in ("forward", "backward"):
+        # of the step: the clock reads around the annotation, which itself takes microseconds
+        assert abs(found[phase] - clock[phase]) < 0.02 * profile.time.step_us
+    assert profile.time.operators["self_us"].sum() == pytest.approx(profile.time.step_us)
