@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -178,12 +179,13 @@ def _count(value: float) -> str:
 
 
 def _shortened(file: str) -> str:
-    """A file from its package on."""
-    for folder in ("/site-packages/", "/dist-packages/"):
-        if folder in file:
-            return file.rpartition(folder)[2]
-    parts = file.replace("\\", "/").split("/")
-    return "/".join(parts[-3:])
+    """A file from its package on.
+
+    >>> _shortened("/usr/lib/python3.12/inspect.py"), _shortened("/home/me/work/labkit/models/dlrm.py")
+    ('inspect.py', 'labkit/models/dlrm.py')
+    """
+    parts = re.split(r"/(?:site-packages|dist-packages|python3\.\d+)/", file.replace("\\", "/"))
+    return parts[-1] if len(parts) > 1 else "/".join(parts[0].split("/")[-3:])
 
 
 _TABLES = {"nsys": _of_nsys, "ncu": _of_ncu, "py-spy": _of_py_spy, "perf": _of_perf}

@@ -1,0 +1,140 @@
+"""What a profiler that is a program of its own saw of a run's steady steps, read from the run's `trace/`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError
+from labkit.profiling.tools import ncu, nsys, perf, py_spy
+from labkit.runs import read_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUTS = {"nsys": "nsys.nsys-rep", "ncu": "ncu.csv", "py-spy": "py-spy.txt", "perf": "perf.csv"}
+"""Each tool, and its file in a run's `trace/`"""
+FACTS = "tool.json"
+"""File beside it: what is known of the window in which the tool looked"""
+OF_A_GPU = ("nsys", "ncu")
+NCU_KERNELS = 300
+"""Launches that ncu looks at, each of which it repeats: enough for a step or more of a small model"""
+LOOP = re.compile(r"(?:.*\.)?_train"), "labkit/training/loop.py"
+"""The function that takes the steps of labkit's own jobs, which py-spy names with its class or without, and its file"""
+
+
+@dataclass(frozen=True)
+class ToolProfile:
+    """What a tool saw of a run's steady steps."""
+
+    folder: Path
+    """Of the run"""
+    tool: str
+    tables: dict[str, pd.DataFrame]
+    """nsys: kernels, api_calls, ranges (`nsys.NsysStats`); ncu: kernels (`read_ncu_csv`); py-spy: functions
+    (`python_functions`, with the line that had most samples); perf: counters (`read_perf_stat`, with per_step and
+    per_second) and figures"""
+    notes: list[str]
+    """What its reader should know: what is missing and why, and what the numbers are not"""
+    facts: dict[str, Any]
+    """What was noted of the window: steps, window_s, device, threads, …"""
+
+    @property
+    def output(self) -> Path:
+        """The tool's own file."""
+        return self.folder / "trace" / OUTPUTS[self.tool]
+
+
+def is_tool_profile(folder: Path) -> bool:
+    """Whether a run was profiled by one of these tools."""
+    return (folder / "trace" / FACTS).is_file()
+
+
+def read_tool_profile(folder: Path | str) -> ToolProfile:
+    """Read what a tool saw of a run.
+
+    Raises:
+        UserError: no tool looked at it, or it saw nothing.
+        DataError: its file is damaged.
+    """
+    folder = Path(folder)
+    run = read_run(folder)
+    path = folder / "trace" / FACTS
+    if not path.is_file():
+        raise UserError(f"{folder}: no tool looked at this run: `labkit profile dlrm --tool py-spy` makes one, say.")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        tool, notes, _ = facts["tool"], facts.get("notes", []), [facts[name] for name in ("steps", "window_s")]
+        output = path.with_name(OUTPUTS[tool])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: this is damaged ({error!r}): profile again.") from error
+    if not facts["steps"]:
+        raise UserError(
+            f"{folder}: the run ended before its first steady step: profile again, with fewer steps before it (--skip, "
+            "--warmup)."
+        )
+    if not output.is_file():
+        on = "the run computed on the CPU" if tool in OF_A_GPU and facts["device"] == "cpu" else "profile again"
+        raise UserError(f"{folder}: there is no {output.name} in its trace/, so {tool} recorded nothing: {on}.")
+    tables, more = _PARSERS[tool](output, facts, run.config)
+    return ToolProfile(folder, tool, tables, [*notes, *more], facts)
+
+
+def _parse_nsys(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+    stats = nsys.read_nsys_stats(output)
+    return {"kernels": stats.kernels, "api_calls": stats.api_calls, "ranges": stats.ranges}, list(stats.notes)
+
+
+def _parse_ncu(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+    kernels = ncu.read_ncu_csv(output)
+    notes = ["ncu repeats each kernel with the clocks held at their base: compare its times with each other only."]
+    if kernels["calls"].sum() >= NCU_KERNELS:
+        notes.append(f"These are the first {NCU_KERNELS} launches of the steady steps; ncu was to look at no more.")
+    return {"kernels": kernels}, notes
+
+
+def _parse_py_spy(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+    script = config["script"] if config["job"] == "script" else None
+    stacks = _within_steps(py_spy.read_py_spy(output), script)
+    if stacks.empty:
+        raise UserError(
+            f"{output}: py-spy took no sample within the steps. Let them go on for longer (--steps), or see what it "
+            "took in the file."
+        )
+    functions = py_spy.python_functions(stacks)
+    lines = stacks.groupby(["function", "file", "line"], as_index=False)["self_samples"].sum()
+    lines = lines.sort_values("self_samples", ascending=False).drop_duplicates(["function", "file"])
+    functions = functions.merge(lines[["function", "file", "line"]], on=["function", "file"], how="left")
+    within = f"in {script} and what it calls, its preparations included" if script else "in the training loop"
+    share = facts["window_s"] / facts["observed_s"]
+    note = (
+        f"py-spy cannot be switched on and off: these are its samples {within}, in the thread that trains. The steady "
+        f"steps took {share:.0%} of that time."
+    )
+    return {"functions": functions}, [note]
+
+
+def _within_steps(stacks: pd.DataFrame, script: str | None) -> pd.DataFrame:
+    """The stacks that pass through the training loop, or through a script."""
+    if script is None:
+        passed = stacks["function"].str.fullmatch(LOOP[0]) & stacks["file"].fillna("").str.endswith(LOOP[1])
+    else:
+        passed = stacks["file"] == script
+    through = {stack[-1] for stack in stacks.loc[passed, "stack"]}
+    return stacks[[not through.isdisjoint(stack) for stack in stacks["stack"]]]
+
+
+def _parse_perf(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+    import pandas as pd
+
+    counters = perf.read_perf_stat(output)
+    steps, seconds = (facts["steps"], facts["window_s"]) if facts["is_switched"] else (float("nan"), float("nan"))
+    counters["per_step"], counters["per_second"] = counters["value"] / steps, counters["value"] / seconds
+    figures = pd.DataFrame(perf.perf_figures(counters).items(), columns=["figure", "value"])
+    return {"counters": counters, "figures": figures.astype({"value": "float64"})}, []
+
+
+_PARSERS = {"nsys": _parse_nsys, "ncu": _parse_ncu, "py-spy": _parse_py_spy, "perf": _parse_perf}
