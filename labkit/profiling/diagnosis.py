@@ -78,23 +78,27 @@ class Case:
     """Of one step, outside of input and sync, in which its thread had no core"""
     device_idle_us: float | None = None
     """Of one step, in which the GPU had nothing to do; None without one. No saving on the host can be more"""
+    event_cost_us: float = 0.0
+    """What the profiler takes to write an event down"""
 
     def __post_init__(self):
         events = self.time.events
-        phases = self.time.phases(self.idle_us)
-        self.phase_us = dict(zip(phases["phase"], phases["time_us"], strict=True))
+        phase = events["phase"].to_numpy()
         self.operators = (events["category"] == "cpu_op").to_numpy()
-        self.counts = self.operators & ~events["phase"].isin([INPUT, SYNC]).to_numpy()
-        """Operators that belong to no finding of their own phase"""
-        self.open = self.counts.copy()
-        """Operators that no rule has claimed"""
         self.self_us = events["self_us"].to_numpy() / self.time.steps
+        """Of each event in one step"""
+        self.step_us = self.time.step_us
         self.short_us = SHORT_LAUNCHES * self.card.launch_us
-        python = events[(events["category"] != "cpu_op")].groupby("phase", observed=True)["self_us"].sum()
-        self.python_us = (python / self.time.steps).to_dict()
+        self.open = self.operators & ~np.isin(phase, [INPUT, SYNC])
+        """Operators that no rule has claimed"""
+        self.python_us = {name: float(self.self_us[~self.operators & (phase == name)].sum()) for name in set(phase)}
         """Time outside of operators, by phase, that no rule has claimed"""
-        self.claim_spans(self.time.waits)
+        self.input_us, self.to_device_us, self.sync_us = (
+            float(self.self_us[phase == name].sum()) for name in (INPUT, TO_DEVICE, SYNC)
+        )
+        self.sync_us += self.claim_spans(self.time.waits)
         self.counts, self.all_python_us = self.open.copy(), dict(self.python_us)
+        """What belongs to no finding of its own phase, whoever claims it later"""
 
     def claim_spans(self, spans: np.ndarray) -> float:
         """Claim everything between these begins and ends; its time in one step."""
@@ -105,6 +109,8 @@ class Case:
             first, last = np.searchsorted(begin, [start, end])
             rows = np.arange(first, last)[self.open[first:last]]
             phase = events["phase"].iat[max(0, np.searchsorted(begin, start, side="right") - 1)]
+            if phase in (INPUT, SYNC):
+                continue  # which are findings of their own
             inside = self.self_us[rows].sum()
             of_operators = self.self_us[first:last][self.operators[first:last]].sum()
             outside = max(0.0, (end - start) / self.time.steps - of_operators)
@@ -145,8 +151,17 @@ class Case:
         parsed = {text: ast.literal_eval(text) if text else [] for text in self.time.events["shapes"].unique()}
         return [parsed[text] for text in self.time.events["shapes"]]
 
+    def undisturbed(self, us: float, events: np.ndarray) -> float:
+        """The same time in a step that is as long as this one, but for what the profiler took to write events down.
+
+        What has few events is a larger share of a step that nobody looks at.
+        """
+        cost_us = self.event_cost_us / self.time.steps
+        rest = self.step_us - len(self.self_us) * cost_us
+        return max(us, (us - events.sum() * cost_us) * self.step_us / rest) if rest > 0 else us
+
     def percent(self, us: float) -> str:
-        return f"{us / self.time.step_us:.0%} of the step"
+        return f"{us / self.step_us:.0%} of the step"
 
 
 def diagnose(case: Case) -> list[Finding]:
@@ -154,10 +169,10 @@ def diagnose(case: Case) -> list[Finding]:
     found = []
     for rule in RULES:
         for name, evidence, advice, *saved_us in rule(case):
-            most_us = case.time.step_us
+            most_us = case.step_us
             if case.device_idle_us is not None and name != "precision":
                 most_us = case.device_idle_us
-            claimed, share = (min(us, most_us) / case.time.step_us for us in (saved_us[0], saved_us[-1]))
+            claimed, share = (min(us, most_us) / case.step_us for us in (saved_us[0], saved_us[-1]))
             if claimed >= WORTH_SHARE:
                 found.append(Finding(name, evidence, advice, claimed, share))
     return sorted(found, key=lambda finding: -finding.claimed_share)
@@ -169,18 +184,19 @@ what others claim."""
 
 
 def _input(case: Case) -> Found:
-    us = case.phase_us.get(INPUT, 0.0)
+    us = case.input_us
     yield (
         INPUT,
         f"making a batch, or waiting for it, takes {case.percent(us)}",
         "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
         "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
         us,
+        case.undisturbed(us, (case.time.events["phase"] == INPUT).to_numpy()),
     )
 
 
 def _sync(case: Case) -> Found:
-    us, reads = case.phase_us.get(SYNC, 0.0), case.named(("aten::item",)).sum() / case.time.steps
+    us, reads = case.sync_us, case.named(("aten::item",)).sum() / case.time.steps
     yield (
         SYNC,
         f"{reads:,.0f} numbers a step are read from tensors by .item() or the like; this takes {case.percent(us)}",
@@ -200,7 +216,7 @@ def _idle(case: Case) -> Found:
 
 
 def _to_device(case: Case) -> Found:
-    us = case.phase_us.get(TO_DEVICE, 0.0)
+    us = case.to_device_us
     yield (
         TO_DEVICE,
         f"copying batches to the device takes {case.percent(us)}",
@@ -222,15 +238,15 @@ def _lookups(case: Case) -> Found:
     us += case.claim(own)
     # in one call, its arithmetic is shared by all threads, which that of a small call is not
     kernels = own & (case.self_us * steps >= case.short_us)
-    least_us = max(
-        us / calls, moved / case.card.bandwidth_gb_per_s / 1e3, case.self_us[kernels].sum() / case.card.threads
-    )
+    one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
+    least_us = max(one_call_us, case.self_us[kernels].sum() / case.card.threads)
     yield (
         "lookups",
         f"{calls:,.0f} embedding lookups a step, one call each, take {case.percent(us)} with their gradients",
         "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
         "table begins (labkit.models.tables)",
         us - least_us,
+        us - one_call_us,
     )
 
 
@@ -268,14 +284,19 @@ def _precision(case: Case) -> Found:
     events = case.time.events
     in_fp32 = events["types"].astype(str).str.startswith("['float'").to_numpy()
     long = (events["duration_us"] >= case.short_us).to_numpy()
-    rows = case.below(case.named(PRODUCTS) & in_fp32 & long & case.open)
-    us = case.claim(rows)
+    products = case.named(PRODUCTS) & in_fp32 & long & case.open
+    flop = sum(case.work(row).flop for row in np.flatnonzero(products)) / case.time.steps
+    others = in_fp32 & case.open & ~products & ~(events["phase"] == OPTIMISER).to_numpy()
+    us = case.claim(case.below(products))
+    # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
+    most_us = max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + case.self_us[others].sum() / 2
     yield (
         "precision",
         f"matrix products and convolutions in fp32 take {case.percent(us)}, and products ran {ratio:.1f} times as "
         "fast in bf16 here",
         "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
         us * (1 - 1 / ratio),
+        case.undisturbed(most_us, products | others),
     )
 
 

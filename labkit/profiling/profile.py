@@ -28,6 +28,9 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
 
+MOST_EVENT_COST_US = 3.0
+"""More is no cost of the profiler, which takes one or two with shapes, but noise."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -67,6 +70,14 @@ class Profile:
         return self.time.step_us / plain_us if plain_us else None
 
     @property
+    def event_cost_us(self) -> float:
+        """What the profiler took to write an event down; 0 where the noise hides it."""
+        if self.unprofiled_step_us is None:
+            return 0.0
+        more_us = self.time.step_us - self.unprofiled_step_us
+        return min(max(0.0, more_us * self.time.steps / len(self.time.events)), MOST_EVENT_COST_US)
+
+    @property
     def headline(self) -> str:
         """What a step takes, in a sentence."""
         plain_us, cost = self.unprofiled_step_us, ""
@@ -74,9 +85,10 @@ class Profile:
             more = self.overhead - 1
             cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
             cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms (median): {cost}"
+        threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
-            f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled steps on "
-            f"{self.card.device}, {self.card.threads} thread{'s' * (self.card.threads > 1)}{cost})."
+            f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled "
+            f"steps on {self.card.device}, {threads}{cost})."
         )
 
     @cached_property
@@ -140,7 +152,15 @@ class Profile:
         if len(self.device):
             busy_us = (self.device["span_us"] - self.device["idle_us"]).max() / self.time.steps
             idle = max(0.0, self.time.step_us - float(busy_us))
-        return diagnose(Case(self.time, self.card, self.idle_us, idle))
+        return diagnose(Case(self.time, self.card, self.idle_us, idle, self.event_cost_us))
+
+    @property
+    def what_to_try(self) -> pd.DataFrame:
+        """The findings as a frame: bottleneck, at_most (how many times as fast, predicted), evidence, advice."""
+        import pandas as pd
+
+        rows = [(each.name, each.bound, each.evidence, each.advice) for each in self.findings]
+        return pd.DataFrame(rows, columns=["bottleneck", "at_most", "evidence", "advice"])
 
 
 def read_profile(folder: Path | str) -> Profile:

@@ -108,7 +108,6 @@ class StepRecorder:
             schedule=schedule(wait=0, warmup=plan.warmup, active=plan.steps, repeat=1),
             record_shapes=plan.shapes,
             profile_memory=plan.memory,
-            acc_events=True,
         )
         self._profiler.start()
 

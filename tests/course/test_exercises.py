@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from labkit.course import check
 from labkit.course.exercise import (
@@ -54,6 +55,10 @@ CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
     "31.interval": ({}, True, []),
     "31.pairs": ({}, "drift", []),
     "31.nsys": ({}, 1.86, [0.0, 50.0]),
+    "32.amdahl": ({}, 2.5, [1.6, 0.4, 60.0]),
+    "32.lookup": ({}, True, []),
+    "32.hits": ({"logit": torch.tensor([1.0, -1.0, 2.0]), "label": torch.tensor([1.0, 1.0, 0.0])}, 1, [0, 2, 3]),
+    "32.method": ({}, "framework", ["kernel", "system"]),
     "50.can_fall": ({}, True, []),
     "50.waiting": ({}, 3 / 8, [0.25, 1.0]),
     "50.median": ({}, 20, [30, 0]),

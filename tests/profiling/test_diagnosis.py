@@ -90,7 +90,7 @@ def test_many_small_lookups_count_with_the_python_between_them(tmp_path):
 def test_a_few_lookups_and_long_ones_are_left_alone(tmp_path):
     assert "lookups" not in found(tmp_path, embeddings(3, 500.0))
     # the work of long ones remains, shared by two threads
-    assert found(tmp_path, embeddings(10, 400.0))["lookups"].share == pytest.approx(0.2, rel=0.05)
+    assert found(tmp_path, embeddings(10, 400.0))["lookups"].claimed_share == pytest.approx(0.2, rel=0.05)
 
 
 def short_calls(phase, name="aten::add_", count=100):
