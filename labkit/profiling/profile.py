@@ -154,14 +154,6 @@ class Profile:
             idle = max(0.0, self.time.step_us - float(busy_us))
         return diagnose(Case(self.time, self.card, self.idle_us, idle, self.event_cost_us))
 
-    @property
-    def what_to_try(self) -> pd.DataFrame:
-        """The findings as a frame: bottleneck, at_most (how many times as fast, predicted), evidence, advice."""
-        import pandas as pd
-
-        rows = [(each.name, each.bound, each.evidence, each.advice) for each in self.findings]
-        return pd.DataFrame(rows, columns=["bottleneck", "at_most", "evidence", "advice"])
-
 
 def read_profile(folder: Path | str) -> Profile:
     """Read what `labkit profile` recorded into a run's folder.

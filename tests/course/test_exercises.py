@@ -55,7 +55,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
     "31.interval": ({}, True, []),
     "31.pairs": ({}, "drift", []),
     "31.nsys": ({}, 1.86, [0.0, 50.0]),
-    "32.amdahl": ({}, 2.5, [1.6, 0.4, 60.0]),
+    "32.amdahl": ({}, 2.5, [3.0, 60.0]),
     "32.lookup": ({}, True, []),
     "32.hits": ({"logit": torch.tensor([1.0, -1.0, 2.0]), "label": torch.tensor([1.0, 1.0, 0.0])}, 1, [0, 2, 3]),
     "32.method": ({}, "framework", ["kernel", "system"]),
