@@ -112,7 +112,7 @@ def _operators(profile: Profile) -> str:
         "Operators",
         '<p>By their own time in one step. Press a head to sort.</p><label class="filter">Only names with '
         '<input type="search" id="filter"></label><div class="scroll tall" tabindex="0">'
-        f'<table id="operators"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>',
+        f'<table id="operator-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>',
     )
 
 

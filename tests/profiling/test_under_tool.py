@@ -215,7 +215,7 @@ def test_nsys_is_told_to_record_between_cuda_s_start_and_stop(tmp_path, fake_nsy
     fake_nsys.write_text(fake_nsys.read_text().replace("output=$2", f'cp "$0.args" {called}; output=$2'))
     run([*JOB, "--tool", "nsys"], tmp_path / "runs")
     words = called.read_text().splitlines()
-    assert words[:3] == ["profile", "--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    assert words[0] == "profile" and {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} < set(words)
     assert words[-3:-1] == ["-m", "labkit.profiling.tools.child"]
 
 
@@ -240,7 +240,7 @@ def test_a_script_under_ncu_is_looked_at_kernel_by_kernel(tmp_path, fake_ncu, sc
     assert "ncu looked at kernels of 3 steady steps" in said and "gemm(float *, int)" in said
     assert "25 %" in said and "50 %" in said and "clocks held at their base" in said.replace("\n", " ")
     called = arguments(fake_ncu)
-    assert called[:2] == ["--profile-from-start", "off"]
+    assert called[called.index("--profile-from-start") + 1] == "off"
     record = read_run(folder_of(runs))
     assert record.config["profile"]["tool"] == "ncu" and record.config["script"] == str(script)
     assert record.result["steps"] == 6 and "trained" not in said

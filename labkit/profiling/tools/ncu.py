@@ -50,7 +50,13 @@ REFUSALS = (Refusal("ERR_NVGPUCTRPERM", f"ncu: {FORBIDDEN}"),)
 
 
 def ncu_command(
-    output: Path, command: Sequence[str], *, kernels: int, skip: int = 0, nvtx_range: str | None = None
+    output: Path,
+    command: Sequence[str],
+    *,
+    kernels: int,
+    skip: int = 0,
+    nvtx_range: str | None = None,
+    options: Sequence[str] = (),
 ) -> list[str]:
     """The command line that looks at some launches of kernels, each of which it repeats a few times.
 
@@ -60,6 +66,7 @@ def ncu_command(
         kernels: how many launches to look at.
         skip: how many to let pass before: the first ones are seldom those of a usual step.
         nvtx_range: look only at launches within the ranges of that name (`torch.cuda.nvtx.range`).
+        options: more of ncu's own.
     """
     within = [] if nvtx_range is None else ["--nvtx", "--nvtx-include", f"{nvtx_range}/"]
     return [
@@ -72,6 +79,7 @@ def ncu_command(
         *("--launch-skip", str(skip)),
         *("--launch-count", str(kernels)),
         *within,
+        *options,
         *("--metrics", ",".join(names[0] for names in METRICS.values())),
         *command,
     ]

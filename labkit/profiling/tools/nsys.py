@@ -55,13 +55,16 @@ class NsysStats:
     """What the recording does not hold, in the words of nsys"""
 
 
-def nsys_command(output: Path, command: Sequence[str], *, sample_cpu: bool = True) -> list[str]:
+def nsys_command(
+    output: Path, command: Sequence[str], *, sample_cpu: bool = True, options: Sequence[str] = ()
+) -> list[str]:
     """The command line that records a program.
 
     Args:
         output: the report to write, `.nsys-rep`.
         command: the program and its arguments.
         sample_cpu: also ask each core regularly where it is; left out where the kernel forbids it.
+        options: more of `nsys profile`.
     """
     sampled = sample_cpu and _why_no_samples() is None
     return [
@@ -71,6 +74,7 @@ def nsys_command(output: Path, command: Sequence[str], *, sample_cpu: bool = Tru
         f"--sample={'process-tree' if sampled else 'none'}",
         f"--cpuctxsw={'process-tree' if sampled else 'none'}",
         "--force-overwrite=true",
+        *options,
         "-o",
         str(output),
         *command,

@@ -50,15 +50,18 @@ _FIGURES = {
 }
 
 
-def perf_command(output: Path, command: Sequence[str], *, events: Sequence[str] = EVENTS) -> list[str]:
+def perf_command(
+    output: Path, command: Sequence[str], *, events: Sequence[str] = EVENTS, options: Sequence[str] = ()
+) -> list[str]:
     """The command line that counts events of a program and of all that it starts.
 
     Args:
         output: the counts to write, `.csv`.
         command: the program and its arguments.
         events: as `perf list` names them.
+        options: more of `perf stat`.
     """
-    return ["perf", "stat", "-x,", "-e", ",".join(events), "-o", str(output), "--", *command]
+    return ["perf", "stat", "-x,", "-e", ",".join(events), *options, "-o", str(output), "--", *command]
 
 
 def why_no_perf() -> str | None:

@@ -49,6 +49,7 @@ def py_spy_command(
     rate_hz: int = 100,
     duration_s: int | None = None,
     subprocesses: bool = False,
+    options: Sequence[str] = (),
 ) -> list[str]:
     """The command line that samples a Python program.
 
@@ -58,6 +59,7 @@ def py_spy_command(
         rate_hz: samples a second.
         duration_s: stop after that many seconds; else when the program ends.
         subprocesses: also look at the Python programs that it starts, such as a loader's workers.
+        options: more of py-spy's own.
     """
     whom = ["--pid", str(target)] if isinstance(target, int) else ["--", *target]
     how_long = [] if duration_s is None else ["--duration", str(duration_s)]
@@ -70,6 +72,7 @@ def py_spy_command(
         *("--output", str(output)),
         *how_long,
         *also,
+        *options,
         *whom,
     ]
 
@@ -151,6 +154,8 @@ def _stacks(path: Path) -> Iterator[tuple[tuple[str, ...], int]]:
         if not line.strip():
             continue
         stack, _, count = line.rpartition(" ")
+        if not stack and count.isdecimal():
+            continue  # a sample from before Python had called anything
         if not stack or not count.isdecimal():
             raise DataError(
                 "this line has no number of samples at its end.",

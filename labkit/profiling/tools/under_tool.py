@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -29,8 +28,6 @@ from labkit.training.request import TrainRequest
 LEAST_S = {"nsys": 0.0, "ncu": 0.0, "py-spy": 5.0, "perf": 5.0}
 """Seconds that the steady steps go on for at least. py-spy takes 100 samples a second: after 5 s, a share of 10 % is
 known to a standard error of 1.3 points (binomial), and the turns that perf's counters take have evened out"""
-_NO_PYTHON = re.compile(r"^ \d+$", re.MULTILINE)
-"""py-spy's samples from before Python has called anything"""
 
 
 @dataclass(frozen=True)
@@ -186,18 +183,14 @@ def _command(
         # Nsight Systems, User Guide, CLI profile: the range is between cudaProfilerStart and cudaProfilerStop, after
         # which the program goes on
         within = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
-        return _with_options(nsys.nsys_command(output, program), 2, within), ()
+        return nsys.nsys_command(output, program, options=within), ()
     if tool == "ncu":
-        command = ncu.ncu_command(output, program, kernels=NCU_KERNELS)
-        return _with_options(command, 1, ["--profile-from-start", "off"]), ncu.REFUSALS
+        within = ["--profile-from-start", "off"]
+        return ncu.ncu_command(output, program, kernels=NCU_KERNELS, options=within), ncu.REFUSALS
     if tool == "py-spy":
-        return _with_options(py_spy.py_spy_command(output, program), 2, ["--full-filenames"]), py_spy.REFUSALS
+        return py_spy.py_spy_command(output, program, options=["--full-filenames"]), py_spy.REFUSALS
     within = [f"--control=fifo:{control[0]},{control[1]}", "--delay=-1"] if control else []
-    return _with_options(perf.perf_command(output, program), 2, within), perf.REFUSALS
-
-
-def _with_options(command: list[str], place: int, options: list[str]) -> list[str]:
-    return [*command[:place], *options, *command[place:]]
+    return perf.perf_command(output, program, options=within), perf.REFUSALS
 
 
 def _keep(folder: Path, tool: str, output: Path, notes: list[str]) -> None:
@@ -205,8 +198,5 @@ def _keep(folder: Path, tool: str, output: Path, notes: list[str]) -> None:
     path = folder / "trace" / FACTS
     facts = json.loads(path.read_text(encoding="utf-8"))
     replace_text(path, json.dumps(facts | {"notes": notes}, indent=1) + "\n")
-    if not output.is_file():
-        return
-    if tool == "py-spy":
-        output.write_text(_NO_PYTHON.sub("", output.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
-    shutil.move(output, path.with_name(output.name))
+    if output.is_file():
+        shutil.move(output, path.with_name(output.name))
