@@ -98,8 +98,10 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, runs, scheme, pictu
 def test_the_profile_s_views_are_chosen_by_keyboard(lab, picture):
     lab.write(
         "profile.ipynb",
+        "import torch\n"
         "from labkit.course.slow_trainer import SlowTrainer\n"
         "from labkit.profiling.profile_steps import profile_steps\n"
+        "torch.set_num_threads(1)  # the browser needs the other core\n"
         "profile = profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True)",
         "from labkit.widgets import profile_view\nprofile_view(profile)",
     )
