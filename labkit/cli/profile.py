@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Profile a script that trains with torch, unchanged: a step ends with its optimiser's.",
         epilog=EPILOG,
     )
-    _add_schedule(script)
+    _add_schedule(script, own_output=True)
     script.add_argument("--budget", metavar="B", help="what it may use (`labkit budgets`)")
     script.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
     script.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the script's own arguments")
@@ -67,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_schedule(command: argparse.ArgumentParser) -> None:
+def _add_schedule(command: argparse.ArgumentParser, *, own_output: bool = False) -> None:
     from labkit.profiling.settings import ProfileSettings
 
     add, plain = command.add_argument, ProfileSettings()
@@ -78,7 +78,7 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--tool", choices=TOOLS, default="torch", help=f"what looks: {seen}; default: torch")
     add("--memory", action="store_true", help="record each allocation, too")
     add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
-    if command.prog.split()[-1] == "run":
+    if own_output:
         add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
         add("--json", action="store_true", help="print the answer as one JSON object on the last line")
 
@@ -225,11 +225,19 @@ def _answer(folder: Path, as_json: bool, *, stopped: bool = False) -> int:
     """Measure the machine's card, then say where the steps went."""
     import torch
 
+    from labkit.hardware.budgets.budget import is_out_of_memory
     from labkit.hardware.calibration import calibrate
     from labkit.profiling.profile import FACTS, read_profile, save_card
 
     device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
-    save_card(folder, calibrate(device if torch.device(device).type == "cpu" else "cuda", repeats=3))
+    on = "cpu" if torch.device(device).type == "cpu" else device
+    try:
+        card = calibrate(on, repeats=3)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        card = calibrate(on, repeats=3, copy_bytes=2**25)  # a budget of little memory
+    save_card(folder, card)
     status = _print(read_profile(folder), as_json)
     return 130 if stopped else status
 

@@ -49,12 +49,13 @@ class Calibration:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
-def calibrate(device: str = "cpu", *, repeats: int = 7) -> Calibration:
+def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28) -> Calibration:
     """Measure this machine in a few seconds; each figure is the best of several, since others only slow it down.
 
     Args:
         device: "cpu", or a GPU as torch names it.
         repeats: how often each is measured.
+        copy_bytes: of the array whose copies measure the bandwidth; more than the caches hold.
     """
     import torch
 
@@ -65,7 +66,7 @@ def calibrate(device: str = "cpu", *, repeats: int = 7) -> Calibration:
         threads=torch.get_num_threads(),
         fp32_gflops=matmul_gflops(on, torch.float32, repeats=repeats),
         bf16_gflops=matmul_gflops(on, torch.bfloat16, repeats=repeats),
-        bandwidth_gb_per_s=copy_gb_per_s(on, 2**28, repeats=repeats),
+        bandwidth_gb_per_s=copy_gb_per_s(on, copy_bytes, repeats=repeats),
         launch_us=launch_us(on),
         when=time.strftime("%Y-%m-%d"),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -70,7 +71,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
             constraintext="none",
             textangle=0,
             marker=_look_of(phase, template),
-            customdata=own[["name", "calls", "total_us", "self_us"]].to_numpy(),
+            customdata=_escaped(own[["name", "calls", "total_us", "self_us"]]),
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:.4g} calls a step<br>%{customdata[2]:,.1f} µs with what "
             "it calls<br>%{customdata[3]:,.1f} µs itself<extra></extra>",
         )
@@ -108,7 +109,7 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
             constraintext="none",
             textangle=0,
             marker=_look(number, template),
-            customdata=own[["name", "duration_us", "start_us"]].to_numpy(),
+            customdata=_escaped(own[["name", "duration_us", "start_us"]]),
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:,.1f} µs, from %{customdata[2]:,.1f} µs<extra></extra>",
         )
     lanes = sorted(events["lane"].unique(), key=lambda lane: (not lane.startswith("thread"), lane))
@@ -126,6 +127,11 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
         meta={"finding": f"{len(events):,} events on {len(lanes)} lines{finding}."},
     )
     return figure
+
+
+def _escaped(columns: pd.DataFrame) -> np.ndarray:
+    """What a hover text shows, in which the names of kernels' templates would be tags."""
+    return columns.assign(name=[escape(name) for name in columns["name"]]).to_numpy()
 
 
 def _look_of(phase: str, template: str) -> dict:

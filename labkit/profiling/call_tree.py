@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labkit.profiling.step_time import StepTime
-from labkit.profiling.trace import STEP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +16,7 @@ SMALLEST = 0.001
 
 
 def call_tree(time: StepTime) -> pd.DataFrame:
-    """One row for each way in which an operator or annotation is reached, callers before what they call.
+    """One row for the step, for each of its phases, and for each way in which an operator is reached in one of them.
 
     Returns:
         Columns node, parent (−1: none), name, phase, depth (0 is the step), calls, total_us, self_us (all of one step),
@@ -25,26 +24,33 @@ def call_tree(time: StepTime) -> pd.DataFrame:
     """
     import pandas as pd
 
-    events = time.events
+    rows: list[list] = [[0, -1, "step", "other", 0, time.steps, time.total_us, 0.0]]
     known: dict[tuple[int, str], int] = {}
-    rows: list[list] = []
-    node_of = [-1] * len(events)
-    columns = (events[name].tolist() for name in ("name", "phase", "parent", "duration_us", "self_us"))
-    for row, (name, phase, parent, total, own) in enumerate(zip(*columns, strict=True)):
-        above = node_of[parent] if parent >= 0 else -1
-        if parent >= 0 and above < 0:
-            continue  # below something too deep
-        name = "step" if name.startswith(STEP) else name
-        depth = rows[above][4] + 1 if above >= 0 else 0
-        if depth > DEEPEST:
-            continue
-        node = known.setdefault((above, name), len(rows))
-        if node == len(rows):
-            rows.append([node, above, name, phase, depth, 0, 0.0, 0.0])
-        node_of[row] = node
-        rows[node][5] += 1
-        rows[node][6] += total
-        rows[node][7] += own
+
+    def node(above: int, name: str, phase: str) -> int:
+        found = known.setdefault((above, name), len(rows))
+        if found == len(rows):
+            rows.append([found, above, name, phase, rows[above][4] + 1, 0, 0.0, 0.0])
+        return found
+
+    for segment in time.segments.itertuples():
+        row = rows[node(0, segment.phase, segment.phase)]
+        row[6] += segment.end_us - segment.start_us
+        row[7] += segment.end_us - segment.start_us
+    for phase in dict.fromkeys(time.segments["phase"]):
+        rows[known[0, phase]][5] = time.steps
+    node_of = [-1] * len(time.events)
+    columns = (time.events[name].tolist() for name in ("name", "phase", "parent", "duration_us", "self_us"))
+    for place, (name, phase, parent, total, own) in enumerate(zip(*columns, strict=True)):
+        above = known[0, phase] if parent < 0 else node_of[parent]
+        if above < 0 or rows[above][4] == DEEPEST:
+            continue  # too deep
+        node_of[place] = node(above, name, phase)
+        row = rows[node_of[place]]
+        row[5] += 1
+        row[6] += total
+        row[7] += own
+        rows[known[0, phase]][7] -= own  # what is left of a phase lies outside of its operators
     columns = ["node", "parent", "name", "phase", "depth", "calls", "total_us", "self_us"]
     frame = pd.DataFrame(rows, columns=columns)
     frame[["calls", "total_us", "self_us"]] /= time.steps

@@ -24,6 +24,10 @@ class Comparison:
     """Columns phase, before_us, after_us, difference_us, which add up, too"""
     before_us: float
     after_us: float
+    samples: tuple[int | None, int | None] = (None, None)
+    """Of a step of each; None where it is not known"""
+    warning: str = ""
+    """What else differs between them: where they ran"""
 
     @property
     def total_us(self) -> float:
@@ -31,13 +35,14 @@ class Comparison:
         return self.after_us - self.before_us
 
     def headline(self) -> str:
-        """The difference in a sentence."""
-        ratio = self.before_us / self.after_us
+        """The difference in a sentence; of steps of several sizes, by their samples."""
+        steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step, both profiled: "
+        before, after = self.samples
+        ratio, unit = self.before_us / self.after_us, ""
+        if None not in self.samples and before != after:
+            ratio, unit = ratio * after / before, f" by the sample (a step has {before:,} and {after:,} of them)"
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
-        return (
-            f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step, both profiled: "
-            f"{self.names[1]} is {how} as {self.names[0]}."
-        )
+        return f"{steps}{self.names[1]} is {how} as {self.names[0]}{unit}.{self.warning}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""
@@ -46,6 +51,7 @@ class Comparison:
             "after": self.names[1],
             "before_us": self.before_us,
             "after_us": self.after_us,
+            "samples": self.samples,
             "difference_us": self.total_us,
             "operators": self.operators.to_dict("records"),
             "phases": self.phases.to_dict("records"),
@@ -57,7 +63,18 @@ def compare(before: Profile, after: Profile) -> Comparison:
     operators = _joined(before.time.operators, after.time.operators, "operator", "self_us", extra=("calls",))
     phases = _joined(before.phases, after.phases, "phase", "time_us")
     names = before.folder.name, after.folder.name
-    return Comparison(names, operators, phases, before.time.step_us, after.time.step_us)
+    told = [
+        f"{what} {one} and {other}"
+        for what, one, other in (
+            ("on", before.card.device, after.card.device),
+            ("threads", before.card.threads, after.card.threads),
+            ("times", before.provenance, after.provenance),
+        )
+        if one != other
+    ]
+    warning = f" They differ otherwise, too: {'; '.join(told)}." if told else ""
+    samples = before.samples, after.samples
+    return Comparison(names, operators, phases, before.time.step_us, after.time.step_us, samples, warning)
 
 
 def _joined(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.trace import ON_THE_DEVICE, STEP
+from labkit.profiling.nesting import innermost
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, STEP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,6 +87,27 @@ def kernel_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["device", "kind", "time_us"])
     frame["share"] = frame["time_us"] / frame.groupby("device")["time_us"].transform("sum")
     return frame.sort_values(["device", "time_us"], ascending=[True, False], ignore_index=True)
+
+
+def launched_us(trace: Trace) -> np.ndarray:
+    """How long the kernels ran that each event of a trace, and what it called, launched (N,)."""
+    events = trace.events
+    kernels = events[events["category"].isin(ON_THE_DEVICE) & (events["correlation"] >= 0)]
+    time_of = kernels.groupby("correlation")["duration_us"].sum()
+    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver"))]
+    calls = calls[calls["correlation"].isin(time_of.index)]
+    total = np.zeros(len(events))
+    for lane, of_lane in calls.groupby("lane", observed=True):
+        host = events[(events["lane"] == lane) & events["category"].isin(ON_THE_HOST)]
+        within = innermost(host, events["parent"].to_numpy(), of_lane["start_us"].to_numpy())
+        np.add.at(total, within[within >= 0], time_of[of_lane["correlation"]].to_numpy()[within >= 0])
+    parent, direct = events["parent"].to_numpy(), total.copy()
+    for row in np.flatnonzero(direct).tolist():  # to all that enclose it
+        above = parent[row]
+        while above >= 0:
+            total[above] += direct[row]
+            above = parent[above]
+    return total
 
 
 def _work(trace: Trace, last_step: bool) -> pd.DataFrame:

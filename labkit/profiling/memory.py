@@ -43,20 +43,23 @@ def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
     if device is None:
         device = held.loc[held["held_bytes"].idxmax(), "device"]
     own = trace.allocations[trace.allocations["device"] == device]
-    peak_us = held.loc[held.loc[own.index, "held_bytes"].idxmax(), "time_us"]
+    peak = held.loc[own.index, "held_bytes"].idxmax()
+    before = own.index <= peak
     alive: dict[int, list] = {}
     rows: list[list] = []
     freed_before = 0
-    for time_us, size, address in zip(own["time_us"], own["bytes"], own["address"], strict=True):
-        if size > 0 and time_us <= peak_us:
-            alive[address] = row = [size, time_us, None, np.nan]
+    columns_of_it = (own["time_us"], own["bytes"], own["address"], before)
+    for time_us, size, address, is_before in zip(*columns_of_it, strict=True):
+        if size > 0 and is_before:
+            alive[address] = row = [size, time_us, None, np.nan, False]
             rows.append(row)
         elif size < 0 and address in alive:
-            alive.pop(address)[3] = time_us
-        elif size < 0 and time_us <= peak_us:
+            alive[address][3:] = [time_us, is_before]
+            del alive[address]
+        elif size < 0 and is_before:
             freed_before -= size  # of what was there before the recording
-    frame = pd.DataFrame(rows, columns=columns)
-    frame = frame[~(frame["freed_us"] <= peak_us)]
+    frame = pd.DataFrame(rows, columns=[*columns, "is_gone"])
+    frame = frame[~frame.pop("is_gone").astype(bool)]
     frame["operator"] = _operators_at(trace, frame["allocated_us"].to_numpy())
     frame = frame.sort_values("bytes", ascending=False, ignore_index=True)
     if freed_before:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,3 +46,25 @@ def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tup
     has_parent = parent >= 0
     np.subtract.at(self_us, parent[has_parent], duration_us[has_parent])
     return parent, self_us
+
+
+def innermost(events: pd.DataFrame, parent: np.ndarray, moments_us: np.ndarray) -> np.ndarray:
+    """The event that was going on at each moment, the innermost one.
+
+    Args:
+        events: of one thread, in order of time, its labels those of the rows of `parent`.
+        parent: (N,) of all events of the trace.
+        moments_us: (M,).
+
+    Returns:
+        (M,) labels of events, −1 where none was going on.
+    """
+    start = events["start_us"].to_numpy()
+    end = dict(zip(events.index.tolist(), (start + events["duration_us"].to_numpy()).tolist(), strict=True))
+    found = []
+    for moment, place in zip(moments_us.tolist(), np.searchsorted(start, moments_us, side="right") - 1, strict=True):
+        row = int(events.index[place]) if place >= 0 else -1
+        while row >= 0 and end.get(row, -1.0) < moment:
+            row = int(parent[row])
+        found.append(row)
+    return np.array(found, dtype=np.int64)

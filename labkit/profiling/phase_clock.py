@@ -1,4 +1,4 @@
-"""Times the phases of steps: how long each took, and for how long its thread had a core."""
+"""Times the phases of steps: how long each took, and how much CPU time the process had in it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class PhaseClock:
     """Goes from phase to phase; each is also an annotation in the trace, and on a GPU a range for NVIDIA's tools."""
 
     def __init__(self, *, nvtx: bool = False):
-        self._nvtx = nvtx
-        self._open: list[tuple[str, torch.profiler.record_function]] = []
+        self.nvtx = nvtx
+        """Whether phases are ranges for NVIDIA's tools, too"""
+        self._open: list[tuple[str, torch.profiler.record_function, bool]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -44,19 +45,19 @@ class PhaseClock:
         self._charge()
         annotation = torch.profiler.record_function(name)
         annotation.__enter__()
-        self._open.append((name, annotation))
-        if self._nvtx:
+        self._open.append((name, annotation, self.nvtx))
+        if self.nvtx:
             torch.cuda.nvtx.range_push(name)
 
     def end(self) -> None:
-        if self._nvtx:
-            torch.cuda.nvtx.range_pop()
         self._charge()
-        _, annotation = self._open.pop()
+        _, annotation, is_range = self._open.pop()
+        if is_range:
+            torch.cuda.nvtx.range_pop()
         annotation.__exit__(None, None, None)
 
     def read(self) -> dict[str, list[float]]:
-        """Microseconds of wall time and of CPU time of this thread, of each phase since the last reading."""
+        """Microseconds of wall time and of the process' CPU time, of each phase since the last reading."""
         self._charge()
         times = {name: [1e6 * seconds for seconds in pair] for name, pair in self._times.items()}
         self.restart()
@@ -71,4 +72,4 @@ class PhaseClock:
 
 
 def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.thread_time()
+    return time.perf_counter(), time.process_time()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis import Case, Finding, diagnose
+from labkit.profiling.device_time import device_breakdown, launched_us
+from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
 from labkit.profiling.settings import ProfileSettings
 from labkit.profiling.step_time import OUTSIDE_WAITS, StepTime, step_time
 from labkit.profiling.trace import Trace, read_trace
@@ -44,6 +45,8 @@ class Profile:
     """What the machine can do, measured right after the steps"""
     provenance: str
     """Of its times: "measured", or "emulated" under a budget smaller than the machine"""
+    samples: int | None = None
+    """Of one step; None where it is not known"""
 
     @cached_property
     def trace(self) -> Trace:
@@ -61,7 +64,10 @@ class Profile:
     def unprofiled_step_us(self) -> float | None:
         """Median of the steps before the profiler started; None where there were none."""
         times = self.facts["unprofiled_step_us"]
-        return median(times) if times else None
+        if not times:
+            return None
+        # a GPU ends the steps later than the host, which waits for it once for all of them
+        return median(times) if self.facts["device"] == "cpu" else sum(times) / len(times)
 
     @property
     def overhead(self) -> float | None:
@@ -75,7 +81,7 @@ class Profile:
         if self.unprofiled_step_us is None:
             return 0.0
         more_us = self.time.step_us - self.unprofiled_step_us
-        return min(max(0.0, more_us * self.time.steps / len(self.time.events)), MOST_EVENT_COST_US)
+        return min(max(0.0, more_us * self.time.steps / max(1, len(self.time.events))), MOST_EVENT_COST_US)
 
     @property
     def headline(self) -> str:
@@ -84,7 +90,7 @@ class Profile:
         if plain_us:
             more = self.overhead - 1
             cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
-            cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms (median): {cost}"
+            cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms: {cost}"
         threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
             f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled "
@@ -93,8 +99,8 @@ class Profile:
 
     @cached_property
     def idle_us(self) -> float:
-        """Of one step, in which its thread had no core, outside of input and sync; on a GPU it is not told from
-        waiting for the GPU, and 0."""
+        """Of one step, in which no thread of the process had a core, outside of input and sync; on a GPU it is not
+        told from waiting for the GPU, and 0."""
         if self.facts["device"] != "cpu":
             return 0.0
         steps = self.facts["phases_us"]
@@ -113,8 +119,6 @@ class Profile:
     def device(self) -> pd.DataFrame:
         """How a GPU spent the steps (`device_breakdown`); empty without one."""
         import pandas as pd
-
-        from labkit.profiling.device_time import device_breakdown
 
         return pd.DataFrame() if self.trace.kernels.empty else device_breakdown(self.trace)
 
@@ -148,11 +152,16 @@ class Profile:
     @cached_property
     def findings(self) -> list[Finding]:
         """What to change, the most promising first."""
-        idle = None
+        device = None
         if len(self.device):
-            busy_us = (self.device["span_us"] - self.device["idle_us"]).max() / self.time.steps
-            idle = max(0.0, self.time.step_us - float(busy_us))
-        return diagnose(Case(self.time, self.card, self.idle_us, idle, self.event_cost_us))
+            busiest = self.device.loc[self.device["compute_us"].idxmax()]
+            busy_us = (busiest["span_us"] - busiest["idle_us"]) / self.time.steps
+            device = Device(
+                idle_us=max(0.0, self.time.step_us - busy_us),
+                copy_us=busiest["non_compute_us"] / self.time.steps,
+                launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
+            )
+        return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us))
 
 
 def read_profile(folder: Path | str) -> Profile:
@@ -165,6 +174,8 @@ def read_profile(folder: Path | str) -> Profile:
     record = read_run(folder)
     place = folder / "trace"
     if not (place / FACTS).is_file():
+        if record.profiled:
+            raise UserError(f"{folder}: this profile was cut short ({record.status}): profile again.")
         raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
     if not (place / KINETO).is_file():
         raise UserError(
@@ -179,7 +190,8 @@ def read_profile(folder: Path | str) -> Profile:
         raise UserError(f"{error.filename}: the profile ended before this was written: profile again.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{place}: its {FACTS} or {CARD} is damaged ({error}): profile again.") from error
-    return Profile(folder, facts, card, record.provenance.kind)
+    samples = record.config.get("train", {}).get("batch_size")
+    return Profile(folder, facts, card, record.provenance.kind, samples)
 
 
 def save_card(folder: Path, card: Calibration) -> None:

@@ -31,6 +31,8 @@ class StepRecorder:
         self.settings, self.tool = settings, tool
         self.taken = 0
         """Steps so far"""
+        self.is_done = False
+        """Whether all is recorded"""
         self.clock = PhaseClock()
         self._profiler: profile | None = None
         self._graph: ExecutionTraceObserver | None = None
@@ -49,6 +51,11 @@ class StepRecorder:
         self._stack.enter_context(watched_by(lambda name: self.clock.watch(name)))
         self._began = time.perf_counter()
 
+    def computes_on(self, device: torch.device) -> None:
+        """Take note of the device, where it is known only after the first step."""
+        if device != self._device and self.taken == 0:
+            self._device, self.clock.nvtx = device, device.type == "cuda"
+
     def step(self) -> bool:
         """Take note of a step; True once all is recorded."""
         self.taken += 1
@@ -63,22 +70,26 @@ class StepRecorder:
             self._profiler.step()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
-                if not plan.graph:
-                    return True
-                self._start_graph()
+                if plan.graph:
+                    self._start_graph()
+                else:
+                    self.is_done = True
             elif self.taken >= warm:
                 self.clock.restart()
         else:
             self._stop_graph()
-            return True
-        return False
+            self.is_done = True
+        return self.is_done
 
     def finish(self) -> None:
         """Write what was recorded, also where the steps ended before the schedule did."""
-        self._stack.close()
-        if self._profiler is not None:
-            self._stop_profiler()
-        self._stop_graph()
+        with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
+            stack.callback(self._write_facts)
+            stack.callback(self._stop_profiler)
+            stack.callback(self._stop_graph)
+            stack.callback(self._stack.close)
+
+    def _write_facts(self) -> None:
         facts = {
             "format": FORMAT,
             "settings": asdict(self.settings),
@@ -113,6 +124,8 @@ class StepRecorder:
 
     def _stop_profiler(self) -> None:
         profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
         profiler.stop()
         if not self._phases:
             return  # it never came to what it was to record

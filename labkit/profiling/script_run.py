@@ -56,8 +56,7 @@ def profile_script(
 
     if not script.is_file():
         raise UserError(f"{script}: there is no such script: name a Python file.")
-    on_gpu = torch.cuda.is_available()
-    chosen = chosen_budget(budget, on_gpu=on_gpu)
+    chosen = chosen_budget(budget, on_gpu=torch.cuda.is_available())
     notes = chosen.enforce()
     chosen.share_gpu()
     if chosen.cores is not None:
@@ -72,8 +71,8 @@ def profile_script(
     )
     ending: dict[str, Any] = {"status": "failed", "reason": ""}
     try:
-        recorder.start(run.folder, torch.device("cuda" if on_gpu else "cpu"))
-        steps = ScriptSteps(recorder.clock, lambda: _step(recorder))
+        recorder.start(run.folder, torch.device("cpu"))  # until its first step tells
+        steps = ScriptSteps(recorder.clock, lambda device: _step(recorder, device))
         try:
             with _as_main(script, arguments), steps.watch():
                 runpy.run_path(str(script), run_name="__main__")
@@ -86,7 +85,7 @@ def profile_script(
         ending = {"status": "stopped", "reason": "stopped by Ctrl-C"}
         raise
     except SystemExit as error:
-        ending = _ended_early(recorder, settings, f" (it called sys.exit({error.code!r}))")
+        ending = _ended_early(recorder, settings, f" by sys.exit({error.code!r})")
     except BaseException as error:
         ending["reason"] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
@@ -97,17 +96,23 @@ def profile_script(
     return run.folder, notes + ([ending["reason"]] if ending["reason"] != "profiled" else [])
 
 
-def _step(recorder: Any) -> None:
-    if recorder.step():
+def _step(recorder: Any, device: Any) -> None:
+    recorder.computes_on(device)
+    if recorder.is_done or recorder.step():  # a script may have caught what was to end it
         raise _Enough
 
 
 def _ended_early(recorder: Any, settings: ProfileSettings, how: str = "") -> dict[str, str]:
     """How a run ends whose script did before the schedule."""
     needed = settings.skip + settings.warmup + 1
+    if recorder.is_done:
+        return {"status": "done", "reason": "profiled"}
     if recorder.taken >= needed:
-        recorded = recorder.taken - needed + 1
-        return {"status": "done", "reason": f"the script ended after {recorder.taken} steps: {recorded} are recorded"}
+        recorded = min(recorder.taken - needed + 1, settings.steps)
+        return {
+            "status": "done",
+            "reason": f"the script ended{how} after {recorder.taken} steps: {recorded} are recorded",
+        }
     if recorder.taken == 0:
         why = (
             f"the script ended{how} and no optimiser of torch had stepped, so there is no step to profile: is this the "

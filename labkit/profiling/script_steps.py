@@ -1,14 +1,17 @@
 """Finds the steps and phases of an unchanged training script, by what it calls of torch.
 
-A step ends when the optimiser that stepped first has stepped again. In it, the first call of a module from outside of
-all modules begins the forward pass, `backward` the backward pass, and its end the optimiser's phase; all before the
-forward pass is input. A script that names its phases itself (`labkit.training.phases.phase`) is believed.
+A step ends when the optimiser that stepped first has stepped again. In it, a module with parameters to train, called
+from outside of all modules, begins a forward pass, and `backward` the backward pass; all before the forward pass is
+input, and the optimiser is told by torch's own annotations. A script that names its phases itself
+(`labkit.training.phases.phase`) is believed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,25 +21,29 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit.profiling.phase_clock import PhaseClock
-from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, watched_by
+from labkit.profiling.step_time import AFTER_BACKWARD, OTHER
+from labkit.training.phases import BACKWARD, FORWARD, INPUT, watched_by
 
 
 class ScriptSteps:
     """Turns what a script calls into phases of a clock, and tells of each step."""
 
-    def __init__(self, clock: PhaseClock, on_step: Callable[[], None]):
+    def __init__(self, clock: PhaseClock, on_step: Callable[[torch.device], None]):
+        """Watch by a clock; `on_step` is told the device of what the optimiser updates."""
         self._clock, self._on_step = clock, on_step
+        self._thread = threading.get_ident()
         self._depth = 0
         """Modules that call each other"""
-        self._closing: Any = None
+        self._trains: weakref.WeakKeyDictionary[torch.nn.Module, bool] = weakref.WeakKeyDictionary()
+        self._closing: torch.optim.Optimizer | None = None
         """The optimiser whose step ends a step"""
         self._names_phases = False
         self._has_stepped = False
-        """Whether a step ends with the phase that the script has named"""
+        """Whether a step ends with the annotation, or the phase named by the script, that is open"""
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Watch what the block calls."""
+        """Watch what the block calls in this thread."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_by(self._named))
             self._to(INPUT)
@@ -47,7 +54,8 @@ class ScriptSteps:
                 optimizers.register_optimizer_step_post_hook(self._stepped),
             ):
                 stack.callback(hook.remove)
-            stack.enter_context(self._around_backward())
+            for name in ("backward", "grad"):
+                stack.enter_context(self._around(name))
             stack.enter_context(self._at_ends_of_annotations())
             yield
 
@@ -60,15 +68,31 @@ class ScriptSteps:
         if phase is not None:
             self._clock.begin(phase)
 
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether another thread calls, a loader's say, whose phases are not those of the step."""
+        return threading.get_ident() != self._thread
+
     def _enter_module(self, module: torch.nn.Module, arguments: Any) -> None:
+        if self._is_elsewhere:
+            return
         self._depth += 1
-        if self._depth == 1 and self._clock.phase == INPUT and torch.is_grad_enabled():
-            self._to(FORWARD)
+        if self._depth == 1 and self._is_trained(module) and self._clock.phase != FORWARD:
+            self._to(FORWARD if torch.is_grad_enabled() else OTHER)  # the latter is an evaluation
+
+    def _is_trained(self, module: torch.nn.Module) -> bool:
+        """Whether it has parameters to train, which a transform of the data has not."""
+        if module not in self._trains:
+            self._trains[module] = any(parameter.requires_grad for parameter in module.parameters())
+        return self._trains[module]
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
-        self._depth = max(0, self._depth - 1)
+        if not self._is_elsewhere:
+            self._depth = max(0, self._depth - 1)
 
     def _stepped(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+        if self._is_elsewhere:
+            return
         self._closing = self._closing or optimizer
         # torch's own annotation of this call is still open, or a phase that the script has named
         self._has_stepped = optimizer is self._closing
@@ -76,7 +100,7 @@ class ScriptSteps:
     def _end_step(self) -> None:
         self._to(None)
         self._depth, self._has_stepped = 0, False
-        self._on_step()
+        self._on_step(self._closing.param_groups[0]["params"][0].device)
         self._to(INPUT)
 
     @contextlib.contextmanager
@@ -91,7 +115,7 @@ class ScriptSteps:
 
     def _annotated(self, name: str) -> None:
         """An annotation of torch's has ended."""
-        if self._has_stepped and not self._names_phases and name.startswith("Optimizer.step#"):
+        if self._has_stepped and name.startswith("Optimizer.step#") and not (self._names_phases and self._clock.phase):
             self._end_step()
 
     @contextlib.contextmanager
@@ -110,20 +134,22 @@ class ScriptSteps:
             profiler.record_function = plain
 
     @contextlib.contextmanager
-    def _around_backward(self) -> Iterator[None]:
+    def _around(self, name: str) -> Iterator[None]:
         """Tell the backward pass; `Tensor.backward` calls `torch.autograd.backward`."""
-        plain = torch.autograd.backward
+        plain = getattr(torch.autograd, name)
 
         @functools.wraps(plain)
         def backward(*arguments: Any, **keywords: Any) -> Any:
+            if self._is_elsewhere:
+                return plain(*arguments, **keywords)
             self._to(BACKWARD)
             try:
                 return plain(*arguments, **keywords)
             finally:
-                self._to(OPTIMISER)
+                self._to(AFTER_BACKWARD)
 
-        torch.autograd.backward = backward
+        setattr(torch.autograd, name, backward)
         try:
             yield
         finally:
-            torch.autograd.backward = plain
+            setattr(torch.autograd, name, plain)

@@ -69,6 +69,8 @@ class SteadySteps:
         self.settings, self.tool, self.least_s = settings, tool, least_s
         self.taken = 0
         """Steps so far"""
+        self.is_done = False
+        """Whether the window is closed again"""
         self.steps = 0
         """Of them, those in the window"""
         self.clock = PhaseClock()
@@ -105,7 +107,14 @@ class SteadySteps:
             self._begin_step()
             return False
         self._close()
+        self.is_done = True
         return True
+
+    def computes_on(self, device: torch.device) -> None:
+        """Take note of the device, where it is known only after the first step."""
+        if device != self._device and self.taken == 0:
+            self._device, self._on_gpu = device, device.type == "cuda"
+            self.clock.nvtx = self._on_gpu
 
     def finish(self) -> None:
         """Close the window where the steps ended before the schedule did, and write down what it was."""

@@ -1,18 +1,21 @@
-"""Where the time of a step goes: every microsecond of its thread belongs to one operator and one phase.
+"""Where the time of a step goes: every microsecond of its thread belongs to one phase, and to one operator or to none.
 
 Steps are the profiler's own (`ProfilerStep#`). Phases are labkit's annotations, or those that torch itself makes for a
-data loader and an optimiser.
+data loader and an optimiser. Annotations may cross each other, as those of a script and ours do: at each moment the one
+counts that began last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.profiling.trace import ON_THE_HOST, STEP, Trace
+from labkit.profiling.nesting import nest
+from labkit.profiling.trace import STEP, Trace
 from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -21,81 +24,85 @@ if TYPE_CHECKING:
 OTHER, IDLE = "other", "idle"
 OUTSIDE_WAITS = (INPUT, SYNC)
 """Phases whose waiting is their own, and no idleness."""
-PHASES = (INPUT, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC)
+PHASES = (INPUT, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC, OTHER)
+"""In the order of a step."""
+AFTER_BACKWARD = "after backward"
+"""An annotation of scripts: input where a forward pass follows (gradients are accumulated), else nothing special."""
 OF_TORCH = {"enumerate(DataLoader)": INPUT, "Optimizer.step": OPTIMISER, "Optimizer.zero_grad": OPTIMISER}
 """Annotations that torch makes by itself, by what stands before "#"."""
-WAITS = ("aten::item", "aten::_local_scalar_dense", "cudaDeviceSynchronize", "cudaStreamSynchronize",
-         "cudaEventSynchronize", "hipDeviceSynchronize", "hipStreamSynchronize")  # fmt: skip
-"""Calls that bring a number from the device to Python, or wait for the device."""
+READS = ("aten::item", "aten::_local_scalar_dense")
+"""Operators that bring a number from a tensor to Python."""
+WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize",
+         "hipStreamSynchronize")  # fmt: skip
+"""Calls of the driver's interface that wait for the device."""
 ONE_WAIT_US = 20.0
-"""Two of these that are no further apart belong to one loop that reads numbers one by one."""
+"""Two reads that are no further apart belong to one loop that reads numbers one by one."""
+BACKWARD_CALL = "autograd::engine::evaluate_function"
+PYTHON = "(outside of operators)"
+"""Python, and what it calls that is not torch"""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The events of the thread that takes the steps, with what they belong to."""
+    """The steps of a trace, taken apart."""
 
+    segments: pd.DataFrame
+    """The steps in pieces without gaps or overlaps: start_us, end_us, phase, step (its number)"""
     events: pd.DataFrame
-    """Of the trace: name, category, start_us, duration_us, self_us, parent (row in this frame, −1 without one), phase,
-    step (its number), top (row of the outermost operator that it is part of, −1 where it is an annotation)"""
+    """The operators within them, in order of time: name, start_us, duration_us, self_us, parent (row in this frame, −1
+    without one), phase, step, shapes, types, values; `row` is that of the trace's events"""
     steps: int
-    total_us: float
-    """Of all steps together"""
-    waits: np.ndarray
-    """(N, 2): begin and end of each stretch in which numbers are read from the device, in microseconds"""
+
+    @property
+    def total_us(self) -> float:
+        """Of all steps together."""
+        return float((self.segments["end_us"] - self.segments["start_us"]).sum())
 
     @property
     def step_us(self) -> float:
         """Of one step, on average."""
         return self.total_us / self.steps
 
-    def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
-        """Time of each phase.
+    def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
+        """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
 
         Args:
-            idle_us: of one step, in which its thread had no core outside of input and sync; it is taken from the
-                phases in proportion, and stands beside them as "idle".
-
-        Returns:
-            Columns phase, time_us (of one step), share; in the order of a step. The times add up to `step_us`.
+            idle_us: of one step, in which it had no core outside of input and sync; it is taken from the phases in
+                proportion, and stands beside them as "idle".
         """
+        length = self.segments["end_us"] - self.segments["start_us"]
+        found = (length.groupby(self.segments["phase"]).sum() / self.steps).to_dict()
+        times = {phase: found.get(phase, 0.0) for phase in PHASES}
+        left = 1 - self.idle_share(idle_us)
+        taken = sum(times.values())
+        times = {phase: us if phase in OUTSIDE_WAITS else us * left for phase, us in times.items()}
+        times[IDLE] = taken - sum(times.values())
+        return times
+
+    def idle_share(self, idle_us: float) -> float:
+        """Of the phases in which waiting is idleness, the share that was idle."""
+        length = self.segments["end_us"] - self.segments["start_us"]
+        busy_us = length[~self.segments["phase"].isin(OUTSIDE_WAITS)].sum() / self.steps
+        return min(idle_us / busy_us, 1.0) if busy_us else 0.0
+
+    def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
+        """`phase_us` as a frame: phase, time_us (of one step), share; without those that took no time."""
         import pandas as pd
 
-        times = self.events.groupby("phase", observed=True)["self_us"].sum() / self.steps
-        inside = self._waiting_us()
-        times = times.reindex([*PHASES[:-1], SYNC, OTHER], fill_value=0.0)
-        for name, waited in inside.items():
-            times[name] -= waited
-            times[SYNC] += waited
-        busy = times.drop([INPUT, SYNC])
-        idle_us = min(idle_us, busy.sum())
-        if idle_us:
-            times[busy.index] -= busy * (idle_us / busy.sum())
-        times = pd.concat([times, pd.Series({IDLE: idle_us})])
-        times = times[times > 0]
-        return pd.DataFrame({"phase": times.index, "time_us": times.values, "share": times.values / self.step_us})
-
-    def _waiting_us(self) -> dict[str, float]:
-        """Of one step, per phase other than input and sync, the stretches in which numbers are read."""
-        begin = self.events["start_us"].to_numpy()
-        found: dict[str, float] = {}
-        for start, end in self.waits:
-            phase = self.events["phase"].iat[np.searchsorted(begin, start, side="right") - 1]
-            if phase not in (INPUT, SYNC):
-                found[phase] = found.get(phase, 0.0) + (end - start) / self.steps
-        return found
+        times = {phase: us for phase, us in self.phase_us(idle_us).items() if us > 1e-9}
+        frame = pd.DataFrame({"phase": list(times), "time_us": list(times.values())})
+        return frame.assign(share=frame["time_us"] / self.step_us)
 
     @property
     def operators(self) -> pd.DataFrame:
-        """Operators by their own time within the steps, dearest first; the last row is Python, outside of them all.
+        """Operators by their own time within the steps, dearest first; the last row is what lies outside of them all.
 
         Returns:
             Columns operator, calls, self_us (both of one step), share. The times add up to `step_us`.
         """
         import pandas as pd
 
-        called = self.events[self.events["category"] == "cpu_op"]
-        grouped = called.groupby("name", observed=True)["self_us"].agg(["size", "sum"]) / self.steps
+        grouped = self.events.groupby("name", observed=True)["self_us"].agg(["size", "sum"]) / self.steps
         frame = grouped.rename_axis("operator").rename(columns={"size": "calls", "sum": "self_us"}).reset_index()
         frame["operator"] = frame["operator"].astype(str)
         frame = frame.sort_values("self_us", ascending=False)
@@ -105,12 +112,8 @@ class StepTime:
         return frame
 
 
-PYTHON = "(outside of operators)"
-"""Python, and what it calls that is not torch"""
-
-
 def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
-    """Attribute the time of the recorded steps.
+    """Take the recorded steps apart.
 
     Args:
         trace: what was recorded.
@@ -119,113 +122,186 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     Raises:
         UserError: the trace has no steps.
     """
+    recorded = recorded_steps(trace).iloc[:steps]
+    lane = recorded["lane"].iloc[0]
+    events = trace.events[trace.events["lane"] == lane]
+    borders = _borders(recorded)
+    segments = _segments(events[events["category"] == "user_annotation"], borders)
+    segments = _with_waits(segments, _waits(events))
+    return StepTime(_frame(segments), _operators(trace, lane, segments), len(borders))
+
+
+def recorded_steps(trace: Trace) -> pd.DataFrame:
+    """The profiler's annotations of whole steps.
+
+    Raises:
+        UserError: there are none.
+    """
     events = trace.events
-    host = events[events["category"].isin(ON_THE_HOST)]
-    whole = host[(host["category"] == "user_annotation") & host["name"].astype(str).str.startswith(STEP)].iloc[:steps]
-    if whole.empty:
+    found = events[(events["category"] == "user_annotation") & events["name"].astype(str).str.startswith(STEP)]
+    if found.empty:
         raise UserError(
             f"{trace.path}: this trace has no steps, so nothing can be said of one: let the profiler know them with "
             "its step(), or record it with `labkit profile`."
         )
-    frame = _with_workers(host, whole["lane"].iloc[0], whole)
-    last = int(str(whole["name"].iloc[-1]).removeprefix(STEP))
-    names, phases = frame["name"].astype(str).to_numpy(), np.full(len(frame), "", dtype=object)
-    noted = (frame["category"] == "user_annotation").to_numpy()
-    number = np.full(len(frame), -1)
-    top = np.full(len(frame), -1)
-    parents, operator = frame["parent"].to_numpy(), (frame["category"] == "cpu_op").to_numpy()
-    for row, (name, parent) in enumerate(zip(names, parents, strict=True)):  # parents come before their children
-        if noted[row] and name.startswith(STEP):
-            number[row], phases[row] = int(name.removeprefix(STEP)), OTHER
-        elif parent >= 0:
-            number[row] = number[parent]
-            phases[row] = (_phase(name) if noted[row] else None) or phases[parent]
-            if operator[row]:
-                top[row] = top[parent] if top[parent] >= 0 else row
-    frame["phase"], frame["step"], frame["top"] = phases, number, top
-    inside = (number >= 0) & (number <= last)
-    place = np.cumsum(inside) - 1
-    frame = frame[inside].reset_index(drop=True)
-    for column in ("parent", "top"):
-        rows = frame[column].to_numpy()
-        frame[column] = np.where(rows >= 0, place[rows], -1)
-    # a step is the parent of what it holds, not a child
-    total = float(whole["duration_us"].sum())
-    return StepTime(frame, len(whole), total, _waits(frame))
+    return found
 
 
-def _with_workers(host: pd.DataFrame, lane: str, steps: pd.DataFrame) -> pd.DataFrame:
-    """The events of the stepping thread, and below them those of the one that runs backward passes for it.
-
-    With a GPU, torch's autograd has a thread of its own, for which the stepping one waits.
-    """
-    own = host[host["lane"] == lane]
-    others = host[(host["lane"] != lane) & (host["category"] == "cpu_op")]
-    begin, end = steps["start_us"].min(), (steps["start_us"] + steps["duration_us"]).max()
-    others = others[(others["start_us"] >= begin) & (others["start_us"] < end)]
-    if len(others):
-        busiest = others.groupby("lane", observed=True)["self_us"].sum().idxmax()
-        others = others[others["lane"] == busiest]
-    both = _renumbered([own, others])
-    rows = np.flatnonzero((both["lane"] != lane).to_numpy() & (both["parent"].to_numpy() < 0))
-    parent, self_us = both["parent"].to_numpy().copy(), both["self_us"].to_numpy().copy()
-    backward = np.flatnonzero((both["name"] == BACKWARD).to_numpy() & (both["lane"] == lane).to_numpy())
-    starts = both["start_us"].to_numpy()
-    ends = starts + both["duration_us"].to_numpy()
-    for row in rows:
-        before = backward[np.searchsorted(starts[backward], starts[row], side="right") - 1] if len(backward) else -1
-        if before >= 0 and starts[before] <= starts[row] < ends[before]:
-            parent[row] = before
-            self_us[before] -= both["duration_us"].iat[row]
-    kept = (both["lane"] == lane).to_numpy() | _below(parent, set(rows[parent[rows] >= 0]))
-    both["parent"], both["self_us"] = parent, self_us
-    return _renumbered([both[kept]])
+TIMES = ("start_us", "duration_us")
+Segment = tuple[float, float, str, int]
+"""start_us, end_us, phase, step."""
 
 
-def _renumbered(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Frames whose parents are labels of their rows, as one in order of time whose parents are places."""
-    import pandas as pd
-
-    frame = pd.concat(parts)
-    # a parent begins no later than its child, and lasts longer where both begin together
-    frame = frame.iloc[np.lexsort((-frame["duration_us"].to_numpy(), frame["start_us"].to_numpy()))]
-    places = pd.Series(np.arange(len(frame)), index=frame.index)
-    parent = places.reindex(frame["parent"]).fillna(-1).astype(int).to_numpy()
-    frame = frame.reset_index(drop=True)
-    frame["parent"] = parent
-    return frame
+def _borders(steps: pd.DataFrame) -> list[tuple[float, float, int]]:
+    """Begin, end and number of each step; one ends where the next begins, if it has not before."""
+    begin = steps["start_us"].to_numpy()
+    end = begin + steps["duration_us"].to_numpy()
+    end[:-1] = np.minimum(end[:-1], begin[1:])
+    numbers = [int(name.removeprefix(STEP)) for name in steps["name"].astype(str)]
+    return list(zip(begin.tolist(), end.tolist(), numbers, strict=True))
 
 
-def _below(parent: np.ndarray, roots: set[int]) -> np.ndarray:
-    marked = np.zeros(len(parent), dtype=bool)
-    for row, above in enumerate(parent):
-        marked[row] = row in roots or (above >= 0 and marked[above])
-    return marked
+def _segments(notes: pd.DataFrame, borders: list[tuple[float, float, int]]) -> list[Segment]:
+    """Each step cut where a phase begins or ends; of several open ones, the one that began last counts."""
+    named = [
+        (start, start + duration, phase)
+        for name, start, duration in zip(notes["name"].astype(str), *(notes[c] for c in TIMES), strict=True)
+        if (phase := _phase(name)) is not None
+    ]
+    named = _resolved(named)
+    found: list[Segment] = []
+    at = 0
+    open_phases: list[tuple[float, float, str]] = []  # in the order in which they began
+    for begin, end, number in borders:
+        while at < len(named) and named[at][0] < end:
+            open_phases.append(named[at])
+            at += 1
+        cuts = {begin, end}
+        for start, stop, _ in open_phases:
+            cuts.update(moment for moment in (start, stop) if begin < moment < end)
+        for left, right in pairwise(sorted(cuts)):
+            middle = (left + right) / 2
+            inside = [phase for start, stop, phase in open_phases if start <= middle < stop]
+            phase = inside[-1] if inside else OTHER
+            if found and found[-1][1] == left and found[-1][2:] == (phase, number):
+                found[-1] = (found[-1][0], right, phase, number)
+            else:
+                found.append((left, right, phase, number))
+        open_phases = [each for each in open_phases if each[1] > end]
+    return found
+
+
+def _resolved(named: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """What comes after a backward pass is input where a forward pass is the next of the passes."""
+    resolved = []
+    following = ""
+    for start, stop, phase in reversed(named):
+        if phase == AFTER_BACKWARD:
+            phase = INPUT if following == FORWARD else OTHER
+        elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT):
+            following = phase
+        resolved.append((start, stop, phase))
+    return resolved[::-1]
 
 
 def _phase(name: str) -> str | None:
-    return name if name in PHASES else OF_TORCH.get(name.split("#")[0])
+    return name if name in (*PHASES, AFTER_BACKWARD) else OF_TORCH.get(name.split("#")[0])
 
 
-def _waits(frame: pd.DataFrame) -> np.ndarray:
-    """Stretches in which numbers are read, joined where they are close."""
-    reading = frame[frame["name"].isin(WAITS)]
-    if reading.empty:
-        return np.empty((0, 2))
-    begin = reading["start_us"].to_numpy()
-    end = np.maximum.accumulate(begin + reading["duration_us"].to_numpy())
+def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
+    """Begin and end of each stretch in which numbers are read or the device is waited for, close ones joined."""
+    operators = events[events["category"] == "cpu_op"]
+    calls = events[events["category"].isin(("cuda_runtime", "cuda_driver"))]
+    reading = np.r_[operators.index[operators["name"].isin(READS)], calls.index[calls["name"].isin(WAITS)]]
+    if not len(reading):
+        return []
+    found = events.loc[np.sort(reading)]
+    begin = found["start_us"].to_numpy()
+    end = np.maximum.accumulate(begin + found["duration_us"].to_numpy())
     first = np.r_[True, begin[1:] > end[:-1] + ONE_WAIT_US]
     last = np.r_[first[1:], True]
-    starts = frame["start_us"].to_numpy()
-    begin = [_from_unbind(frame, starts, start) for start in begin[first]]
-    return np.column_stack([begin, end[last]])
+    tops = operators[~operators["parent"].isin(operators.index)]
+    begin = [_from_unbind(tops, start) for start in begin[first].tolist()]
+    return list(zip(begin, end[last].tolist(), strict=True))
 
 
-def _from_unbind(frame: pd.DataFrame, starts: np.ndarray, start: float) -> float:
+def _from_unbind(tops: pd.DataFrame, start: float) -> float:
     """Where a loop over a tensor's elements begins: torch makes a tensor of each before Python reads the first."""
-    while (row := np.searchsorted(starts, start) - 1) >= 0:
-        top = frame["top"].iat[row]
-        if top < 0 or frame["name"].iat[top] != "aten::unbind":
-            break
-        start = starts[top]
+    starts, names = tops["start_us"].to_numpy(), tops["name"]
+    while (row := np.searchsorted(starts, start) - 1) >= 0 and names.iat[row] == "aten::unbind":
+        start = float(starts[row])
     return start
+
+
+def _with_waits(segments: list[Segment], waits: list[tuple[float, float]]) -> list[Segment]:
+    """The segments with what lies in a wait as sync, but for input, which may read what it likes."""
+    found: list[Segment] = []
+    at = 0
+    for start, end, phase, number in segments:
+        left = start
+        while at < len(waits) and waits[at][1] <= start:
+            at += 1
+        place = at
+        while phase not in OUTSIDE_WAITS and place < len(waits) and waits[place][0] < end:
+            begin, stop = max(left, waits[place][0]), min(end, waits[place][1])
+            if begin > left:
+                found.append((left, begin, phase, number))
+            if stop > begin:
+                found.append((begin, stop, SYNC, number))
+            left = max(left, stop)
+            place += 1
+        if end > left:
+            found.append((left, end, phase, number))
+    return found
+
+
+def _frame(segments: list[Segment]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
+
+
+def _operators(trace: Trace, lane: str, segments: list[Segment]) -> pd.DataFrame:
+    """The operators of the stepping thread, and of those that run its backward passes, each with phase and step."""
+    import pandas as pd
+
+    called = trace.events[trace.events["category"] == "cpu_op"]
+    starts = np.array([segment[0] for segment in segments])
+    place = np.searchsorted(starts, called["start_us"].to_numpy(), side="right") - 1
+    ends = np.array([segment[1] for segment in segments])
+    inside = (place >= 0) & (called["start_us"].to_numpy() < ends[place])
+    called, place = called[inside], place[inside]
+    frame = called.assign(
+        row=called.index,
+        phase=np.array([segment[2] for segment in segments], dtype=object)[place] if len(place) else [],
+        step=np.array([segment[3] for segment in segments])[place] if len(place) else [],
+    )
+    own = frame["lane"] == lane
+    backward = ~own & (frame["phase"] == BACKWARD)
+    helping = frame[backward & frame["lane"].isin(_of_backward(frame[backward]))]
+    frame = pd.concat([frame[own], helping])
+    # callers before what they call
+    frame = frame.sort_values(["start_us", "duration_us"], ascending=[True, False]).reset_index(drop=True)
+    lanes = frame["lane"].cat.codes.to_numpy() if len(frame) else np.empty(0)
+    parent, self_us = nest(lanes, frame["start_us"].to_numpy(), frame["duration_us"].to_numpy())
+    frame["parent"], frame["self_us"] = parent, np.maximum(self_us, 0.0)
+    return _fitted(frame, lane, segments)
+
+
+def _of_backward(events: pd.DataFrame) -> list[str]:
+    """Threads that autograd runs: with a GPU it has one of its own for each device."""
+    calls = events[events["name"].astype(str).str.startswith(BACKWARD_CALL)]
+    return calls["lane"].unique().tolist()
+
+
+def _fitted(frame: pd.DataFrame, lane: str, segments: list[Segment]) -> pd.DataFrame:
+    """Threads that work at the same time share the backward pass, which is no longer for that."""
+    helps = (frame["lane"] != lane).to_numpy()
+    if not helps.any():
+        return frame
+    room_us = sum(end - start for start, end, phase, _ in segments if phase == BACKWARD)
+    room_us -= frame.loc[~helps & (frame["phase"] == BACKWARD).to_numpy(), "self_us"].sum()
+    taken_us = frame.loc[helps, "self_us"].sum()
+    if taken_us > room_us:
+        frame.loc[helps, "self_us"] *= max(room_us, 0.0) / taken_us
+    return frame

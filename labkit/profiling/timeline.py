@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, STEP, Trace
+from labkit.profiling.step_time import recorded_steps
+from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,28 +19,28 @@ MOST_EVENTS = 3000
 KINDS = {"user_annotation": "annotation", "cpu_op": "operator", "kernel": "kernel"}
 
 
-def timeline(trace: Trace, *, step: int | None = None) -> pd.DataFrame:
-    """The events of one step.
-
-    Args:
-        trace: what was recorded.
-        step: which of its steps, from 0; None takes the one of median length.
+def timeline(trace: Trace) -> pd.DataFrame:
+    """The events of the step of median length.
 
     Returns:
         Columns lane ("thread 1", "thread 1, level 2", "GPU 0 stream 7"), kind ("annotation", "operator", "kernel",
         "copy or fill"), name, start_us (since the step began), duration_us; the order is that of the lanes.
+
+    Raises:
+        UserError: the trace has no steps.
     """
     events = trace.events
-    steps = events[(events["category"] == "user_annotation") & events["name"].astype(str).str.startswith(STEP)]
-    order = steps["duration_us"].argsort().to_numpy()
-    chosen = steps.iloc[order[len(order) // 2] if step is None else step]
+    steps = recorded_steps(trace)
+    chosen = steps.iloc[steps["duration_us"].argsort().to_numpy()[len(steps) // 2]]
     begin, end = chosen["start_us"], chosen["start_us"] + chosen["duration_us"]
     inside = events[(events["start_us"] >= begin) & (events["start_us"] < end)]
     host = inside[inside["category"].isin(ON_THE_HOST)]
     depth = _depth(events["parent"].to_numpy())[host.index]
     host = host[depth <= DEEPEST].assign(level=depth[depth <= DEEPEST])
     device = inside[inside["category"].isin(ON_THE_DEVICE)].assign(level=0)
-    threads = {lane: f"thread {number}" for number, lane in enumerate(_by_use(host, chosen["lane"]), start=1)}
+    lanes = _by_use(host, chosen["lane"])
+    width = len(str(len(lanes)))  # so that they sort as numbers do
+    threads = {lane: f"thread {number:0{width}}" for number, lane in enumerate(lanes, start=1)}
     both = [_rows(host, threads), _rows(device, {lane: _stream(lane) for lane in device["lane"].unique()})]
     import pandas as pd
 

@@ -200,7 +200,9 @@ class _Columns:
             }
         )
         columns = ["time_us", "bytes", "address", "device", "total_bytes"]
-        allocations = pd.DataFrame(self.allocated, columns=columns).sort_values("time_us", ignore_index=True)
+        allocations = pd.DataFrame(self.allocated, columns=columns).sort_values(
+            "time_us", kind="stable", ignore_index=True
+        )
         allocations["time_us"] -= began
         return events, allocations
 

@@ -147,10 +147,11 @@ class _Window:
 
 def gzip_trace(path: Path) -> Path:
     """Compress a trace in place of itself; its new path, which ends in `.gz`."""
-    target = path.with_name(path.name + ".gz")
-    with path.open("rb") as source, gzip.open(target, "wb", compresslevel=6) as file:
+    target, part = path.with_name(path.name + ".gz"), path.with_name(f".{path.name}.gz.part")
+    with path.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as file:
         while block := source.read(CHUNK):
             file.write(block)
+    part.replace(target)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     return target

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.profiling.device_time import launched_us
 from labkit.profiling.work_formulas import FORMULAS
 from labkit.profiling.work_inputs import Inputs, Work
 
@@ -42,8 +43,8 @@ def operators_at_work(trace: Trace) -> pd.DataFrame:
     A call inside another one that has a formula is part of that one. The profiler must have recorded shapes.
 
     Returns:
-        Columns operator, calls, time_us (with what they called), flop, bytes, gflop_per_s, gb_per_s, flop_per_byte; the
-        longest time first; empty without shapes.
+        Columns operator, calls, time_us (with what they called; where a device computes, of the kernels), flop, bytes,
+        gflop_per_s, gb_per_s, flop_per_byte; the longest time first; empty without shapes.
     """
     import pandas as pd
 
@@ -61,9 +62,10 @@ def operators_at_work(trace: Trace) -> pd.DataFrame:
     known = np.zeros(len(events), dtype=bool)
     known[calls.index[[work is not None for work in found]]] = True
     outermost = known & ~_inside(known, events["parent"].to_numpy())
+    took = calls["duration_us"] if trace.kernels.empty else launched_us(trace)[calls.index]
     rows = [
         (name, duration, *work)
-        for name, duration, work, row in zip(names, calls["duration_us"], found, calls.index, strict=True)
+        for name, duration, work, row in zip(names, took, found, calls.index, strict=True)
         if outermost[row]
     ]
     frame = pd.DataFrame(rows, columns=["operator", "time_us", "flop", "bytes"])

@@ -85,7 +85,8 @@ def _view(view: View, profile: Profile) -> str:
     if why := view.missing(profile):
         return _section(view.title, f"<p>{escape(why)}</p>")
     figure = view.draw(profile, "labkit_light")
-    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=OFFLINE, default_height=view.height)
+    # a copy, from which plotly takes what it does not know
+    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(OFFLINE), default_height=view.height)
     words = describe(figure)
     return _section(
         view.title,

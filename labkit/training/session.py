@@ -152,6 +152,8 @@ class _Session:
         }
         if self.observer is not None:
             described["profile"] = self.observer.describe()
+            for limit in ("evaluate_every_samples", "max_epochs"):  # of which there are none
+                described["train"][limit] = None
         run = self._open_run(described)
         self.on_event(Started(run.run_id, str(run.folder), described))
         self._tell_skipped(data.info, run.run_id)

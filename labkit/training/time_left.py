@@ -25,7 +25,7 @@ def time_left_s(
     """
     train = config["train"]
     guesses = []
-    if samples:
+    if samples and train["max_epochs"] is not None:
         all_samples = train["max_epochs"] * config["data"]["train_samples"]
         guesses.append(wall_s * (all_samples / samples - 1))
     if train["max_seconds"] is not None:

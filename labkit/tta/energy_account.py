@@ -59,6 +59,8 @@ def energy_account(
             raise UserError(f"{name} is {value:g}: give a number above zero.")
     folder = Path(folder)
     record, energy = read_run(folder), run_energy(folder)
+    if record.profiled:
+        raise UserError(f"{folder}: a profiler looked at this run, so its energy is not that of training alone.")
     kind = record.provenance.kind
     if energy.value_j is None and (estimate or assumed_power_w is not None):
         energy, kind = _predicted(record, _spans(folder), assumed_power_w, energy.note), "predicted"

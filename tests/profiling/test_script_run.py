@@ -136,3 +136,96 @@ def test_the_command_passes_arguments_on_and_answers_in_json(script):
     assert read_run(script.parent / found["folder"]).config["arguments"] == ["50", "--more"]
     for noise in ("USDT", "Execution Trace Observer"):
         assert noise not in answer.stderr
+
+
+STYLES = {
+    "record_function around the model": """
+with torch.profiler.record_function("model_inference"):
+    loss = model(x).square().mean()
+loss.backward()
+optimiser.step()
+optimiser.zero_grad()
+""",
+    "gradients accumulated": """
+for part in x.chunk(4):
+    part = (part * 2 - part).sin().asin()
+    model(part).square().mean().backward()
+optimiser.step()
+optimiser.zero_grad()
+""",
+    "a transform of the data that is a module": """
+x = torch.nn.Softplus()(x)
+model(x).square().mean().backward()
+optimiser.step()
+optimiser.zero_grad()
+""",
+    "an evaluation in between": """
+with torch.no_grad():
+    model(x)
+model(x).square().mean().backward()
+optimiser.step()
+optimiser.zero_grad()
+""",
+    "a closure": """
+def closure():
+    optimiser.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+optimiser.step(closure)
+""",
+    "another thread with a model of its own": """
+other = threading.Thread(target=lambda: small(torch.ones(4, 8)).sum().backward())
+other.start()
+model(x).square().mean().backward()
+optimiser.step()
+optimiser.zero_grad()
+other.join()
+""",
+}
+HEAD = """
+import threading, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+small = torch.nn.Linear(8, 8)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.001)
+for step in range(50):
+    x = torch.randn(512, 64)
+"""
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_phases_add_up_however_a_script_is_written(style, script):
+    body = "".join(f"    {line}\n" for line in STYLES[style].strip().splitlines())
+    script.write_text(HEAD + body, encoding="utf-8")
+    folder, _ = run(script)
+    profile = read_profile_without_card(folder)
+    found = profile.time.phase_us()
+    assert sum(found.values()) == pytest.approx(profile.time.step_us)
+    assert min(found.values()) >= 0
+    # the model's four products dwarf the making of a batch
+    assert found["forward"] > 0 and found["backward"] > 0 and found["optimiser"] > 0
+    assert profile.time.operators["self_us"].sum() == pytest.approx(profile.time.step_us)
+    assert profile.time.operators["self_us"].min() >= 0
+    in_forward = profile.time.events.query("name == 'aten::addmm' and phase == 'forward'")
+    assert len(in_forward) / profile.time.steps == (8 if style == "gradients accumulated" else 2)
+    products = profile.time.events.query("name == 'aten::mm'")
+    assert (products["phase"] == "backward").all()
+
+
+def test_a_script_that_catches_everything_is_ended_all_the_same(script):
+    text = TRAIN.replace(
+        "    optimiser.step()\n", "    try:\n        optimiser.step()\n    except BaseException:\n        pass\n"
+    )
+    script.write_text(text, encoding="utf-8")
+    folder, notes = run(script, "30")
+    assert notes == []
+    assert read_profile_without_card(folder).time.steps == SMALL.steps
+
+
+def test_the_status_of_a_script_that_exits_early_is_told(script):
+    script.write_text(
+        TRAIN.replace("range(int(sys.argv[1])):", "range(50):\n    if step == 5: sys.exit(3)"), encoding="utf-8"
+    )
+    _, notes = run(script)
+    assert notes == ["the script ended by sys.exit(3) after 5 steps: 2 are recorded"]

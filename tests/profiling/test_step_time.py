@@ -9,7 +9,7 @@ from kineto import event, note, steps, write
 
 from labkit.errors import UserError
 from labkit.profiling.profile import read_profile
-from labkit.profiling.step_time import PYTHON, step_time
+from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, step_time
 from labkit.profiling.trace import read_trace
 
 
@@ -70,6 +70,72 @@ def test_a_lone_read_of_a_number_is_as_long_as_it_is(tmp_path):
     assert phases(time) == pytest.approx({"sync": 3, "other": 997})
 
 
+def test_annotations_that_cross_each_other_still_add_up(tmp_path):
+    """A script's own around the model opens in our input, and closes in our forward pass."""
+
+    def content(begin):
+        return [
+            note("input", begin, 200),
+            note("model_inference", begin + 150, 300),
+            note("forward", begin + 200, 400),
+            note("backward", begin + 550, 300),  # begins before the forward pass ends
+            note("enumerate(DataLoader)#_Iter.__next__", begin + 900, 150),  # ends in the next step
+        ]
+
+    time = time_of(tmp_path, steps(3, 1000, content))
+    assert sum(phases(time).values()) == pytest.approx(1000)
+    first = dict(
+        zip(time.segments["phase"][:4], time.segments["end_us"][:4] - time.segments["start_us"][:4], strict=True)
+    )
+    assert first == pytest.approx({"input": 200, "forward": 350, "backward": 300, "other": 50})
+
+
+def test_what_follows_a_backward_pass_is_input_where_gradients_are_accumulated(tmp_path):
+    def content(begin):
+        names = ["input", "forward", "backward", "after backward", "forward", "backward", "after backward"]
+        return [note(name, begin + 100 * at, 100) for at, name in enumerate(names)] + [
+            note("Optimizer.step#SGD.step", begin + 650, 50)
+        ]
+
+    found = phases(time_of(tmp_path, steps(2, 1000, content)))
+    assert found == pytest.approx({"input": 200, "forward": 200, "backward": 200, "optimiser": 50, "other": 350})
+
+
+def test_waiting_for_the_device_is_sync(tmp_path):
+    def content(begin):
+        return [note("forward", begin, 100), event("cudaDeviceSynchronize", begin + 200, 600, "cuda_runtime")]
+
+    assert phases(time_of(tmp_path, steps(2, 1000, content))) == pytest.approx(
+        {"forward": 100, "sync": 600, "other": 300}
+    )
+
+
+def test_a_wait_is_cut_where_a_phase_or_a_step_ends(tmp_path):
+    def content(begin):
+        reads = [
+            event("aten::item", begin + 290, 10),
+            event("aten::item", begin + 305, 95),
+            event("aten::item", begin + 990, 9),
+        ]
+        return [note("input", begin, 50), event("aten::item", begin + 2, 10), note("forward", begin + 50, 250), *reads]
+
+    time = time_of(tmp_path, steps(3, 1000, content))
+    found = phases(time)
+    assert sum(found.values()) == pytest.approx(1000)
+    assert found["input"] == pytest.approx(50)  # which may read what it likes
+    assert found["forward"] == pytest.approx(240)
+
+
+def test_threads_that_run_a_backward_pass_together_take_no_longer_than_it(tmp_path):
+    def content(begin):
+        calls = [event(f"{BACKWARD_CALL}: MmBackward0", begin + 100, 500, tid=tid) for tid in (2, 3)]
+        return [note("backward", begin + 50, 600), *calls]
+
+    table = time_of(tmp_path, steps(2, 1000, content)).operators.set_index("operator")["self_us"]
+    assert table[f"{BACKWARD_CALL}: MmBackward0"] == pytest.approx(600)
+    assert table.min() >= 0 and table.sum() == pytest.approx(1000)
+
+
 def test_idle_time_is_taken_from_all_phases_but_input_and_sync(tmp_path):
     time = time_of(tmp_path, steps(2, 1000, a_step))
     found = phases(time, idle_us=90)
@@ -83,13 +149,13 @@ def test_autograd_s_own_thread_works_in_the_backward_phase(tmp_path):
         return [
             note("forward", begin, 200),
             note("backward", begin + 300, 400),
-            event("evaluate", begin + 350, 300, tid=2),
+            event(f"{BACKWARD_CALL}: MmBackward0", begin + 350, 300, tid=2),
             event("aten::mm", begin + 400, 100, tid=2),
         ]
 
     time = time_of(tmp_path, steps(2, 1000, content))
     table = time.operators.set_index("operator")["self_us"].to_dict()
-    assert table == pytest.approx({"evaluate": 200, "aten::mm": 100, PYTHON: 700})
+    assert table == pytest.approx({f"{BACKWARD_CALL}: MmBackward0": 200, "aten::mm": 100, PYTHON: 700})
     assert phases(time) == pytest.approx({"forward": 200, "backward": 400, "other": 400})
 
 

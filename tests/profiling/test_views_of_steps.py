@@ -37,7 +37,8 @@ def test_the_tree_adds_up_calls_reached_in_the_same_way(tmp_path):
     tree = call_tree(step_time(trace_of(tmp_path, steps(4, 1000, a_step))))
     found = {row.name: (row.depth, row.calls, row.total_us, row.self_us) for row in tree.itertuples()}
     assert found == {
-        "step": (0, 1, 1000, 500),
+        "step": (0, 1, 1000, 0),
+        "other": (1, 1, 500, 500),
         "forward": (1, 1, 500, 80),
         "aten::linear": (2, 2, 420, 70),
         "aten::mm": (3, 2, 350, 350),
@@ -52,7 +53,10 @@ def test_the_tree_adds_up_calls_reached_in_the_same_way(tmp_path):
 def test_siblings_of_a_tree_do_not_overlap(tmp_path):
     content = lambda begin: [note(name, begin + 200 * at, 150) for at, name in enumerate(("input", "forward"))]  # noqa: E731
     tree = call_tree(step_time(trace_of(tmp_path, steps(2, 1000, content)))).set_index("name")
-    assert tree.loc["forward", "begin_us"] == tree.loc["input", "begin_us"] + 150
+    phases = tree[tree["depth"] == 1].sort_values("begin_us")
+    ends = phases["begin_us"] + phases["total_us"]
+    assert phases["begin_us"].tolist() == [0.0, *ends[:-1]]
+    assert ends.iloc[-1] == tree.loc["step", "total_us"]
 
 
 def test_a_timeline_has_the_lines_of_threads_and_streams(tmp_path):

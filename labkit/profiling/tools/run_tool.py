@@ -97,12 +97,13 @@ def run_tool(
         raise missing_tool(name) if name in WHERE_FROM else UserError(f"{name} is not on PATH.") from error
     out = _Ear(process.stdout, sys.stdout if show else None, ())
     said = _Ear(process.stderr, sys.stderr if show else None, refusals)
+    started: set[psutil.Process] = set()
     try:
-        status = _wait(process, said, timeout_s, name)
+        status = _wait(process, said, timeout_s, name, started)
     finally:
-        _end(process)
-        out.join()
-        said.join()
+        _end(process, started)
+        for ear in (out, said):  # what left the tool's group may still hold a stream
+            ear.join(GRACE_S)
     logged = log.read_text(errors="replace") if log is not None and log.is_file() else ""
     for refusal in refusals:
         if said.refused is refusal or re.search(refusal.words, logged):
@@ -141,7 +142,7 @@ class _Ear(threading.Thread):
                 if self.refused is None:
                     found = (refusal for refusal in self._refusals if re.search(refusal.words, recent))
                     self.refused = next(found, None)
-        self.text = "".join(parts)
+                self.text = "".join(parts)
 
     def _show(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # nobody looks any more; the tool must not wait for that
@@ -149,10 +150,14 @@ class _Ear(threading.Thread):
             self._shown.flush()
 
 
-def _wait(process: subprocess.Popen, said: _Ear, timeout_s: float | None, name: str) -> int | None:
-    """Its status; None where it refused."""
+def _wait(
+    process: subprocess.Popen, said: _Ear, timeout_s: float | None, name: str, started: set[psutil.Process]
+) -> int | None:
+    """Its status; None where it refused. All processes that it starts are added to `started`."""
     until = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
+        with contextlib.suppress(psutil.Error):
+            started |= set(psutil.Process(process.pid).children(recursive=True))
         try:
             return process.wait(LOOK_EVERY_S)
         except subprocess.TimeoutExpired:
@@ -165,12 +170,10 @@ def _wait(process: subprocess.Popen, said: _Ear, timeout_s: float | None, name: 
                 ) from None
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(process: subprocess.Popen, started: set[psutil.Process]) -> None:
     """End a tool and all that it started."""
-    try:
-        started = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    except psutil.Error:
-        started = []
+    with contextlib.suppress(psutil.Error):
+        started |= set(psutil.Process(process.pid).children(recursive=True))
     try:
         if process.poll() is None:
             _signal_group(process, signal.SIGTERM)

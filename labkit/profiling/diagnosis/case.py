@@ -1,0 +1,139 @@
+"""A step as the rules look at it: what each operator took, and what no rule has claimed yet."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from labkit.hardware.calibration import Calibration
+from labkit.profiling.diagnosis.finding import Claim, Finding
+from labkit.profiling.step_time import IDLE, OUTSIDE_WAITS, StepTime
+from labkit.profiling.work import Inputs, Work, operator_work
+
+SHORT_LAUNCHES = 10
+"""A call whose own time is shorter than so many times the cost of asking is hardly there for its arithmetic."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """How a GPU spent one step, in microseconds."""
+
+    idle_us: float
+    copy_us: float
+    """Only copied and communicated"""
+    launched_us: np.ndarray
+    """(N,): of the kernels that each operator and what it called launched, over all steps"""
+
+
+@dataclass
+class Case:
+    """What the rules look at."""
+
+    time: StepTime
+    card: Calibration
+    idle_us: float = 0.0
+    """Of one step, outside of input and sync, in which the process had no core"""
+    device: Device | None = None
+    """None where the CPU computes"""
+    event_cost_us: float = 0.0
+    """What the profiler takes to write an event down"""
+
+    def __post_init__(self):
+        events = self.time.events
+        self.phase = events["phase"].to_numpy()
+        self.counts = ~np.isin(self.phase, OUTSIDE_WAITS)
+        """Operators that are not part of a finding of their own phase"""
+        left = 1 - self.time.idle_share(self.idle_us)
+        self.self_us = events["self_us"].to_numpy() / self.time.steps * np.where(self.counts, left, 1.0)
+        """(N,) of each operator in one step, without what was idle"""
+        self.phase_us = self.time.phase_us(self.idle_us)
+        self.python_us = {
+            name: max(0.0, us - float(self.self_us[self.phase == name].sum()))
+            for name, us in self.phase_us.items()
+            if name not in (*OUTSIDE_WAITS, IDLE)
+        }
+        """Time outside of operators, by phase"""
+        self.open = self.counts.copy()
+        """Operators that no rule has claimed"""
+        self.open_python_us = dict(self.python_us)
+        self.short_us = SHORT_LAUNCHES * self.card.launch_us
+        self.short = events["self_us"].to_numpy() < self.short_us
+        self._self_until = np.r_[0.0, np.cumsum(self.self_us)]
+
+    def claim(self, rows: np.ndarray) -> float:
+        """Claim operators; their own time in one step."""
+        rows = rows & self.open
+        self.open &= ~rows
+        return float(self.self_us[rows].sum())
+
+    def claim_python(self, phase: str, us: float) -> float:
+        """Claim time outside of operators, as far as it is there."""
+        us = min(us, self.open_python_us.get(phase, 0.0))
+        if us > 0:
+            self.open_python_us[phase] -= us
+        return max(us, 0.0)
+
+    def between_us(self, rows: np.ndarray, nearest_us: float) -> dict[str, float]:
+        """Time outside of operators between those that follow each other closely, in one step, by phase."""
+        events = self.time.events
+        place = np.flatnonzero(rows)
+        begin = events["start_us"].to_numpy()[place]
+        end = begin + events["duration_us"].to_numpy()[place]
+        starts = events["start_us"].to_numpy()
+        found: dict[str, float] = {}
+        for left, right, row in zip(end[:-1], begin[1:], place[1:], strict=True):
+            if 0 < right - left <= nearest_us:
+                first, last = np.searchsorted(starts, [left, right])
+                free = (right - left) / self.time.steps - (self._self_until[last] - self._self_until[first])
+                found[self.phase[row]] = found.get(self.phase[row], 0.0) + max(0.0, free)
+        return found
+
+    def named(self, names: tuple[str, ...]) -> np.ndarray:
+        return self.time.events["name"].isin(names).to_numpy()
+
+    def below(self, roots: np.ndarray) -> np.ndarray:
+        """The roots and all they call."""
+        marked = roots.copy()
+        for row, parent in enumerate(self.time.events["parent"].tolist()):
+            if parent >= 0 and marked[parent]:
+                marked[row] = True
+        return marked
+
+    def work(self, row: int) -> Work:
+        """Of an operator; none where it is not known."""
+        event = self.time.events.iloc[row]
+        if not event["shapes"]:
+            return Work(0, 0)
+        inputs = Inputs(*(ast.literal_eval(event[column]) for column in ("shapes", "types", "values")))
+        return operator_work(event["name"], inputs) or Work(0, 0)
+
+    @cached_property
+    def sizes(self) -> list[list]:
+        """Of each event's inputs; empty where they were not recorded."""
+        texts = self.time.events["shapes"].astype(str)
+        parsed = {text: ast.literal_eval(text) if text else [] for text in texts.unique()}
+        return [parsed[text] for text in texts]
+
+    def percent(self, us: float) -> str:
+        return f"{us / self.time.step_us:.0%} of the step"
+
+    def finding(self, claim: Claim) -> Finding:
+        """A claim as shares of the step.
+
+        In a step that nobody looks at, what has few events is a larger share; the bound is that of such a step, if
+        it is the larger one.
+        """
+        step_us = self.time.step_us
+        most_us = claim.us if claim.most_us is None else max(claim.us, claim.most_us)
+        plain_us = step_us - self.event_cost_us * len(self.self_us) / self.time.steps
+        share = most_us / step_us
+        if plain_us > 0:
+            share = max(share, (most_us - self.event_cost_us * claim.events) / plain_us)
+        claimed = claim.us / step_us
+        if claim.needs_idle_device and self.device is not None:
+            most = self.device.idle_us / step_us
+            claimed, share = min(claimed, most), min(share, most)
+        return Finding(claim.name, claim.evidence, claim.advice, claimed, min(share, 1.0))

@@ -1,0 +1,234 @@
+"""The rules, each of which looks for one bottleneck and claims its time.
+
+What one rule has claimed, no later one counts again, so the special come before the general, and all that is claimed
+adds up to no more than the step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from labkit.profiling.diagnosis.case import Case
+from labkit.profiling.diagnosis.finding import Claim, Finding
+from labkit.profiling.step_time import IDLE, OTHER, READS
+from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
+
+WORTH_SHARE = 0.05
+"""What saves less of a step than this is not worth a line."""
+BETWEEN_LAUNCHES = 3
+"""Between two calls Python takes up to so many times the cost of asking; more than that is work of its own."""
+FEWEST_LOOKUPS, FEWEST_UPDATES = 4, 50
+"""Calls a step from which on embedding lookups, or short calls of the optimiser, count as many."""
+NEAR_US = 100.0
+"""Lookups that are no further apart follow each other."""
+BF16_PAYS = 1.1
+"""Matrix products in bf16 over those in fp32, from which on the difference is worth a try."""
+PRODUCTS = (
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mkldnn_convolution", "aten::cudnn_convolution",
+    "aten::convolution_backward", "aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
+    "aten::_cudnn_rnn_backward",
+)  # fmt: skip
+_BACKWARD = "autograd::engine::evaluate_function: "
+LOOKUPS = ("aten::embedding_bag", "aten::_embedding_bag", "aten::embedding")
+LOOKUPS_BACKWARD = (f"{_BACKWARD}EmbeddingBagBackward0", f"{_BACKWARD}EmbeddingBackward0")
+GLUE = (
+    "aten::select", "aten::unbind", "aten::stack", f"{_BACKWARD}SelectBackward0", f"{_BACKWARD}UnbindBackward0",
+    f"{_BACKWARD}StackBackward0", f"{_BACKWARD}torch::autograd::AccumulateGrad",
+)  # fmt: skip
+"""What a lookup a table needs besides, and one for all does without."""
+
+
+def diagnose(case: Case) -> list[Finding]:
+    """Bottlenecks that are worth a try, the one that claims most first."""
+    found = [case.finding(claim) for rule in RULES for claim in rule(case)]
+    return sorted((each for each in found if each.claimed_share >= WORTH_SHARE), key=lambda each: -each.claimed_share)
+
+
+def _input(case: Case) -> Iterator[Claim]:
+    us = case.phase_us[INPUT]
+    yield Claim(
+        INPUT,
+        f"making a batch, or waiting for it, takes {case.percent(us)}",
+        "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
+        "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
+        us,
+        events=int((case.phase == INPUT).sum() / case.time.steps),
+        needs_idle_device=True,
+    )
+
+
+def _sync(case: Case) -> Iterator[Claim]:
+    us, reads = case.phase_us[SYNC], (case.named(READS[:1]) & (case.phase != INPUT)).sum() / case.time.steps
+    yield Claim(
+        SYNC,
+        f"reading {reads:,.0f} numbers a step from tensors, by .item() or the like, and waiting for the device takes "
+        f"{case.percent(us)}",
+        "keep sums and losses in tensors, compute with all samples at once, and read them every hundred steps",
+        us,
+        events=int((case.phase == SYNC).sum() / case.time.steps),
+        needs_idle_device=True,
+    )
+
+
+def _idle(case: Case) -> Iterator[Claim]:
+    us = case.phase_us[IDLE]
+    yield Claim(
+        "idle",
+        f"for {case.percent(us)} no thread of it had a core: it slept, waited for a disk or a lock, or other programs "
+        "had the cores",
+        "look what it waits for with `--tool py-spy`; stop other programs",
+        us,
+        needs_idle_device=True,
+    )
+
+
+def _to_device(case: Case) -> Iterator[Claim]:
+    if case.device is None:
+        return
+    us = min(case.phase_us[TO_DEVICE], case.device.idle_us) + case.device.copy_us
+    yield Claim(
+        TO_DEVICE,
+        f"the GPU waits for copies, or does nothing but copy and communicate, for {case.percent(us)}",
+        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, a batch ahead",
+        us,
+    )
+
+
+def _lookups(case: Case) -> Iterator[Claim]:
+    steps = case.time.steps
+    forward = case.named(LOOKUPS) & case.open
+    forward &= ~np.r_[forward, False][case.time.events["parent"].to_numpy()]  # _embedding_bag is in embedding_bag
+    calls = forward.sum() / steps
+    if calls < FEWEST_LOOKUPS:
+        return
+    backward = case.named(LOOKUPS_BACKWARD) & case.open
+    own = case.below(forward | backward)
+    moved = sum(case.work(row).bytes for row in np.flatnonzero(own & case.named(LOOKUPS[1:]))) / steps
+    glue_us = float(case.self_us[case.below(case.named(GLUE)) & case.open & ~own].sum())
+    events = int((own & case.open).sum() / steps)
+    us = case.claim(own)
+    for rows in (forward, backward):
+        us += sum(case.claim_python(phase, free) for phase, free in case.between_us(rows, NEAR_US).items())
+    one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
+    # in one call, its arithmetic is shared by all threads, which that of a small call is not
+    kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
+    yield Claim(
+        "lookups",
+        f"{calls:,.0f} embedding lookups a step, one call each, take {case.percent(us)} with their gradients",
+        "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
+        "table begins (labkit.models.tables)",
+        us - max(one_call_us, kernels_us),
+        # and there is one parameter to update in place of many
+        us - one_call_us + glue_us + case.phase_us[OPTIMISER],
+        events,
+    )
+
+
+def _updates(case: Case) -> Iterator[Claim]:
+    of_it = (case.phase == OPTIMISER) & case.open
+    if case.time.events["name"][of_it].astype(str).str.contains("_fused_|_foreach_").any():
+        return  # it does so already
+    short = of_it & case.short
+    calls = short.sum() / case.time.steps
+    if calls < FEWEST_UPDATES:
+        return
+    us = case.claim(short) + case.claim_python(OPTIMISER, np.inf)
+    yield Claim(
+        "optimiser calls",
+        f"the optimiser makes {calls:,.0f} short calls a step, which take {case.percent(us)}",
+        "let it update all parameters together: `fused=True`, or `foreach=True`",
+        us,
+        case.phase_us[OPTIMISER],
+        int(calls),
+    )
+
+
+def _precision(case: Case) -> Iterator[Claim]:
+    ratio = case.card.bf16_gflops / case.card.fp32_gflops
+    if ratio < BF16_PAYS:
+        return
+    events = case.time.events
+    in_fp32 = events["types"].astype(str).str.startswith("['float'").to_numpy() & case.open
+    products = case.named(PRODUCTS) & in_fp32
+    if case.device is None:
+        products &= (events["duration_us"] >= case.short_us).to_numpy()
+        rest_us = float(case.self_us[in_fp32 & ~products & (case.phase != OPTIMISER)].sum())
+        us = case.claim(case.below(products))
+    else:  # what the host needs to launch kernels is not what they take
+        launched = case.device.launched_us / case.time.steps
+        us = float(launched[products].sum())
+        rest_us = max(0.0, float(launched[events["parent"].to_numpy() < 0].sum()) - us)
+    flop = sum(case.work(row).flop for row in np.flatnonzero(products)) / case.time.steps
+    yield Claim(
+        "precision",
+        f"matrix products and convolutions in fp32 take {case.percent(us)}, and products ran {ratio:.1f} times as "
+        "fast in bf16 here",
+        "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
+        us * (1 - 1 / ratio),
+        # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
+        max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2,
+        int(products.sum() / case.time.steps),
+    )
+
+
+def _batch(case: Case) -> Iterator[Claim]:
+    steps, launch_us = case.time.steps, case.card.launch_us
+    fixed = case.short | (case.phase == OPTIMISER)
+    # also what long calls need before they compute
+    whole_us = case.self_us[fixed & case.counts].sum() + (case.counts & ~fixed).sum() / steps * launch_us
+    whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
+    us = _thin_products_us(case, case.open & ~fixed)
+    events = int((fixed & case.counts).sum() / steps)
+    us += case.claim(fixed)
+    for phase in (FORWARD, BACKWARD, OPTIMISER, OTHER):
+        calls = (case.phase == phase).sum() / steps
+        us += case.claim_python(phase, (calls + 1) * BETWEEN_LAUNCHES * launch_us)
+    yield Claim(
+        "batch size",
+        f"{case.percent(whole_us)} would hardly grow with the batch: calls of less than {case.short_us:.0f} µs, what "
+        "lies between calls, the optimiser, and what products of few rows lose against the machine's speed",
+        "take larger batches, if memory allows; the learning rate has to follow, and accuracy may suffer",
+        us,
+        whole_us,
+        events,
+    )
+
+
+def _thin_products_us(case: Case, counted: np.ndarray) -> float:
+    """What products whose smallest size is the batch's take longer than their arithmetic would in large ones."""
+    rows = Counter(
+        sizes[0][0] for sizes, counts in zip(case.sizes, case.phase == FORWARD, strict=True)
+        if counts and sizes and len(sizes[0]) == 2 and isinstance(sizes[0][0], int)
+    )  # fmt: skip
+    if not rows or case.device is not None:
+        return 0.0
+    batch = rows.most_common(1)[0][0]
+    types = case.time.events["types"].astype(str).to_numpy()
+    lost = 0.0
+    for row in np.flatnonzero(case.named(("aten::mm", "aten::addmm")) & counted):
+        matrices = [sizes for sizes in case.sizes[row] if len(sizes) == 2][-2:]
+        if len(matrices) == 2 and batch == min(*matrices[0], *matrices[1]):
+            peak = case.card.bf16_gflops if "BFloat16" in types[row] else case.card.fp32_gflops
+            lost += max(0.0, case.self_us[row] - case.work(row).flop / peak / 1e3 / case.time.steps)
+    return lost
+
+
+def _python(case: Case) -> Iterator[Claim]:
+    us = sum(case.open_python_us.values())
+    yield Claim(
+        "python",
+        f"{case.percent(us)} passes outside of torch's operators: in Python, NumPy or compiled code of its own",
+        "`--tool py-spy` tells the lines; make loops over samples operations on tensors",
+        us,
+        sum(case.python_us.values()),
+        needs_idle_device=True,
+    )
+
+
+RULES: tuple[Callable[[Case], Iterator[Claim]], ...] = (
+    _input, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
+)  # fmt: skip
+"""In the order in which they claim."""
