@@ -114,7 +114,10 @@ def run_job(args: argparse.Namespace) -> int:
         answer = train(
             request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, observer=StepRecorder(settings)
         )
-    return _answer(Path(answer["folder"]), args.json, stopped=answer["status"] == "stopped")
+    if answer["status"] == "stopped":
+        display.console.print(f"stopped before all was recorded: {answer['folder']}", highlight=False, soft_wrap=True)
+        return 130
+    return _answer(Path(answer["folder"]), args.json)
 
 
 def run_script(args: argparse.Namespace) -> int:
@@ -221,7 +224,7 @@ def run_diff(args: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(folder: Path, as_json: bool, *, stopped: bool = False) -> int:
+def _answer(folder: Path, as_json: bool) -> int:
     """Measure the machine's card, then say where the steps went."""
     import torch
 
@@ -238,8 +241,7 @@ def _answer(folder: Path, as_json: bool, *, stopped: bool = False) -> int:
             raise
         card = calibrate(on, repeats=3, copy_bytes=2**25)  # a budget of little memory
     save_card(folder, card)
-    status = _print(read_profile(folder), as_json)
-    return 130 if stopped else status
+    return _print(read_profile(folder), as_json)
 
 
 def _print(profile, as_json: bool) -> int:

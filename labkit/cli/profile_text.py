@@ -32,7 +32,7 @@ def print_profile(profile: Profile) -> None:
     console.print(_limits(profile), highlight=False)
     console.print()
     _print_findings(console, profile)
-    console.print(f"\nThe interactive view: labkit profile show {profile.folder.name}", highlight=False, soft_wrap=True)
+    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", highlight=False, soft_wrap=True)
 
 
 def _phases(profile: Profile) -> Any:
@@ -82,10 +82,10 @@ def _print_findings(console: Console, profile: Profile) -> None:
     if not profile.findings:
         console.print("[bold]What to try:[/bold] nothing worth more than 5 % of the step was found.", highlight=False)
         return
-    console.print("[bold]What to try[/bold], and how much faster training becomes at most (a bound, predicted):")
+    console.print("[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
     for number, finding in enumerate(profile.findings, start=1):
-        bound = f"at most {finding.bound_text}"
-        console.print(f"{number}. [bold]{finding.name}[/bold], {bound}: {finding.evidence}.", highlight=False)
+        bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
+        console.print(f"{number}. [bold]{finding.name}[/bold] ({bound}): {finding.evidence}.", highlight=False)
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.", highlight=False)
 
 

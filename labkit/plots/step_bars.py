@@ -13,7 +13,7 @@ from labkit.plots.theme import encoding
 
 PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 """Beside colour, what tells series apart."""
-PHASES = ("input", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
+PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 LABELLED = 0.03
 """Share of the width from which on a bar has its name in it."""
 

@@ -69,12 +69,19 @@ def compare(before: Profile, after: Profile) -> Comparison:
             ("on", before.card.device, after.card.device),
             ("threads", before.card.threads, after.card.threads),
             ("times", before.provenance, after.provenance),
+            ("recorded with", _recorded(before), _recorded(after)),
         )
         if one != other
     ]
     warning = f" They differ otherwise, too: {'; '.join(told)}." if told else ""
     samples = before.samples, after.samples
     return Comparison(names, operators, phases, before.time.step_us, after.time.step_us, samples, warning)
+
+
+def _recorded(profile: Profile) -> str:
+    """What makes its profiler more or less costly."""
+    asked = [name for name in ("shapes", "memory") if getattr(profile.settings, name)]
+    return " and ".join(asked) or "times alone"
 
 
 def _joined(

@@ -14,7 +14,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.profiling.device_time import device_breakdown, launched_us
 from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
 from labkit.profiling.settings import ProfileSettings
-from labkit.profiling.step_time import OUTSIDE_WAITS, StepTime, step_time
+from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.trace import Trace, read_trace
 from labkit.profiling.work import operators_at_work
 from labkit.runs import read_run
@@ -29,8 +29,9 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
 
-MOST_EVENT_COST_US = 3.0
-"""More is no cost of the profiler, which takes one or two with shapes, but noise."""
+
+DISTURBED = 1.6
+"""A profiled step over an unprofiled one, from which on a word of warning is due."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,8 @@ class Profile:
 
     @property
     def event_cost_us(self) -> float:
-        """What the profiler took to write an event down; 0 where the noise hides it."""
-        if self.unprofiled_step_us is None:
-            return 0.0
-        more_us = self.time.step_us - self.unprofiled_step_us
-        return min(max(0.0, more_us * self.time.steps / max(1, len(self.time.events))), MOST_EVENT_COST_US)
+        """What the profiler took to write an event down, measured right after the steps."""
+        return self.facts.get("event_cost_us", 0.0)
 
     @property
     def headline(self) -> str:
@@ -90,6 +88,8 @@ class Profile:
         if plain_us:
             more = self.overhead - 1
             cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
+            if self.overhead > DISTURBED:
+                cost += ", which is so much that shares of short operators say little"
             cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms: {cost}"
         threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
@@ -106,7 +106,7 @@ class Profile:
         steps = self.facts["phases_us"]
         off = [
             max(0.0, wall - busy)
-            for step in steps for phase, (wall, busy) in step.items() if phase not in OUTSIDE_WAITS
+            for step in steps for phase, (wall, busy) in step.items() if phase not in OWN_IDLENESS
         ]  # fmt: skip
         return sum(off) / len(steps) if steps else 0.0
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
+from labkit.profiling.event_cost import event_cost_us
 from labkit.profiling.phase_clock import PhaseClock
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.quiet_torch import CHATTER, without_lines_of
@@ -34,7 +35,8 @@ class StepRecorder:
         self.is_done = False
         """Whether all is recorded"""
         self.clock = PhaseClock()
-        self._profiler: profile | None = None
+        self.profiler: profile | None = None
+        """The one that is recording"""
         self._graph: ExecutionTraceObserver | None = None
         self._stack = contextlib.ExitStack()
         self._unprofiled_us: list[float] = []
@@ -64,10 +66,10 @@ class StepRecorder:
             self._time_unprofiled()
             if self.taken == plan.skip:
                 self._start_profiler()
-        elif self._profiler is not None:
+        elif self.profiler is not None:
             if self.taken > warm:
                 self._phases.append(self.clock.read())
-            self._profiler.step()
+            self.profiler.step()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
                 if plan.graph:
@@ -95,6 +97,7 @@ class StepRecorder:
             "settings": asdict(self.settings),
             "device": str(self._device),
             "threads": torch.get_num_threads(),
+            "event_cost_us": event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
             "unprofiled_step_us": self._unprofiled_us[-self.settings.timed :],
             "phases_us": self._phases,
             "steps_taken": self.taken,
@@ -114,16 +117,16 @@ class StepRecorder:
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        self._profiler = profile(
+        self.profiler = profile(
             activities=activities,
             schedule=schedule(wait=0, warmup=plan.warmup, active=plan.steps, repeat=1),
             record_shapes=plan.shapes,
             profile_memory=plan.memory,
         )
-        self._profiler.start()
+        self.profiler.start()
 
     def _stop_profiler(self) -> None:
-        profiler, self._profiler = self._profiler, None
+        profiler, self.profiler = self.profiler, None
         if profiler is None:
             return
         profiler.stop()

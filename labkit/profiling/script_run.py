@@ -74,7 +74,7 @@ def profile_script(
         recorder.start(run.folder, torch.device("cpu"))  # until its first step tells
         steps = ScriptSteps(recorder.clock, lambda device: _step(recorder, device))
         try:
-            with _as_main(script, arguments), steps.watch():
+            with _as_main(script, arguments), _only_profiler(recorder), steps.watch():
                 runpy.run_path(str(script), run_name="__main__")
         finally:
             recorder.finish()
@@ -86,13 +86,15 @@ def profile_script(
         raise
     except SystemExit as error:
         ending = _ended_early(recorder, settings, f" by sys.exit({error.code!r})")
+    except UserError as error:
+        ending["reason"] = str(error)
     except BaseException as error:
         ending["reason"] = f"{type(error).__name__}: {error}"
         traceback.print_exc()
     finally:
         run.finish(ending["status"], {"reason": ending["reason"], "steps": recorder.taken})
     if ending["status"] == "failed":
-        raise UserError(f"{script}: {ending['reason']}. Nothing can be said of its steps; {run.folder} has the record.")
+        raise UserError(f"{script}: {ending['reason']}. Nothing is said of its steps; {run.folder} has the record.")
     return run.folder, notes + ([ending["reason"]] if ending["reason"] != "profiled" else [])
 
 
@@ -115,8 +117,8 @@ def _ended_early(recorder: Any, settings: ProfileSettings, how: str = "") -> dic
         }
     if recorder.taken == 0:
         why = (
-            f"the script ended{how} and no optimiser of torch had stepped, so there is no step to profile: is this the "
-            "script that trains, and in this process?"
+            f"the script ended{how} and no optimiser of torch had stepped, so there is no step to profile: name "
+            "the script that trains, in the main thread of its process"
         )
     else:
         why = (
@@ -124,6 +126,25 @@ def _ended_early(recorder: Any, settings: ProfileSettings, how: str = "") -> dic
             "for longer, or give a smaller --skip and --warmup"
         )
     return {"status": "failed", "reason": why}
+
+
+@contextlib.contextmanager
+def _only_profiler(recorder: Any) -> Iterator[None]:
+    """Refuse a script's own torch.profiler, which would end ours."""
+    import torch
+
+    plain = torch.profiler.profile.start
+
+    def start(profiler: torch.profiler.profile) -> None:
+        if profiler is not getattr(recorder, "profiler", None) and not recorder.is_done:
+            raise UserError("the script starts a profiler of its own, and there can be but one: leave that out")
+        plain(profiler)
+
+    torch.profiler.profile.start = start
+    try:
+        yield
+    finally:
+        torch.profiler.profile.start = plain
 
 
 @contextlib.contextmanager

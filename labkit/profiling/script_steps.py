@@ -1,9 +1,9 @@
 """Finds the steps and phases of an unchanged training script, by what it calls of torch.
 
 A step ends when the optimiser that stepped first has stepped again. In it, a module with parameters to train, called
-from outside of all modules, begins a forward pass, and `backward` the backward pass; all before the forward pass is
-input, and the optimiser is told by torch's own annotations. A script that names its phases itself
-(`labkit.training.phases.phase`) is believed.
+from outside of all modules, begins a forward pass, and `backward` the backward pass. What comes before the forward
+pass is "between steps", but for a data loader, which torch's own annotations tell, as they do the optimiser. A script
+that names its phases itself (`labkit.training.phases.phase`) is believed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit.profiling.phase_clock import PhaseClock
-from labkit.profiling.step_time import AFTER_BACKWARD, OTHER
-from labkit.training.phases import BACKWARD, FORWARD, INPUT, watched_by
+from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER
+from labkit.training.phases import BACKWARD, FORWARD, watched_by
 
 
 class ScriptSteps:
@@ -46,7 +46,7 @@ class ScriptSteps:
         """Watch what the block calls in this thread."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_by(self._named))
-            self._to(INPUT)
+            self._to(BETWEEN)
             stack.callback(self._to, None)
             for hook in (
                 modules.register_module_forward_pre_hook(self._enter_module),
@@ -101,7 +101,7 @@ class ScriptSteps:
         self._to(None)
         self._depth, self._has_stepped = 0, False
         self._on_step(self._closing.param_groups[0]["params"][0].device)
-        self._to(INPUT)
+        self._to(BETWEEN)
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OTHER, IDLE = "other", "idle"
-OUTSIDE_WAITS = (INPUT, SYNC)
+BETWEEN = "between steps"
+"""Of scripts: from the optimiser to the next forward pass, where batches are made, and results read, printed, saved."""
+OWN_WAITS = (INPUT, SYNC)
+"""Phases in which reading numbers is no sync."""
+OWN_IDLENESS = (INPUT, BETWEEN, SYNC)
 """Phases whose waiting is their own, and no idleness."""
-PHASES = (INPUT, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC, OTHER)
+PHASES = (INPUT, BETWEEN, TO_DEVICE, FORWARD, BACKWARD, OPTIMISER, SYNC, OTHER)
 """In the order of a step."""
 AFTER_BACKWARD = "after backward"
-"""An annotation of scripts: input where a forward pass follows (gradients are accumulated), else nothing special."""
+"""An annotation of scripts: between steps where a forward pass follows (gradients are accumulated), else other."""
 OF_TORCH = {"enumerate(DataLoader)": INPUT, "Optimizer.step": OPTIMISER, "Optimizer.zero_grad": OPTIMISER}
 """Annotations that torch makes by itself, by what stands before "#"."""
 READS = ("aten::item", "aten::_local_scalar_dense")
@@ -75,14 +79,14 @@ class StepTime:
         times = {phase: found.get(phase, 0.0) for phase in PHASES}
         left = 1 - self.idle_share(idle_us)
         taken = sum(times.values())
-        times = {phase: us if phase in OUTSIDE_WAITS else us * left for phase, us in times.items()}
+        times = {phase: us if phase in OWN_IDLENESS else us * left for phase, us in times.items()}
         times[IDLE] = taken - sum(times.values())
         return times
 
     def idle_share(self, idle_us: float) -> float:
         """Of the phases in which waiting is idleness, the share that was idle."""
         length = self.segments["end_us"] - self.segments["start_us"]
-        busy_us = length[~self.segments["phase"].isin(OUTSIDE_WAITS)].sum() / self.steps
+        busy_us = length[~self.segments["phase"].isin(OWN_IDLENESS)].sum() / self.steps
         return min(idle_us / busy_us, 1.0) if busy_us else 0.0
 
     def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
@@ -192,13 +196,13 @@ def _segments(notes: pd.DataFrame, borders: list[tuple[float, float, int]]) -> l
 
 
 def _resolved(named: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """What comes after a backward pass is input where a forward pass is the next of the passes."""
+    """What comes after a backward pass is between steps where a forward pass is the next of the passes."""
     resolved = []
     following = ""
     for start, stop, phase in reversed(named):
         if phase == AFTER_BACKWARD:
-            phase = INPUT if following == FORWARD else OTHER
-        elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT):
+            phase = BETWEEN if following == FORWARD else OTHER
+        elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT, BETWEEN):
             following = phase
         resolved.append((start, stop, phase))
     return resolved[::-1]
@@ -242,7 +246,7 @@ def _with_waits(segments: list[Segment], waits: list[tuple[float, float]]) -> li
         while at < len(waits) and waits[at][1] <= start:
             at += 1
         place = at
-        while phase not in OUTSIDE_WAITS and place < len(waits) and waits[place][0] < end:
+        while phase not in OWN_WAITS and place < len(waits) and waits[place][0] < end:
             begin, stop = max(left, waits[place][0]), min(end, waits[place][1])
             if begin > left:
                 found.append((left, begin, phase, number))

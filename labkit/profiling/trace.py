@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def read_trace(path: Path | str) -> Trace:
         TraceError: it is no trace, or a damaged one, or one without a single event that takes time.
         OSError: it cannot be read.
     """
-    columns = _Columns()
+    columns = _Columns(Path(path))
     columns.take(stream_events(path))
     if not columns.start:
         raise TraceError(
@@ -126,7 +127,8 @@ def read_trace(path: Path | str) -> Trace:
 class _Columns:
     """Collects events as columns of numbers; each text is kept once."""
 
-    def __init__(self):
+    def __init__(self, path: Path):
+        self._path = path
         self.start, self.duration = array("d"), array("d")
         self.name, self.category, self.lane = (array("i") for _ in range(3))
         self.inputs = {column: array("i") for column in INPUTS}
@@ -151,6 +153,11 @@ class _Columns:
                 self._add_memory(event)
 
     def _add(self, event: dict[str, Any], start_us: float, duration_us: float) -> None:
+        if not (math.isfinite(start_us) and 0 <= duration_us < math.inf):
+            raise TraceError(
+                f"{self._path}, event {event.get('name')!r}: it begins at {start_us:g} and takes {duration_us:g} µs, "
+                "which no event can: the trace is damaged. Write it once more."
+            )
         args = event.get("args") or {}
         self.start.append(start_us)
         self.duration.append(duration_us)

@@ -40,9 +40,10 @@ class View:
 def finding_html(finding: Finding) -> str:
     """A bottleneck, its bound, and what to do, as a paragraph's content."""
     advice = finding.advice[0].upper() + finding.advice[1:]
-    text = escape(f"at most {finding.bound_text} (predicted): {finding.evidence}. {advice}.")
+    bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast, predicted"
+    text = escape(f"({bound}): {finding.evidence}. {advice}.")
     with_code = re.sub("`([^`]*)`", r"<code>\1</code>", text)
-    return f"<strong>{escape(finding.name)}</strong>, {with_code}"
+    return f"<strong>{escape(finding.name)}</strong> {with_code}"
 
 
 def phase_bars(profile: Profile, template: str = "labkit_light") -> go.Figure:

@@ -42,7 +42,7 @@ def test_steps_and_phases_of_an_unchanged_script(script, capfd):
     folder, notes = run(script, "50")
     profile = read_profile_without_card(folder)
     assert profile.time.steps == 3
-    assert set(profile.phases["phase"]) >= {"input", "forward", "backward", "optimiser"}
+    assert set(profile.phases["phase"]) >= {"between steps", "forward", "backward", "optimiser"}
     share = profile.phases.set_index("phase")["share"]
     assert share.sum() == pytest.approx(1)
     assert notes == []
@@ -211,6 +211,34 @@ def test_phases_add_up_however_a_script_is_written(style, script):
     assert len(in_forward) / profile.time.steps == (8 if style == "gradients accumulated" else 2)
     products = profile.time.events.query("name == 'aten::mm'")
     assert (products["phase"] == "backward").all()
+
+
+def test_numbers_read_after_the_optimiser_are_sync_and_a_loader_is_input(script):
+    text = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(64, 1)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.001)
+loader = DataLoader(TensorDataset(torch.randn(10_000, 64)), batch_size=256)
+for (x,) in loader:
+    out = model(x)
+    out.square().mean().backward()
+    optimiser.step()
+    optimiser.zero_grad()
+    right = sum(value.item() > 0 for value in out.detach().flatten())
+"""
+    script.write_text(text, encoding="utf-8")
+    folder, _ = run(script)
+    found = read_profile_without_card(folder).time.phase_us()
+    assert found["input"] > found["between steps"]
+    assert found["sync"] > 0.2 * sum(found.values())
+
+
+def test_a_script_that_profiles_itself_is_refused(script, capfd):
+    body = TRAIN.replace("for step in", "profiler = torch.profiler.profile()\nprofiler.start()\nfor step in")
+    script.write_text(body, encoding="utf-8")
+    with pytest.raises(UserError, match="a profiler of its own"):
+        run(script, "50")
 
 
 def test_a_script_that_catches_everything_is_ended_all_the_same(script):

@@ -10,7 +10,7 @@ import numpy as np
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.diagnosis.finding import Claim, Finding
-from labkit.profiling.step_time import IDLE, OUTSIDE_WAITS, StepTime
+from labkit.profiling.step_time import IDLE, OWN_IDLENESS, StepTime
 from labkit.profiling.work import Inputs, Work, operator_work
 
 SHORT_LAUNCHES = 10
@@ -44,7 +44,7 @@ class Case:
     def __post_init__(self):
         events = self.time.events
         self.phase = events["phase"].to_numpy()
-        self.counts = ~np.isin(self.phase, OUTSIDE_WAITS)
+        self.counts = ~np.isin(self.phase, OWN_IDLENESS)
         """Operators that are not part of a finding of their own phase"""
         left = 1 - self.time.idle_share(self.idle_us)
         self.self_us = events["self_us"].to_numpy() / self.time.steps * np.where(self.counts, left, 1.0)
@@ -53,7 +53,7 @@ class Case:
         self.python_us = {
             name: max(0.0, us - float(self.self_us[self.phase == name].sum()))
             for name, us in self.phase_us.items()
-            if name not in (*OUTSIDE_WAITS, IDLE)
+            if name not in (*OWN_IDLENESS, IDLE)
         }
         """Time outside of operators, by phase"""
         self.open = self.counts.copy()

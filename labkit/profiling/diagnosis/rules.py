@@ -13,7 +13,7 @@ import numpy as np
 
 from labkit.profiling.diagnosis.case import Case
 from labkit.profiling.diagnosis.finding import Claim, Finding
-from labkit.profiling.step_time import IDLE, OTHER, READS
+from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
 from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
@@ -26,6 +26,8 @@ NEAR_US = 100.0
 """Lookups that are no further apart follow each other."""
 BF16_PAYS = 1.1
 """Matrix products in bf16 over those in fp32, from which on the difference is worth a try."""
+LEAST_OF_PEAK = 0.1
+"""Products that are slower than this share of the machine's speed are not slow for their precision."""
 PRODUCTS = (
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mkldnn_convolution", "aten::cudnn_convolution",
     "aten::convolution_backward", "aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",
@@ -56,6 +58,20 @@ def _input(case: Case) -> Iterator[Claim]:
         "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
         us,
         events=int((case.phase == INPUT).sum() / case.time.steps),
+        needs_idle_device=True,
+    )
+
+
+def _between(case: Case) -> Iterator[Claim]:
+    us = case.phase_us[BETWEEN]
+    yield Claim(
+        BETWEEN,
+        f"{case.percent(us)} passes between the optimiser and the next forward pass, where batches are made, and "
+        "results printed or saved",
+        "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
+        "hundred steps",
+        us,
+        events=int((case.phase == BETWEEN).sum() / case.time.steps),
         needs_idle_device=True,
     )
 
@@ -155,17 +171,20 @@ def _precision(case: Case) -> Iterator[Claim]:
     products = case.named(PRODUCTS) & in_fp32
     if case.device is None:
         products &= (events["duration_us"] >= case.short_us).to_numpy()
-        rest_us = float(case.self_us[in_fp32 & ~products & (case.phase != OPTIMISER)].sum())
+        rest_us = float(case.self_us[in_fp32 & ~products & ~case.short & (case.phase != OPTIMISER)].sum())
         us = case.claim(case.below(products))
     else:  # what the host needs to launch kernels is not what they take
         launched = case.device.launched_us / case.time.steps
         us = float(launched[products].sum())
         rest_us = max(0.0, float(launched[events["parent"].to_numpy() < 0].sum()) - us)
     flop = sum(case.work(row).flop for row in np.flatnonzero(products)) / case.time.steps
+    if us and flop / us / 1e3 < LEAST_OF_PEAK * case.card.fp32_gflops:
+        return  # something else holds them up
     yield Claim(
         "precision",
         f"matrix products and convolutions in fp32 take {case.percent(us)}, and products ran {ratio:.1f} times as "
-        "fast in bf16 here",
+        f"fast in bf16 here; other long operators in fp32, with half the bytes to move in bf16, take "
+        f"{case.percent(rest_us)}",
         "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
         us * (1 - 1 / ratio),
         # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
@@ -177,8 +196,9 @@ def _precision(case: Case) -> Iterator[Claim]:
 def _batch(case: Case) -> Iterator[Claim]:
     steps, launch_us = case.time.steps, case.card.launch_us
     fixed = case.short | (case.phase == OPTIMISER)
-    # also what long calls need before they compute
-    whole_us = case.self_us[fixed & case.counts].sum() + (case.counts & ~fixed).sum() / steps * launch_us
+    # also what long calls need before they compute, and what calls for one batch cost in making it
+    whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + (case.counts & ~fixed).sum() / steps * launch_us
+    whole_us += (np.isin(case.phase, [INPUT, BETWEEN]).sum() / steps + 1) * BETWEEN_LAUNCHES * launch_us
     whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
     us = _thin_products_us(case, case.open & ~fixed)
     events = int((fixed & case.counts).sum() / steps)
@@ -229,6 +249,6 @@ def _python(case: Case) -> Iterator[Claim]:
 
 
 RULES: tuple[Callable[[Case], Iterator[Claim]], ...] = (
-    _input, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
+    _input, _between, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
 )  # fmt: skip
 """In the order in which they claim."""
