@@ -68,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _add_schedule(command: argparse.ArgumentParser, *, own_output: bool = False) -> None:
-    from labkit.profiling.settings import ProfileSettings
+    from labkit.profiling.recording.settings import ProfileSettings
 
     add, plain = command.add_argument, ProfileSettings()
     add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
@@ -84,7 +84,7 @@ def _add_schedule(command: argparse.ArgumentParser, *, own_output: bool = False)
 
 
 def _settings(args: argparse.Namespace):
-    from labkit.profiling.settings import ProfileSettings
+    from labkit.profiling.recording.settings import ProfileSettings
 
     return ProfileSettings(
         skip=args.skip, warmup=args.warmup, steps=args.steps, shapes=not args.no_shapes, memory=args.memory
@@ -104,7 +104,7 @@ def run_job(args: argparse.Namespace) -> int:
     if args.tool != "torch":
         return _run_under_tool(args, settings, TrainRequest(job=args.job, **given_request(args)))
     from labkit.cli.progress import TrainingDisplay
-    from labkit.profiling.recorder import StepRecorder
+    from labkit.profiling.recording.recorder import StepRecorder
     from labkit.training.session import train
     from labkit.training.stop import StopRequest
 
@@ -133,7 +133,7 @@ def run_script(args: argparse.Namespace) -> int:
 
         return _run_under_tool(args, settings, Script(args.script, args.arguments, args.budget))
     from labkit.cli.console import Console
-    from labkit.profiling.script_run import profile_script
+    from labkit.profiling.recording.script_run import profile_script
 
     console = Console(stderr=args.json)
     console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
@@ -269,7 +269,7 @@ def _print_tool(profile, as_json: bool) -> int:
 
 
 def _quiet_torch() -> None:
-    from labkit.profiling.quiet_torch import CHATTER
+    from labkit.profiling.recording.quiet_torch import CHATTER
 
     for name, value in CHATTER.items():
         os.environ.setdefault(name, value)  # before torch is loaded

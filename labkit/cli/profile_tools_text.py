@@ -14,7 +14,7 @@ from labkit.cli.console import Console
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.profiling.settings import ProfileSettings
+    from labkit.profiling.recording.settings import ProfileSettings
     from labkit.profiling.tools.tool_profile import ToolProfile
 
 SHOWN = 8
@@ -36,7 +36,7 @@ VIEWERS = {
 def schedule_in_words(tool: str, settings: ProfileSettings, least_s: float) -> str:
     """What will happen, in a sentence.
 
-    >>> from labkit.profiling.settings import ProfileSettings
+    >>> from labkit.profiling.recording.settings import ProfileSettings
     >>> print(schedule_in_words("perf", ProfileSettings(skip=4, steps=8), 5))
     steps 1 to 7 pass, then perf looks at 8 or more, for at least 5 s
     """

@@ -90,7 +90,7 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
     """What ran when in one step, a line for each level of calls on a thread and for each stream of a GPU.
 
     Args:
-        events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.timeline`).
+        events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.traces.timeline`).
         provenance: where the numbers come from.
         template: "labkit_light" or "labkit_dark".
     """

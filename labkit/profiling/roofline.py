@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from labkit.profiling.work import operators_at_work
+from labkit.profiling.work.operators import operators_at_work
 
 if TYPE_CHECKING:
     import pandas as pd

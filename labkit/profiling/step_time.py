@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.errors import UserError
-from labkit.profiling.nesting import nest
-from labkit.profiling.trace import STEP, Trace
+from labkit.profiling.traces.nesting import nest
+from labkit.profiling.traces.trace import STEP, Trace
 from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:

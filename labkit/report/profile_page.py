@@ -13,8 +13,8 @@ from plotly.offline import get_plotlyjs
 from labkit import __version__
 from labkit.plots.describe import describe
 from labkit.plots.show import OFFLINE
-from labkit.profiling.memory import alive_at_peak
 from labkit.profiling.profile import Profile
+from labkit.profiling.traces.memory import alive_at_peak
 from labkit.report.profile_views import VIEWS, View, finding_html
 from labkit.runs import read_run
 from labkit.runs.atomic import replace_text

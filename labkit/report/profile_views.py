@@ -14,10 +14,10 @@ from labkit.plots.roofline import figure_roofline
 from labkit.plots.step_bars import figure_icicle, figure_phases, figure_timeline
 from labkit.profiling.call_tree import call_tree
 from labkit.profiling.diagnosis import Finding
-from labkit.profiling.memory import memory_over_time
 from labkit.profiling.profile import Profile
 from labkit.profiling.roofline import roofline_frames
-from labkit.profiling.timeline import timeline
+from labkit.profiling.traces.memory import memory_over_time
+from labkit.profiling.traces.timeline import timeline
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def test_the_profile_s_views_are_chosen_by_keyboard(lab, picture):
         "profile.ipynb",
         "import torch\n"
         "from labkit.course.slow_trainer import SlowTrainer\n"
-        "from labkit.profiling.profile_steps import profile_steps\n"
+        "from labkit.profiling.recording.profile_steps import profile_steps\n"
         "torch.set_num_threads(1)  # the browser needs the other core\n"
         "profile = profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memory=True)",
         "from labkit.widgets import profile_view\nprofile_view(profile)",

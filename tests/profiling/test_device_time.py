@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from labkit.profiling.device_time import device_breakdown, kernel_breakdown
-from labkit.profiling.trace import read_trace
+from labkit.profiling.traces.device_time import device_breakdown, kernel_breakdown
+from labkit.profiling.traces.trace import read_trace
 
 
 def ran(name, start, end, stream=7, device=0, cat="kernel", correlation=1):

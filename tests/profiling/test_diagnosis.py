@@ -4,10 +4,10 @@ import pytest
 from kineto import event, note, shaped, steps, write
 
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.device_time import launched_us
 from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
 from labkit.profiling.step_time import step_time
-from labkit.profiling.trace import read_trace
+from labkit.profiling.traces.device_time import launched_us
+from labkit.profiling.traces.trace import read_trace
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")

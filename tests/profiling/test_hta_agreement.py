@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from labkit.errors import UserError
-from labkit.profiling import hta as ask_hta
-from labkit.profiling.device_time import device_breakdown, kernel_breakdown
-from labkit.profiling.trace import read_trace
+from labkit.profiling.traces import hta as ask_hta
+from labkit.profiling.traces.device_time import device_breakdown, kernel_breakdown
+from labkit.profiling.traces.trace import read_trace
 
 FIRST_STEP, STEPS, LAYERS = 4, 5, 12
 RUNS_AHEAD = FIRST_STEP + 1

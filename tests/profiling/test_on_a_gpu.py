@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.profiling.device_time import device_breakdown
 from labkit.profiling.profile import read_profile
-from labkit.profiling.recorder import StepRecorder
-from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.recording.recorder import StepRecorder
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.traces.device_time import device_breakdown
 from labkit.training.request import TrainRequest
 from labkit.training.session import train
 from labkit.training.stop import StopRequest

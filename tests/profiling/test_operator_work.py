@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig, SpeechModel
-from labkit.profiling.trace import read_trace
-from labkit.profiling.work import Inputs, Work, operator_work, operators_at_work
+from labkit.profiling.traces.trace import read_trace
+from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
 
 
 def strided():

@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.profiling.trace import read_trace
-from labkit.profiling.work import Inputs, Work, operator_work, operators_at_work
+from labkit.profiling.traces.trace import read_trace
+from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
 
 FLOAT, LONG, SCALAR, LISTED = "float", "long int", "Scalar", "ScalarList"
 STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2

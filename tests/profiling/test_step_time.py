@@ -10,7 +10,7 @@ from kineto import event, note, steps, write
 from labkit.errors import UserError
 from labkit.profiling.profile import read_profile
 from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, step_time
-from labkit.profiling.trace import read_trace
+from labkit.profiling.traces.trace import read_trace
 
 
 def time_of(path, events):

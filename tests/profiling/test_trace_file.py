@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from labkit.profiling import trace_file
-from labkit.profiling.trace_file import TraceError, gzip_trace, stream_events
+from labkit.profiling.traces import trace_file
+from labkit.profiling.traces.trace_file import TraceError, gzip_trace, stream_events
 
 EVENTS = [
     {

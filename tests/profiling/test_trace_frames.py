@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from labkit.profiling.nesting import nest
-from labkit.profiling.trace import read_trace
-from labkit.profiling.trace_file import TraceError
+from labkit.profiling.traces.nesting import nest
+from labkit.profiling.traces.trace import read_trace
+from labkit.profiling.traces.trace_file import TraceError
 
 
 def write(path, events, **rest):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.profiling.device_time import device_breakdown
-from labkit.profiling.trace import read_trace
-from labkit.profiling.trace_file import TraceError
-from labkit.profiling.work import operators_at_work
+from labkit.profiling.traces.device_time import device_breakdown
+from labkit.profiling.traces.trace import read_trace
+from labkit.profiling.traces.trace_file import TraceError
+from labkit.profiling.work.operators import operators_at_work
 
 TRACES = Path(__file__).with_name("traces")
 STEPS, BATCH, TABLES, DIM = 2, 16, 2, 8

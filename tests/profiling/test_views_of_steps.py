@@ -8,12 +8,12 @@ from kineto import event, note, steps, write
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.call_tree import call_tree
 from labkit.profiling.comparison import compare
-from labkit.profiling.memory import alive_at_peak, memory_over_time
 from labkit.profiling.profile import Profile
 from labkit.profiling.roofline import roofline_frames
 from labkit.profiling.step_time import PYTHON, step_time
-from labkit.profiling.timeline import timeline
-from labkit.profiling.trace import read_trace
+from labkit.profiling.traces.memory import alive_at_peak, memory_over_time
+from labkit.profiling.traces.timeline import timeline
+from labkit.profiling.traces.trace import read_trace
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 

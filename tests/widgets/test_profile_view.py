@@ -6,7 +6,7 @@ import torch
 from labkit.course.slow_trainer import SlowTrainer
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.profile_steps import profile_steps
+from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.runs import read_run
 from labkit.widgets import profile_view
 

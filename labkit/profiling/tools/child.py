@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from labkit.errors import UserError, refusal
-from labkit.profiling.settings import ProfileSettings
-from labkit.profiling.steady_steps import PerfSwitch, SteadySteps
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.recording.steady_steps import PerfSwitch, SteadySteps
 from labkit.runs.atomic import replace_text
 from labkit.runs.process import is_alive
 
@@ -75,7 +75,7 @@ def _run_job(asked: dict[str, Any], steady: SteadySteps) -> dict[str, Any]:
 
 
 def _run_script(asked: dict[str, Any], steady: SteadySteps) -> dict[str, Any]:
-    from labkit.profiling.script_run import profile_script
+    from labkit.profiling.recording.script_run import profile_script
 
     signal.signal(signal.SIGTERM, _interrupt)  # so that the run's record says that it was stopped
     folder, notes = profile_script(

@@ -17,7 +17,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.devices import get_devices
 from labkit.hardware.tools import ANSWER_TIMEOUT_S
-from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools import ncu, nsys, perf, py_spy
 from labkit.profiling.tools.run_tool import Refusal, run_tool
 from labkit.profiling.tools.tool_profile import FACTS, NCU_KERNELS, OF_A_GPU, OUTPUTS, ToolProfile, read_tool_profile

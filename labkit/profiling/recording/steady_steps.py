@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from labkit.errors import UserError
-from labkit.profiling.phase_clock import PhaseClock
-from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.recording.phase_clock import PhaseClock
+from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.tool_profile import FACTS
 from labkit.runs.atomic import replace_text
 from labkit.training.phases import watched_by

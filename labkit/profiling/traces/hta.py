@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
-from labkit.profiling.trace import STEP, read_trace
+from labkit.profiling.traces.trace import STEP, read_trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +90,7 @@ def _analysis(paths: Sequence[Path | str]) -> Any:
         if read_trace(path).kernels.empty:  # on which HTA fails without saying why
             raise UserError(
                 f"{path}: no kernel ran on a device in this trace, and this analysis is of GPUs. Of a CPU, "
-                "labkit.profiling.trace tells operators, phases and memory."
+                "labkit.profiling.traces.trace tells operators, phases and memory."
             )
     files = {rank: str(Path(path).resolve()) for rank, path in enumerate(paths)}
     return TraceAnalysis(trace_files=files, trace_dir="/", include_last_profiler_step=True)

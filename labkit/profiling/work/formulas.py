@@ -1,4 +1,4 @@
-"""Formulas of the work of operators, by the shapes of their inputs: what `labkit.profiling.work` counts with.
+"""Formulas of the work of operators, by the shapes of their inputs: what `labkit.profiling.work.operators` counts with.
 
 Those that move much or compute much in the steps of this course's models. Without one, because there is nothing to
 count by shapes: views (`slice`, `transpose`, `unsafe_split`, …), `empty`, nodes of autograd (`MulBackward0`,
@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from labkit.profiling import work_sequences as sequences
-from labkit.profiling.work_inputs import ELEMENT_BYTES, LIST, LIST_ELEMENT_BYTES, Inputs, Work
+from labkit.profiling.work import sequences
+from labkit.profiling.work.inputs import ELEMENT_BYTES, LIST, LIST_ELEMENT_BYTES, Inputs, Work
 
 Formula = Callable[[Inputs], Work]
 

@@ -20,7 +20,7 @@ from torch.autograd import profiler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from labkit.profiling.phase_clock import PhaseClock
+from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER
 from labkit.training.phases import BACKWARD, FORWARD, watched_by
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.profiling.step_time import recorded_steps
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, Trace
+from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, Trace
 
 if TYPE_CHECKING:
     import pandas as pd

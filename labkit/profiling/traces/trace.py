@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.profiling.nesting import nest
-from labkit.profiling.trace_file import TraceError, stream_events
+from labkit.profiling.traces.nesting import nest
+from labkit.profiling.traces.trace_file import TraceError, stream_events
 
 if TYPE_CHECKING:
     import pandas as pd

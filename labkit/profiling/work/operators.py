@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.device_time import launched_us
-from labkit.profiling.work_formulas import FORMULAS
-from labkit.profiling.work_inputs import Inputs, Work
+from labkit.profiling.traces.device_time import launched_us
+from labkit.profiling.work.formulas import FORMULAS
+from labkit.profiling.work.inputs import Inputs, Work
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.profiling.trace import Trace
+    from labkit.profiling.traces.trace import Trace
 
 
 def operator_work(name: str, inputs: Inputs) -> Work | None:

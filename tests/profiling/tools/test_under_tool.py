@@ -18,9 +18,9 @@ from test_perf_counters import COUNTED
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.profiling import steady_steps
-from labkit.profiling.settings import ProfileSettings
-from labkit.profiling.steady_steps import PerfSwitch, SteadySteps
+from labkit.profiling.recording import steady_steps
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.recording.steady_steps import PerfSwitch, SteadySteps
 from labkit.profiling.tools import py_spy, under_tool
 from labkit.profiling.tools.perf import NO_COUNTERS, why_no_perf
 from labkit.profiling.tools.tool_profile import read_tool_profile

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.trace import Trace
+from labkit.profiling.traces.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ import torch
 
 from labkit.hardware.calibration import Calibration, calibrate
 from labkit.profiling.profile import Profile, read_profile, save_card
-from labkit.profiling.profiled_run import chosen_budget, open_profiled_run
-from labkit.profiling.recorder import StepRecorder
-from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.recording.profiled_run import chosen_budget, open_profiled_run
+from labkit.profiling.recording.recorder import StepRecorder
+from labkit.profiling.recording.settings import ProfileSettings
 
 
 def profile_steps(

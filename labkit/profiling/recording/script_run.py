@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
-from labkit.profiling.profiled_run import chosen_budget, open_profiled_run
-from labkit.profiling.settings import ProfileSettings
+from labkit.profiling.recording.profiled_run import chosen_budget, open_profiled_run
+from labkit.profiling.recording.settings import ProfileSettings
 
 if TYPE_CHECKING:
-    from labkit.profiling.recorder import StepRecorder
-    from labkit.profiling.steady_steps import SteadySteps
+    from labkit.profiling.recording.recorder import StepRecorder
+    from labkit.profiling.recording.steady_steps import SteadySteps
 
 
 class _Enough(BaseException):
@@ -51,8 +51,8 @@ def profile_script(
     """
     import torch
 
-    from labkit.profiling.recorder import StepRecorder
-    from labkit.profiling.script_steps import ScriptSteps
+    from labkit.profiling.recording.recorder import StepRecorder
+    from labkit.profiling.recording.script_steps import ScriptSteps
 
     if not script.is_file():
         raise UserError(f"{script}: there is no such script: name a Python file.")

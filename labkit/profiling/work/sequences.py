@@ -1,4 +1,4 @@
-"""What recurrent layers and the loss of CTC have to do: formulas of `labkit.profiling.work_formulas`.
+"""What recurrent layers and the loss of CTC have to do: formulas of `labkit.profiling.work.formulas`.
 
 Shapes: T steps, B sequences, I inputs of a step, H state, D directions, G gates; of CTC: L characters of a transcript,
 C of the alphabet.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from labkit.profiling.work_inputs import Inputs, Work
+from labkit.profiling.work.inputs import Inputs, Work
 
 GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 """Of a cell, by cuDNN's cudnnRNNMode_t: ReLU, tanh, LSTM, GRU."""

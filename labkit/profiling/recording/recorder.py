@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit.profiling.event_cost import event_cost_us
-from labkit.profiling.phase_clock import PhaseClock
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.quiet_torch import CHATTER, without_lines_of
-from labkit.profiling.settings import ProfileSettings
-from labkit.profiling.trace_file import gzip_trace
+from labkit.profiling.recording.event_cost import event_cost_us
+from labkit.profiling.recording.phase_clock import PhaseClock
+from labkit.profiling.recording.quiet_torch import CHATTER, without_lines_of
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.traces.trace_file import gzip_trace
 from labkit.runs.atomic import replace_text
 from labkit.training.phases import watched_by
 

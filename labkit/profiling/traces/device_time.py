@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.nesting import innermost
-from labkit.profiling.trace import ON_THE_DEVICE, ON_THE_HOST, STEP
+from labkit.profiling.traces.nesting import innermost
+from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, STEP
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.profiling.trace import Trace
+    from labkit.profiling.traces.trace import Trace
 
 KINDS = ("COMPUTATION", "COMMUNICATION", "MEMORY")
 COMMUNICATION = r"nccl.*Kernel"

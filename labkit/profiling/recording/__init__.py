@@ -1,0 +1,1 @@
+"""Records steps: which ones, of what, and into which run folder."""
