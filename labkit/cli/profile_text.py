@@ -17,6 +17,8 @@ SHOWN_OPERATORS = 5
 
 def print_profile(profile: Profile) -> None:
     """Print where a step goes, its dearest operators, and what to try."""
+    from labkit.profiling.traces.device_time import kernel_breakdown
+
     console = Console()
     console.print(f"[bold]{profile.headline}[/bold]", highlight=False)
     console.print()
@@ -28,6 +30,9 @@ def print_profile(profile: Profile) -> None:
                 f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time.",
                 highlight=False,
             )
+        kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean()
+        said = ", ".join(f"{kind.lower()} {share:.0%}" for kind, share in kinds.sort_values(ascending=False).items())
+        console.print(f"Of what it did: {said}.", highlight=False)
     console.print(_operators(profile))
     console.print(_limits(profile), highlight=False)
     console.print()

@@ -47,8 +47,8 @@ def run_report(args: argparse.Namespace) -> int:
         print(f"{left_out} profiled run{'s' * (left_out != 1)} left out: `labkit profile show RUN` shows one.")
     if not folders:
         raise UserError(
-            f"{args.runs_dir} holds no runs: make some with `labkit train dlrm` or `labkit tour`, or give "
-            "the folder that holds them."
+            f"{args.runs_dir} holds no {'other ' * bool(left_out)}runs: make some with `labkit train dlrm` or "
+            "`labkit tour`, or give the folder that holds them."
         )
     page = write_report(folders, args.out)
     print(f"{len(folders)} run{'s' * (len(folders) != 1)} in {page}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,8 +61,13 @@ def find_mps() -> dict:
     }
 
 
+def which(name: str) -> str | None:
+    """Where a command is: on PATH, or beside the Python that runs, where pip puts its own."""
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
 def _probe(name: str, arguments: list[str]) -> Tool:
-    path = shutil.which(name)
+    path = which(name)
     if path is None:
         return Tool(name, None, None, works=False, note="not on PATH")
     try:

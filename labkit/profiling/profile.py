@@ -177,6 +177,11 @@ def read_profile(folder: Path | str) -> Profile:
     """
     folder = Path(folder)
     record = read_run(folder)
+    if record.status == "failed":
+        why = (record.result or {}).get("reason", "")
+        raise UserError(
+            f"{folder}: this run failed ({why}), so nothing is said of its steps: mend that, and profile again."
+        )
     place = folder / "trace"
     if not (place / FACTS).is_file():
         if record.profiled:

@@ -125,9 +125,7 @@ class _Session:
                 f"the GPU {self.device.name} is there, but this torch ({torch.__version__}) cannot use it: install a "
                 "CUDA build (https://pytorch.org/get-started/locally), or train with --device cpu."
             )
-        if torch_device.type == "cuda":  # also to undo what an earlier run of this process had
-            cap = self.budget.gpu_memory_bytes
-            torch.cuda.set_per_process_memory_fraction(cap / self.device.memory_bytes if cap else 1.0, torch_device)
+        self.budget.cap_gpu_memory()  # also to undo what an earlier run of this process had
         data = load_data(self.request, self.on_event)
         config = self.request.train_config(len(data.split("train")))
         if self.observer is not None:

@@ -48,9 +48,10 @@ def found(report, name):
 
 
 @posix_only
-def test_a_profiler_on_path_is_found_with_its_version(tools, no_driver):
+def test_a_profiler_on_path_is_found_with_its_version(tools, no_driver, monkeypatch, tmp_path):
     tools("nsys", "echo 'NVIDIA Nsight Systems version 2026.1.1'")
     tools("ncu", "echo Copyright; echo 'Version 2026.2.0.0'")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # beside which py-spy may be
     report = examine(no_driver)
     assert found(report, "nsys")["version"] == "NVIDIA Nsight Systems version 2026.1.1"
     assert found(report, "ncu")["version"] == "Version 2026.2.0.0"

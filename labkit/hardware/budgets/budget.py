@@ -133,6 +133,16 @@ class Budget:
         os.environ.update(environment | self.environment())
         _gpu_share.percent = self.gpu_percent
 
+    def cap_gpu_memory(self) -> None:
+        """Bind torch's allocator to the budget's part of the GPU's memory, or give it all; on a CPU, do nothing."""
+        import torch
+
+        if self.torch_name == "cpu" or not torch.cuda.is_available():
+            return
+        whole = torch.cuda.get_device_properties(self.torch_name).total_memory
+        part = self.gpu_memory_bytes / whole if self.gpu_memory_bytes else 1.0
+        torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
+
     def forgive(self, error: BaseException) -> None:
         """Where memory ran out, lift the cap of this process: its record is still to be written."""
         if self.memory_bytes is not None and is_out_of_memory(error) and can_cap_memory():

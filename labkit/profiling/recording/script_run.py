@@ -59,6 +59,7 @@ def profile_script(
     chosen = chosen_budget(budget, on_gpu=torch.cuda.is_available())
     notes = chosen.enforce()
     chosen.share_gpu()
+    chosen.cap_gpu_memory()
     if chosen.cores is not None:
         torch.set_num_threads(chosen.cores)
     recorder = observer or StepRecorder(settings)

@@ -20,6 +20,7 @@ from typing import IO
 import psutil
 
 from labkit.errors import UserError
+from labkit.hardware.tools import which
 from labkit.runs.process import OUT_OF_CTRL_C
 
 WHERE_FROM = {
@@ -86,7 +87,7 @@ def run_tool(
     name = Path(command[0]).name
     try:
         process = subprocess.Popen(
-            list(command),
+            [which(command[0]) or command[0], *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from labkit.profiling.traces.nesting import innermost
 from labkit.profiling.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -70,23 +71,16 @@ def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
 
 def _operators_at(trace: Trace, times_us: np.ndarray) -> list[str]:
     """The innermost operator at each moment, and the outermost one around it."""
-    events = trace.events[trace.events["category"] == "cpu_op"]
-    start = events["start_us"].to_numpy()
-    end = start + events["duration_us"].to_numpy()
-    names, parents = trace.events["name"].astype(str), trace.events["parent"].to_numpy()
+    parents = trace.events["parent"].to_numpy()
     is_operator = (trace.events["category"] == "cpu_op").to_numpy()
+    names = trace.events["name"].astype(str)
     found = []
-    for moment in times_us:
-        row = int(np.searchsorted(start, moment, side="right")) - 1
-        place = events.index[row] if row >= 0 else -1
-        while place >= 0 and not (is_operator[place] and start[events.index.get_loc(place)] <= moment
-                                  <= end[events.index.get_loc(place)]):  # fmt: skip
-            place = parents[place]
-        if place < 0:
+    for row in innermost(trace.events[is_operator], parents, times_us).tolist():
+        if row < 0:
             found.append("outside of operators")
             continue
-        inner, outer = names[place], place
+        outer = row
         while parents[outer] >= 0 and is_operator[parents[outer]]:
             outer = parents[outer]
-        found.append(inner if outer == place else f"{inner} in {names[outer]}")
+        found.append(names[row] if outer == row else f"{names[row]} in {names[outer]}")
     return found

@@ -1,6 +1,5 @@
 """py-spy: the real one on small programs where it may run, and stacks in its form."""
 
-import shutil
 import sys
 
 import pytest
@@ -134,6 +133,7 @@ def test_a_kernel_that_forbids_it_is_known_before(tmp_path, monkeypatch, scope, 
 
 def test_a_missing_py_spy_is_told_with_where_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # beside which it would be found, too
     assert "pip install py-spy" in why_no_py_spy()
 
 
@@ -152,7 +152,7 @@ print("done")
 
 @pytest.fixture
 def program(tmp_path):
-    if shutil.which("py-spy") is None:
+    if which("py-spy") is None:
         pytest.skip("needs py-spy, which is not on PATH (pip install py-spy)")
     if why := why_no_py_spy():
         pytest.skip(f"needs a py-spy that may look: {why}")

@@ -54,6 +54,7 @@ def test_much_output_on_both_streams_is_heard_to_its_end(tmp_path, monkeypatch):
 
 def test_a_tool_that_is_not_there_is_told_with_where_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UserError, match=r"py-spy is not on PATH.*pip install py-spy"):
         run_tool(["py-spy"])
 

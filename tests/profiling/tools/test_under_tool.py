@@ -18,6 +18,7 @@ from test_perf_counters import COUNTED
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.hardware.tools import which
 from labkit.profiling.recording import steady_steps
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.recording.steady_steps import PerfSwitch, SteadySteps
@@ -127,7 +128,7 @@ def fake_ncu(tmp_path, monkeypatch):
 
 @pytest.fixture
 def real_py_spy():
-    if shutil.which("py-spy") is None:
+    if which("py-spy") is None:
         pytest.skip("needs py-spy, which is not on PATH (pip install py-spy)")
     if why := py_spy.why_no_py_spy():
         pytest.skip(f"needs a py-spy that may look: {why}")
