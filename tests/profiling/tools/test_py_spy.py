@@ -6,7 +6,7 @@ import pytest
 from fake_tools import arguments, fake_tool
 
 from labkit.errors import DataError, UserError
-from labkit.hardware.tools import Tool
+from labkit.hardware.tools import Tool, which
 from labkit.profiling.tools import py_spy
 from labkit.profiling.tools.py_spy import py_spy_command, python_functions, read_py_spy, why_no_py_spy
 from labkit.profiling.tools.run_tool import run_tool
