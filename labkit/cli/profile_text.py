@@ -56,12 +56,14 @@ def _operators(profile: Profile) -> Any:
         title="\nThe dearest operators, by their own time", title_justify="left", box=None, padding=(0, 1, 0, 0)
     )
     table.add_column("operator", overflow="fold")
-    for name in ("calls", "ms", "share", "GFLOP/s", "GB/s", "of limit"):
+    on_gpu = "device_us" in profile.operators
+    for name in ("calls", *(["GPU ms"] if on_gpu else []), "ms", "share", "GFLOP/s", "GB/s", "of limit"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in profile.operators.head(SHOWN_OPERATORS).itertuples():
         table.add_row(
-            row.operator, f"{row.calls:,.0f}", f"{row.self_us / 1e3:.3f}", f"{row.share:.1%}",
-            _figure(row.gflop_per_s), _figure(row.gb_per_s), "–" if math.isnan(row.of_peak) else f"{row.of_peak:.0%}",
+            row.operator, f"{row.calls:,.0f}", *([f"{row.device_us / 1e3:.3f}"] if on_gpu else []),
+            f"{row.self_us / 1e3:.3f}", f"{row.share:.1%}", _figure(row.gflop_per_s), _figure(row.gb_per_s),
+            "–" if math.isnan(row.of_peak) else f"{row.of_peak:.0%}",
         )  # fmt: skip
     return table
 

@@ -14,7 +14,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
-from labkit.profiling.traces.device_time import device_breakdown, launched_us
+from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us
 from labkit.profiling.traces.trace import Trace, read_trace
 from labkit.profiling.work.operators import operators_at_work
 from labkit.runs import read_run
@@ -133,8 +133,11 @@ class Profile:
 
         Returns:
             Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN where no formula is known
-            or no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits).
+            or no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits); with a GPU also
+            device_us (of the kernels that it launched itself), by which they are sorted then.
         """
+        import pandas as pd
+
         own = self.time.operators
         done = operators_at_work(self.trace).replace({"operator": DONE_BY})
         sums = done.groupby("operator", as_index=False)[["time_us", "flop", "bytes"]].sum()
@@ -146,7 +149,13 @@ class Profile:
         arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
         moved = frame["gb_per_s"] / self.card.bandwidth_gb_per_s
         frame["of_peak"] = arithmetic.where(arithmetic > moved, moved)
-        return frame
+        if self.trace.kernels.empty:
+            return frame
+        events = self.time.events
+        kernels_us = launched_directly_us(self.trace)[events["row"].to_numpy()] / self.time.steps
+        by_name = pd.Series(kernels_us).groupby(events["name"].astype(str).to_numpy()).sum()
+        frame["device_us"] = frame["operator"].map(by_name).fillna(0.0)
+        return frame.sort_values(["device_us", "self_us"], ascending=False, ignore_index=True)
 
     @cached_property
     def work(self) -> tuple[float, float]:

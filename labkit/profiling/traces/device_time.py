@@ -91,23 +91,29 @@ def kernel_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
 
 def launched_us(trace: Trace) -> np.ndarray:
     """How long the kernels ran that each event of a trace, and what it called, launched (N,)."""
-    events = trace.events
-    kernels = events[events["category"].isin(ON_THE_DEVICE) & (events["correlation"] >= 0)]
-    time_of = kernels.groupby("correlation")["duration_us"].sum()
-    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver"))]
-    calls = calls[calls["correlation"].isin(time_of.index)]
-    total = np.zeros(len(events))
-    for lane, of_lane in calls.groupby("lane", observed=True):
-        host = events[(events["lane"] == lane) & events["category"].isin(ON_THE_HOST)]
-        within = innermost(host, events["parent"].to_numpy(), of_lane["start_us"].to_numpy())
-        np.add.at(total, within[within >= 0], time_of[of_lane["correlation"]].to_numpy()[within >= 0])
-    parent, direct = events["parent"].to_numpy(), total.copy()
+    direct = launched_directly_us(trace)
+    parent, total = trace.events["parent"].to_numpy(), direct.copy()
     for row in np.flatnonzero(direct).tolist():  # to all that enclose it
         above = parent[row]
         while above >= 0:
             total[above] += direct[row]
             above = parent[above]
     return total
+
+
+def launched_directly_us(trace: Trace) -> np.ndarray:
+    """The same without what it called (N,)."""
+    events = trace.events
+    kernels = events[events["category"].isin(ON_THE_DEVICE) & (events["correlation"] >= 0)]
+    time_of = kernels.groupby("correlation")["duration_us"].sum()
+    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver"))]
+    calls = calls[calls["correlation"].isin(time_of.index)]
+    parent, found = events["parent"].to_numpy(), np.zeros(len(events))
+    for lane, of_lane in calls.groupby("lane", observed=True):
+        host = events[(events["lane"] == lane) & events["category"].isin(ON_THE_HOST)]
+        within = innermost(host, parent, of_lane["start_us"].to_numpy())
+        np.add.at(found, within[within >= 0], time_of[of_lane["correlation"]].to_numpy()[within >= 0])
+    return found
 
 
 def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
