@@ -132,7 +132,7 @@ def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
     import pandas as pd
 
     table = _table("Python functions with most samples of their own", "function", "own", "with callees")
-    table.add_column("file:line", no_wrap=True)
+    table.add_column("file:line", overflow="fold")
     functions = tables["functions"]
     whole = functions["self_samples"].sum()
     for row in functions.head(SHOWN_FUNCTIONS).itertuples():

@@ -415,8 +415,9 @@ def test_the_real_py_spy_finds_the_dearest_function_of_a_job(tmp_path, real_py_s
     monkeypatch.setattr(under_tool, "LEAST_S", {"py-spy": 1.0})
     runs = tmp_path / "runs"
     said = told_by_py_spy([*JOB, "--tool", "py-spy", "--runs-dir", str(runs)], capsys)
-    assert "backward" in said and "cannot be switched on and off" in said.replace("\n", " ")
+    assert "cannot be switched on and off" in said.replace("\n", " ")
     functions = read_tool_profile(folder_of(runs)).tables["functions"]
+    assert functions["function"].str.contains("backward").any()
     assert functions["share"].sum() == pytest.approx(1)
     whole = functions["self_samples"].sum()
     loop = functions[functions["file"].str.endswith("training/loop.py")].set_index("function")["samples"]
