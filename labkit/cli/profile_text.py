@@ -52,6 +52,8 @@ def _phases(profile: Profile) -> Any:
 def _operators(profile: Profile) -> Any:
     from rich.table import Table
 
+    from labkit.plots.words import rate_text
+
     table = Table(
         title="\nThe dearest operators, by their own time", title_justify="left", box=None, padding=(0, 1, 0, 0)
     )
@@ -62,7 +64,7 @@ def _operators(profile: Profile) -> Any:
     for row in profile.operators.head(SHOWN_OPERATORS).itertuples():
         table.add_row(
             row.operator, f"{row.calls:,.0f}", *([f"{row.device_us / 1e3:.3f}"] if on_gpu else []),
-            f"{row.self_us / 1e3:.3f}", f"{row.share:.1%}", _figure(row.gflop_per_s), _figure(row.gb_per_s),
+            f"{row.self_us / 1e3:.3f}", f"{row.share:.1%}", rate_text(row.gflop_per_s), rate_text(row.gb_per_s),
             "–" if math.isnan(row.of_peak) else f"{row.of_peak:.0%}",
         )  # fmt: skip
     return table
@@ -94,10 +96,6 @@ def _print_findings(console: Console, profile: Profile) -> None:
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
         console.print(f"{number}. [bold]{finding.name}[/bold] ({bound}): {finding.evidence}.", highlight=False)
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.", highlight=False)
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.3g}" if value > 0 else "–"  # also where it is not known
 
 
 def as_dict(profile: Profile) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _count(value: float) -> str:
 def _shortened(file: str) -> str:
     """A file from its package on.
 
-    >>> _shortened("/usr/lib/python3.12/inspect.py"), _shortened("/home/me/work/labkit/models/dlrm.py")
+    >>> _shortened("/usr/lib/python3.12/inspect.py"), _shortened("/home/me/labkit/models/dlrm.py")
     ('inspect.py', 'labkit/models/dlrm.py')
     """
     parts = re.split(r"/(?:site-packages|dist-packages|python3\.\d+)/", file.replace("\\", "/"))

@@ -14,6 +14,8 @@ from labkit.plots.theme import encoding
 PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 """Beside colour, what tells series apart."""
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
+NAMED = {"textposition": "inside", "insidetextanchor": "start", "constraintext": "none", "textangle": 0}
+"""How a name stands in its bar."""
 LABELLED = 0.03
 """Share of the width from which on a bar has its name in it."""
 
@@ -66,10 +68,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
             orientation="h",
             name=f"{escape(str(phase))} · {provenance}",
             text=_labels(own["name"], own["total_us"] / whole),
-            textposition="inside",
-            insidetextanchor="start",
-            constraintext="none",
-            textangle=0,
+            **NAMED,
             marker=_look_of(phase, template),
             customdata=_escaped(own[["name", "calls", "total_us", "self_us"]]),
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:.4g} calls a step<br>%{customdata[2]:,.1f} µs with what "
@@ -104,10 +103,7 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
             orientation="h",
             name=f"{kind} · {provenance}",
             text=_labels(own["name"], own["duration_us"] / whole),
-            textposition="inside",
-            insidetextanchor="start",
-            constraintext="none",
-            textangle=0,
+            **NAMED,
             marker=_look(number, template),
             customdata=_escaped(own[["name", "duration_us", "start_us"]]),
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:,.1f} µs, from %{customdata[2]:,.1f} µs<extra></extra>",

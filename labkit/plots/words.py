@@ -47,6 +47,15 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
+def rate_text(value: float) -> str:
+    """An achieved rate with three figures; a dash where there is none, or it is not known.
+
+    >>> [rate_text(value) for value in (0.0, float("nan"), 2.65, 1234.0)]
+    ['–', '–', '2.65', '1.23e+03']
+    """
+    return f"{value:,.3g}" if value > 0 else "–"
+
+
 def seconds_text(seconds: float) -> str:
     """A duration with three figures or so.
 

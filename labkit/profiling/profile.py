@@ -28,8 +28,6 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
-
-
 NOISE = 0.9
 """Steps of the same run differ by about a tenth."""
 DISTURBED = 1.6

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from labkit.plots.describe import in_words
 from labkit.plots.theme import check_template
+from labkit.plots.words import rate_text
 from labkit.profiling.profile import Profile, read_profile
 from labkit.report.profile_views import VIEWS, finding_html
 from labkit.widgets.live_figure import live_figure
@@ -89,11 +90,7 @@ def _operators(profile: Profile) -> str:
     heads = "".join(f"<th scope='col'>{head}</th>" for head in ("operator", "calls", "ms", "share", "GFLOP/s", "GB/s"))
     rows = "".join(
         f"<tr><td>{escape(row.operator)}</td><td>{row.calls:,.0f}</td><td>{row.self_us / 1e3:.3f}</td>"
-        f"<td>{row.share:.1%}</td><td>{_figure(row.gflop_per_s)}</td><td>{_figure(row.gb_per_s)}</td></tr>"
+        f"<td>{row.share:.1%}</td><td>{rate_text(row.gflop_per_s)}</td><td>{rate_text(row.gb_per_s)}</td></tr>"
         for row in profile.operators.head(SHOWN_OPERATORS).itertuples()
     )
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.3g}" if value > 0 else "–"
