@@ -31,9 +31,14 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def temporary_of(path: Path) -> Path:
+    """Where this process writes the new content of a file."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a text file in one step: a reader, or a crash, sees the old content or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_of(path)
     try:
         with disk_full_as_user_error(path.parent), temporary.open("w", encoding="utf-8") as file:
             file.write(text)

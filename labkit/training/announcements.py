@@ -31,5 +31,10 @@ class Started:
     config: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Ready:
+    """All is built, and the first step comes when the onlooker returns: others may be waited for here."""
+
+
 OnEvent = Callable[[Any], None]
-"""Takes Notice, Preparing, Started, and the loop's Progress."""
+"""Takes Notice, Preparing, Started, Ready, and the loop's Progress."""

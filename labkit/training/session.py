@@ -17,7 +17,7 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
 from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
-from labkit.training.announcements import Notice, OnEvent, Started
+from labkit.training.announcements import Notice, OnEvent, Ready, Started
 from labkit.training.request import TrainRequest
 from labkit.training.resume import refuse_another_run
 from labkit.training.stop import StopRequest
@@ -222,6 +222,7 @@ class _Session:
                     loop.resume()
                 at = loop.position
                 self.on_event(Notice(f"going on from step {at.step:,}, {at.samples:,} samples"))
+            self.on_event(Ready())
             with self._observed(run, loop):
                 outcome = loop.fit()
             ending["status"], ending["result"] = outcome.status, _result(loop, outcome, self.peak_gpu_before)

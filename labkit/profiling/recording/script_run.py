@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import runpy
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.errors import UserError
 from labkit.profiling.recording.profiled_run import chosen_budget, open_profiled_run
 from labkit.profiling.recording.settings import ProfileSettings
+from labkit.training.as_main import as_main
 
 if TYPE_CHECKING:
     from labkit.profiling.recording.recorder import StepRecorder
@@ -75,7 +74,7 @@ def profile_script(
         recorder.start(run.folder, torch.device("cpu"))  # until its first step tells
         steps = ScriptSteps(recorder.clock, lambda device: _step(recorder, device))
         try:
-            with _as_main(script, arguments), _only_profiler(recorder), steps.watch():
+            with as_main(script, arguments), _only_profiler(recorder), steps.watch():
                 runpy.run_path(str(script), run_name="__main__")
         finally:
             recorder.finish()
@@ -146,15 +145,3 @@ def _only_profiler(recorder: Any) -> Iterator[None]:
         yield
     finally:
         torch.profiler.profile.start = plain
-
-
-@contextlib.contextmanager
-def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """What `python script arguments` would find in sys."""
-    argv, path = sys.argv, sys.path
-    sys.argv = [str(script), *arguments]
-    sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
-    try:
-        yield
-    finally:
-        sys.argv, sys.path = argv, path

@@ -1,0 +1,1 @@
+"""Starts jobs together, watches them, and leaves nothing running whatever happens."""

@@ -1,0 +1,159 @@
+"""The process of a job: it comes as far as the first step, waits at the barrier, and trains.
+
+The first line on standard input says what to do, the next is the barrier's "go", and its end asks to stop. Events go
+out as JSON lines; whatever else is printed goes to the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from labkit.collocation.launching.containment import die_with
+from labkit.collocation.launching.keeper import KEEPER
+
+if TYPE_CHECKING:
+    from labkit.training.stop import StopRequest
+
+
+class _Barrier:
+    """Lets jobs through when the launcher says so, and asks them to stop when it is gone."""
+
+    def __init__(self, orders: IO[str], stops: list[StopRequest]):
+        self._gone_through, self._stops = threading.Event(), stops
+        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
+
+    def wait(self) -> None:
+        self._gone_through.wait()
+
+    def _listen(self, orders: IO[str]) -> None:
+        for line in orders:
+            if line.strip() == "go":
+                self._gone_through.set()
+        for stop in self._stops:
+            stop.request("its launcher")
+        self._gone_through.set()
+
+
+class _Teller:
+    """Writes events, of several threads one after another."""
+
+    def __init__(self, stream: IO[str]):
+        self._stream, self._lock = stream, threading.Lock()
+
+    def __call__(self, job: str, kind: str, content: dict[str, Any]) -> None:
+        # where the keeper is gone, so is this process in a moment
+        with self._lock, contextlib.suppress(OSError):
+            self._stream.write(json.dumps({"kind": kind, "job": job, **content}) + "\n")
+            self._stream.flush()
+
+
+def main() -> int:
+    die_with(int(os.environ[KEEPER]))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the keeper ignores, and so would its children
+    command = json.loads(sys.stdin.readline())
+    if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, command["cores"])  # before any library counts its cores
+    tell = _Teller(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)  # what a library or a script prints is no event
+    orders = os.fdopen(os.dup(0), encoding="utf-8")
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+
+    from labkit.training.stop import StopRequest
+
+    jobs = command["jobs"]
+    stops = [StopRequest() for _ in jobs]
+    barrier = _Barrier(orders, stops)
+    if len(jobs) == 1:
+        return _run(jobs[0], command, stops[0], barrier, tell)
+    threads = [
+        threading.Thread(target=_run_on_a_stream, args=(job, command, stop, barrier, tell))
+        for job, stop in zip(jobs, stops, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return 0
+
+
+def _run_on_a_stream(job: dict[str, Any], command: dict[str, Any], *others: Any) -> None:
+    import torch
+
+    on_gpu = command["device"].startswith("cuda")
+    with torch.cuda.stream(torch.cuda.Stream(command["device"])) if on_gpu else contextlib.nullcontext():
+        _run(job, command, *others)
+
+
+def _run(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, barrier: _Barrier, tell: _Teller) -> int:
+    from labkit.errors import UserError, refusal
+    from labkit.hardware.budgets.budget import is_out_of_memory
+    from labkit.training.announcements import Ready
+    from labkit.training.session import RunFailed
+
+    name = job["name"]
+
+    def hear(event: Any) -> None:
+        tell(name, type(event).__name__, asdict(event))
+        if isinstance(event, Ready):
+            barrier.wait()
+
+    try:
+        answer = (_run_script if job["kind"] == "script" else _train)(job, command, stop, hear)
+    except BaseException as error:
+        reason = error if isinstance(error, UserError) else refusal(error)
+        if reason is None:
+            traceback.print_exc()
+            reason = f"{type(error).__name__}: {error}"
+        memory = is_out_of_memory(error) or (error.__cause__ is not None and is_out_of_memory(error.__cause__))
+        status = "out_of_memory" if memory else "failed"
+        # a run that was cut short, by a full disk say, is "stopped", and its folder is known
+        answer = error.answer if isinstance(error, RunFailed) else None
+        tell(name, "Failed", {"status": status, "reason": str(reason), "answer": answer})
+        return 2
+    tell(name, "Ended", answer)
+    return 0
+
+
+def _train(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
+    from labkit.runs.parts import spare_pandas
+    from labkit.training.request import TrainRequest
+    from labkit.training.session import train
+
+    spare_pandas()
+    request = job["request"] | {"job": job["kind"], "device": command["device"]}
+    if command["memory_bytes"] is not None:
+        cores = "" if command["cores"] is None else f"cores={len(command['cores'])},"
+        request["budget"] = f"{cores}memory={command['memory_bytes'] // 2**20}MiB"
+    return train(TrainRequest.from_dict(request), runs_dir=Path(command["runs_dir"]), on_event=hear, stop=stop)
+
+
+def _run_script(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
+    from labkit.collocation.launching.script_job import run_script
+
+    return run_script(
+        Path(job["script"]),
+        job["arguments"],
+        runs_dir=Path(command["runs_dir"]),
+        device=command["device"],
+        memory_bytes=command["memory_bytes"],
+        on_event=hear,
+        stop=stop,
+    )
+
+
+if __name__ == "__main__":
+    status = main()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,276 @@
+"""The keeper: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
+
+It takes orders as JSON lines on standard input and answers with JSON lines on standard output. When its input closes,
+because the launcher is done or was killed, it ends every job and everything that they started, politely first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit.collocation.launching.containment import (
+    DAEMON,
+    JOB,
+    MARK,
+    adopt_orphans,
+    descendants,
+    kill_until_gone,
+    marked,
+    of_session,
+)
+from labkit.errors import UserError
+
+KEEPER = "LABKIT_KEEPER"
+"""Names the keeper's process to its jobs, which die with it."""
+POLITE_S, TERM_S = 8.0, 3.0
+"""A job that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
+
+DAEMON_ENDS_S = 30.0
+"""The guard of our MPS daemon asks it to quit, waits, and kills it, within this."""
+
+
+@dataclass
+class _Job:
+    name: str
+    process: subprocess.Popen
+    heard: bytes = b""
+    """Of a line that is not yet whole"""
+    deadlines: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    """What is done, and when, should it not have ended by then"""
+    asked: bool = False
+    """Whether it was told to end"""
+
+
+class _Keeper:
+    def __init__(self, polite_s: float) -> None:
+        self.polite_s = polite_s
+        self.jobs: dict[str, _Job] = {}
+        self.selector = selectors.DefaultSelector()
+        self.orders, self.closing = b"", False
+        self.mps_guard: subprocess.Popen | None = None
+        self.temporary: list[Path] = []
+        self.mark = os.environ[MARK]
+
+    def run(self) -> int:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's
+        signal.signal(signal.SIGTERM, lambda *_: self._close())
+        woken, wake = os.pipe()
+        for end in (woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        adopt_orphans()
+        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
+        self.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._hear_orders)
+        while not (self.closing and not self.jobs):
+            for key, _ in self.selector.select(self._until_next_deadline()):
+                key.data()
+            self._reap()
+            self._do_what_is_due()
+        self._tell(kind="over", left=self._sweep())
+        for left_over in self.temporary:
+            left_over.unlink(missing_ok=True)
+        return 0
+
+    # orders
+
+    def _hear_orders(self) -> None:
+        chunk = os.read(sys.stdin.fileno(), 2**16)
+        if not chunk:
+            self._close()
+            return
+        *lines, self.orders = (self.orders + chunk).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            getattr(self, f"_do_{order.pop('do')}")(**order)
+
+    def _do_start(self, command: dict[str, Any]) -> None:
+        name = command["name"]
+        environment = os.environ | command["environment"] | {KEEPER: str(os.getpid()), JOB: name}
+        with Path(command["log"]).open("ab") as log:
+            process = subprocess.Popen(
+                command["program"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={name: value for name, value in environment.items() if value != ""},
+                start_new_session=True,
+            )
+        job = self.jobs[name] = _Job(name, process)
+        os.set_blocking(process.stdout.fileno(), False)
+        self.selector.register(process.stdout, selectors.EVENT_READ, lambda: self._hear(job))
+        self._tell(kind="started", job=name, pid=process.pid)
+        self._write(job, json.dumps(command))
+        if self.closing:
+            self._do_end(name)
+
+    def _do_go(self, job: str) -> None:
+        if job in self.jobs:
+            self._write(self.jobs[job], "go")
+
+    def _do_end(self, job: str) -> None:
+        ending = self.jobs.get(job)
+        if ending is None or ending.asked:
+            return
+        ending.asked = True
+        with contextlib.suppress(OSError):
+            ending.process.stdin.close()
+        now = time.monotonic()
+        ending.deadlines = [
+            (now + self.polite_s, lambda: self._signal(ending, signal.SIGTERM)),
+            (now + self.polite_s + TERM_S, lambda: self._kill(ending)),
+        ]
+
+    def _do_kill(self, job: str) -> None:
+        if job in self.jobs:
+            self.jobs[job].asked = True
+            self._kill(self.jobs[job])
+
+    def _do_mps(self) -> None:
+        from labkit.hardware.budgets.mps import start_mps
+
+        os.environ[JOB] = DAEMON
+        try:
+            environment, self.mps_guard = start_mps()
+        except UserError as error:
+            self._tell(kind="mps", why_not=str(error))
+        else:
+            self._tell(kind="mps", environment=environment)
+        finally:
+            del os.environ[JOB]
+
+    def _do_sweep(self) -> None:
+        self._tell(kind="swept", left=self._sweep())
+
+    def _do_remove_at_end(self, path: str) -> None:
+        self.temporary.append(Path(path))
+
+    def _close(self) -> None:
+        """End everything: nobody gives orders any more."""
+        if not self.closing:
+            self.closing = True
+            with contextlib.suppress(KeyError):
+                self.selector.unregister(sys.stdin.fileno())
+            for name in list(self.jobs):
+                self._do_end(name)
+
+    # jobs
+
+    def _write(self, job: _Job, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or is ending
+            job.process.stdin.write(line.encode() + b"\n")
+            job.process.stdin.flush()
+
+    def _hear(self, job: _Job) -> bool:
+        """Pass on what a job has said; whether there may be more."""
+        try:
+            chunk = os.read(job.process.stdout.fileno(), 2**16)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self.selector.unregister(job.process.stdout)
+            return False
+        *lines, job.heard = (job.heard + chunk).split(b"\n")
+        for line in lines:
+            self._tell(kind="told", job=job.name, event=json.loads(line))
+        return True
+
+    def _signal(self, job: _Job, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.process.pid, number)
+
+    def _kill(self, job: _Job) -> None:
+        self._signal(job, signal.SIGKILL)
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(job.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    child.kill()
+
+    def _reap(self) -> None:
+        """Take the exit statuses of jobs, and of orphans that nobody else takes."""
+        by_pid = {job.process.pid: job for job in self.jobs.values()}
+        if self.mps_guard is not None:
+            self.mps_guard.poll()
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in by_pid:
+                by_pid[pid].process.returncode = os.waitstatus_to_exitcode(status)
+                self._ended(by_pid[pid])
+
+    def _ended(self, job: _Job) -> None:
+        if job.process.stdout in self.selector.get_map():
+            while self._hear(job):
+                pass
+        if job.process.stdout in self.selector.get_map():
+            self.selector.unregister(job.process.stdout)
+        job.process.stdout.close()
+        with contextlib.suppress(OSError):
+            job.process.stdin.close()
+        del self.jobs[job.name]
+        left = kill_until_gone(lambda: of_session(job.process.pid) | marked(self.mark, job.name))
+        self._tell(kind="ended", job=job.name, status=job.process.returncode, asked=job.asked, left=left)
+
+    def _until_next_deadline(self) -> float | None:
+        due = [when for job in self.jobs.values() for when, _ in job.deadlines]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _do_what_is_due(self) -> None:
+        now = time.monotonic()
+        for job in list(self.jobs.values()):
+            due = [act for when, act in job.deadlines if when <= now]
+            job.deadlines = [(when, act) for when, act in job.deadlines if when > now]
+            for act in due:
+                act()
+
+    # the end
+
+    def _sweep(self) -> list[int]:
+        """Kill what jobs left, then end the daemon; what would not go."""
+        left = kill_until_gone(self._all_but_mps, self._reap)
+        self._end_mps()
+        return left or kill_until_gone(lambda: descendants() | marked(self.mark), self._reap)
+
+    def _all_but_mps(self) -> set[psutil.Process]:
+        return (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON)
+
+    def _end_mps(self) -> None:
+        """Only now: a client whose daemon goes loses its GPU."""
+        if self.mps_guard is None:
+            return
+        with contextlib.suppress(OSError):
+            self.mps_guard.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.mps_guard.wait(DAEMON_ENDS_S)
+        self.mps_guard = None
+
+    def _tell(self, **event: Any) -> None:
+        try:
+            sys.stdout.write(json.dumps(event) + "\n")
+            sys.stdout.flush()
+        except OSError:  # the launcher is gone
+            self._close()
+
+
+if __name__ == "__main__":
+    status = _Keeper(float(sys.argv[1])).run()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,161 @@
+"""The launcher's side of the keeper: orders go in, events come out, and leaving the block leaves nothing running."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+from labkit.collocation.launching.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
+from labkit.collocation.launching.job_command import JobCommand
+from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S
+from labkit.errors import UserError
+from labkit.runs.process import OUT_OF_CTRL_C
+
+MPS_S = 60.0
+"""For our MPS daemon to start or to say why not."""
+MORE_S = 2.0
+"""The keeper has this much longer than all its deadlines together."""
+
+
+class KeeperDied(RuntimeError):
+    """The keeper ended without an order; all its jobs are gone."""
+
+
+class KeptJobs:
+    """Jobs under a keeper of their own; a context manager."""
+
+    def __init__(self, polite_s: float = POLITE_S):
+        """A job that is to end has `polite_s` to save what it has; then it is told by SIGTERM, and then killed."""
+        self._polite_s = polite_s
+        self.alive = False
+        """Whether there is a keeper to give orders to"""
+
+    def __enter__(self) -> KeptJobs:
+        if sys.platform == "win32":
+            raise UserError("Jobs are started together on Linux and macOS only: on Windows, use WSL.")
+        self.mark = secrets.token_hex(8)
+        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "labkit.collocation.launching.keeper", str(self._polite_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=os.environ | {MARK: self.mark},
+            **OUT_OF_CTRL_C,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.alive = True
+        return self
+
+    def start(self, command: JobCommand) -> None:
+        """Start a job; it comes as far as its first step and waits there for `go`."""
+        self._order(do="start", command=command.to_dict())
+
+    def go(self, *names: str) -> None:
+        """Let jobs take their first step, all at once."""
+        for name in names:
+            self._order(do="go", job=name)
+
+    def end(self, name: str) -> None:
+        """Ask a job to end, politely first; all that it started ends with it."""
+        self._order(do="end", job=name)
+
+    def kill(self, name: str) -> None:
+        """Kill a job and all that it started, at once."""
+        self._order(do="kill", job=name)
+
+    def remove_at_end(self, path: Path) -> None:
+        """Remove a file at the end, even should this process be killed: one that is renamed into place, say."""
+        self._order(do="remove_at_end", path=str(path))
+
+    def sweep(self) -> list[int]:
+        """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go.
+
+        Raises:
+            KeeperDied: the keeper was killed.
+        """
+        self._order(do="sweep")
+        event = self.next_event(3 * GONE_S + MPS_S)
+        return [] if event is None else event["left"]
+
+    def start_mps(self) -> dict[str, str]:
+        """Start an MPS daemon for the next jobs, ended by `sweep`; the variables of its clients.
+
+        Raises:
+            UserError: it does not start.
+        """
+        self._order(do="mps")
+        event = self.next_event(MPS_S)
+        if event is None:
+            raise UserError(f"CUDA MPS does not start: it said nothing for {MPS_S:g} s.")
+        if "why_not" in event:
+            raise UserError(event["why_not"])
+        return event["environment"]
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next of: started (pid), told (event), ended (status, asked, left), each with its job; None in time.
+
+        Raises:
+            KeeperDied: the keeper was killed; what it kept has been killed by now.
+        """
+        try:
+            event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if event is None:
+            self.alive = False
+            self._kill_marked()
+            self._errors.seek(0)
+            raise KeeperDied(
+                f"the keeper of the jobs ended with status {self._process.wait()}, and they with it: "
+                f"{self._errors.read()[-2000:].strip() or 'it said nothing'}"
+            )
+        return event
+
+    def __exit__(self, *exception) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(self._polite_s + TERM_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S)
+        except BaseException as error:
+            self._process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+        finally:
+            self.alive = False
+            self._kill_marked()
+            self._process.wait()
+            self._errors.close()
+
+    def _order(self, **order: Any) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the next event tells that it has died
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        over = False
+        with self._process.stdout as stream:
+            for line in stream:
+                event = json.loads(line)
+                over = over or event["kind"] == "over"
+                if not over:
+                    self._events.put(event)
+        if not over:
+            self._events.put(None)
+
+    def _kill_marked(self) -> None:
+        """Kill what the keeper left, should it have been killed itself."""
+        kill_until_gone(lambda: marked(self.mark, but=DAEMON))
+        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input with the keeper
+        kill_until_gone(lambda: marked(self.mark))

@@ -1,0 +1,171 @@
+"""One round: its jobs built, let go together, followed to their ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
+from labkit.collocation.launching.job_command import JobCommand
+from labkit.collocation.launching.kept_jobs import KeeperDied, KeptJobs
+from labkit.runs.record import timestamp
+from labkit.training.stop import StopRequest
+
+LOOK_EVERY_S = 0.25
+"""So often a request to stop and the time-out are looked at."""
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """Something that a job of a round told, or that became of it."""
+
+    job: str
+    event: dict[str, Any]
+    """Its "kind" names a class in `training.announcements` or `loop`, or is Go or Over"""
+
+
+OnJobEvent = Callable[[JobEvent], None]
+
+
+class Round:
+    """Runs the jobs of one round; the record is kept up to date, and `save` is called whenever it changed."""
+
+    def __init__(
+        self,
+        record: RoundRecord,
+        commands: list[JobCommand],
+        kept: KeptJobs,
+        *,
+        timeout_s: float,
+        on_event: OnJobEvent,
+        stop: StopRequest,
+        save: Callable[[], None],
+        needs_mps: bool = False,
+    ):
+        self.record, self.commands, self.kept = record, commands, kept
+        self.outcomes = {outcome.job: outcome for outcome in record.jobs}
+        self.timeout_s, self.on_event, self.stop, self.save = timeout_s, on_event, stop, save
+        self.needs_mps = needs_mps
+        self._process_of = {job["name"]: command.name for command in commands for job in command.jobs}
+        self._running = {command.name for command in commands}
+        """Processes that have not ended"""
+        self._built: set[str] = set()
+        self._went_at: float | None = None
+        self._why_ending: tuple[str, str] | None = None
+        """Status and reason of the jobs that are told to end"""
+
+    def run(self) -> None:
+        """Run to the end of all jobs; afterwards no process of theirs is left.
+
+        Raises:
+            UserError: the mode's daemon does not start.
+        """
+        self.record.status = "running"
+        for outcome in self.outcomes.values():
+            outcome.status = "running"
+        self.save()
+        try:
+            clients = self.kept.start_mps() if self.needs_mps else {}
+            for command in self.commands:
+                self.kept.start(replace(command, environment=clients | command.environment))
+            self._follow()
+            self.kept.sweep()
+        except KeeperDied as error:
+            self._end_all("failed", str(error))
+        except BaseException:
+            self._end_all("stopped", "the launcher was interrupted")
+            raise
+        finally:
+            statuses = {outcome.status for outcome in self.outcomes.values()}
+            self.record.status = (
+                "done" if statuses == {"done"} else "stopped" if self.stop or "stopped" in statuses else "failed"
+            )
+            self.record.ended_at = timestamp()
+            self.save()
+
+    def _follow(self) -> None:
+        until = time.monotonic() + self.timeout_s
+        while self._running:
+            event = self.kept.next_event(LOOK_EVERY_S)
+            if event is not None:
+                self._hear(event)
+            if self.stop:
+                self._tell_to_end("stopped", f"stopped by {self.stop.reason}")
+            elif time.monotonic() > until:
+                self._tell_to_end("timed_out", f"not done {self.timeout_s:g} s after it was started")
+            elif self._went_at is None:
+                self._lift_barrier()
+
+    def _lift_barrier(self) -> None:
+        """Let all go when all are built; where one cannot be, none is let go: they were to run together."""
+        failed = [outcome for outcome in self.outcomes.values() if outcome.status in ENDED]
+        if failed:
+            self._tell_to_end("stopped", f"not started, because {failed[0].job} ended before the start")
+        elif len(self._built) == len(self.outcomes):
+            self.kept.go(*(command.name for command in self.commands))
+            self._went_at, self.record.go_at = time.monotonic(), timestamp()
+            self.save()
+            self.on_event(JobEvent("", {"kind": "Go"}))
+
+    def _tell_to_end(self, status: str, reason: str) -> None:
+        if self._why_ending is None:
+            self._why_ending = (status, reason)
+            for name in self._running:
+                self.kept.end(name)
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "ended":
+            self._process_ended(event)
+        if event["kind"] != "told":
+            return
+        told = event["event"]
+        outcome = self.outcomes[told["job"]]
+        if told["kind"] == "Started":
+            outcome.run = told["run"]
+            self.save()
+        elif told["kind"] == "Ready":
+            self._built.add(outcome.job)
+        elif told["kind"] in ("Ended", "Failed"):
+            self._job_ended(outcome, told)
+        self.on_event(JobEvent(outcome.job, told))
+
+    def _job_ended(self, outcome: JobOutcome, told: dict[str, Any]) -> None:
+        answer = told if told["kind"] == "Ended" else told["answer"]
+        result = (answer or {}).get("result", {})
+        status = told["status"] if told["kind"] == "Failed" or answer is None else answer["status"]
+        if answer is not None and outcome.run is None:
+            outcome.run = Path(answer["folder"]).name
+        reason = told.get("reason") or result.get("reason", "")
+        self._finish(outcome, status, reason, result.get("wall_s"))
+
+    def _finish(self, outcome: JobOutcome, status: str, reason: str, wall_s: float | None = None) -> None:
+        if status == "stopped" and self._why_ending is not None:
+            status, reason = self._why_ending
+        if wall_s is None and self._went_at is not None:
+            wall_s = time.monotonic() - self._went_at
+        outcome.status, outcome.reason, outcome.wall_s = status, reason, wall_s
+        self.save()
+
+    def _process_ended(self, event: dict[str, Any]) -> None:
+        self._running.discard(event["job"])
+        for outcome in self.outcomes.values():
+            if self._process_of[outcome.job] != event["job"]:
+                continue
+            if outcome.status not in ENDED:  # it had no word to say
+                self._finish(outcome, "stopped" if event["asked"] else "failed", _how(event["status"]))
+            self.on_event(JobEvent(outcome.job, {"kind": "Over", "status": outcome.status, "reason": outcome.reason}))
+
+    def _end_all(self, status: str, reason: str) -> None:
+        for outcome in self.outcomes.values():
+            if outcome.status not in ENDED:
+                outcome.status, outcome.reason = status, reason
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status} without a word; its log says more"

@@ -1,0 +1,85 @@
+"""A plan: which jobs share which device, in which modes, how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+
+MODES = ("alone", "naive", "streams", "mps", "mig", "cpu-shared", "cpu-pinned")
+"""`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
+DEFAULT_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs that run together in one mode, started at one barrier; in mode alone, one after another."""
+
+    name: str
+    mode: str
+    jobs: tuple[PlannedJob, ...]
+
+    def __post_init__(self):
+        if self.mode not in MODES:
+            raise UserError(f"{self.name}: mode {self.mode!r} is unknown: choose one of {', '.join(MODES)}.")
+        if not self.jobs:
+            raise UserError(f"{self.name}: there is no job in it: name at least one.")
+
+    def duplicates(self) -> list[PlannedJob]:
+        """Jobs whose name an earlier one has."""
+        seen: Counter[str] = Counter()
+        again = []
+        for job in self.jobs:
+            seen[job.name] += 1
+            if seen[job.name] > 1:
+                again.append(job)
+        return again
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {"name": self.name, "mode": self.mode, "jobs": [job.to_dict() for job in self.jobs]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Workload:
+        return cls(values["name"], values["mode"], tuple(PlannedJob.from_dict(each) for each in values["jobs"]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Workloads that run one after another, each so many times."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+    device: str | None = None
+    """cpu, or a GPU's number or UUID; None takes the first GPU where there is one"""
+    repeats: int = 1
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """For each round, counted from its start"""
+    spin: bool = False
+    """Whether idle CPU threads of a job wait busily, as OpenMP's do by default, or give their core to its neighbours"""
+
+    def __post_init__(self):
+        if self.repeats < 1:
+            raise UserError(f"repeats is {self.repeats}: give a whole number from 1.")
+        if not self.timeout_s > 0:
+            raise UserError(f"timeout is {self.timeout_s:g}: give a number of seconds above zero.")
+        if not self.workloads:
+            raise UserError(f"the plan {self.name!r} has no workload: name at least one job and one mode.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return {
+            "name": self.name,
+            "device": self.device,
+            "repeats": self.repeats,
+            "timeout_s": self.timeout_s,
+            "spin": self.spin,
+            "workloads": [workload.to_dict() for workload in self.workloads],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Plan:
+        return cls(**values | {"workloads": tuple(Workload.from_dict(each) for each in values["workloads"])})

@@ -1,0 +1,38 @@
+"""A launcher to be killed: light jobs under a keeper, in a round whose record is written to the folder that is named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from light_commands import commands_of
+
+from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
+from labkit.collocation.launching.kept_jobs import KeptJobs
+from labkit.collocation.launching.round import Round
+from labkit.runs.atomic import replace_text, temporary_of
+from labkit.training.stop import StopRequest
+
+HOW = ["stays", "stays deaf", "stays breeds", "stays deaf breeds sibling"]
+
+
+def main(folder: Path, needs_mps: bool) -> None:
+    commands = commands_of(folder, *HOW)
+    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(command.name, "light") for command in commands])
+    path = folder / "round.json"
+    with KeptJobs(polite_s=0.2) as kept, StopRequest() as stop:
+        kept.remove_at_end(temporary_of(path))
+        Round(
+            record,
+            commands,
+            kept,
+            timeout_s=60,
+            on_event=lambda event: None,
+            stop=stop,
+            save=lambda: replace_text(path, repr(record)),
+            needs_mps=needs_mps,
+        ).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), "mps" in sys.argv[2:])

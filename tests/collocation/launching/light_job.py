@@ -1,0 +1,48 @@
+"""A job's process without torch: it speaks the protocol, and then misbehaves as its arguments say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from labkit.collocation.launching.containment import die_with
+from labkit.collocation.launching.keeper import KEEPER
+
+CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+def main() -> None:
+    die_with(int(os.environ[KEEPER]))
+    command = json.loads(sys.stdin.readline())
+    name, how = command["jobs"][0]["name"], command["jobs"][0]["arguments"]
+    if "deaf" in how:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "breeds" in how:  # a child that has left group and session, and whose parent is gone
+        program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}], start_new_session=True)"
+        subprocess.run([sys.executable, "-c", program], check=True)
+    if "sibling" in how:
+        subprocess.Popen([sys.executable, "-c", CHILD])
+    say(name, "Started", run=name, folder=name)
+    if "fails" in how:
+        say(name, "Failed", status="failed", reason="as asked", answer=None)
+        sys.exit(2)
+    say(name, "Ready")
+    if sys.stdin.readline().strip() == "go":
+        if "dies" in how:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "stays" in how and not sys.stdin.readline():  # the end of input asks to stop
+            while "deaf" in how:
+                time.sleep(1)
+    say(name, "Ended", run=name, folder=name, status="stopped" if "stays" in how else "done", result={"wall_s": 1.0})
+
+
+def say(job: str, kind: str, **content) -> None:
+    print(json.dumps({"kind": kind, "job": job, **content}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Jobs of a round start together, are followed to their ends, and are ended in time."""
+
+from __future__ import annotations
+
+import pytest
+from light_commands import commands_of
+
+from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
+from labkit.collocation.launching.job_command import JobCommand
+from labkit.collocation.launching.kept_jobs import KeptJobs
+from labkit.collocation.launching.round import Round
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.runs import read_metrics, read_run
+from labkit.training.stop import StopRequest
+
+
+def run_round(commands, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.2):
+    """The outcomes by job, what happened in order, and the round's record."""
+    happened = []
+
+    def hear(event):
+        happened.append((event.job, event.event["kind"]))
+        if on_event is not None:
+            on_event(event)
+
+    names = [job["name"] for command in commands for job in command.jobs]
+    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(name, "light") for name in names])
+    with KeptJobs(polite_s) as kept:
+        Round(
+            record,
+            commands,
+            kept,
+            timeout_s=timeout_s,
+            on_event=hear,
+            stop=StopRequest() if stop is None else stop,
+            save=lambda: None,
+        ).run()
+    return {outcome.job: outcome for outcome in record.jobs}, happened, record
+
+
+def test_no_job_goes_before_all_are_ready(tmp_path):
+    outcomes, happened, record = run_round(commands_of(tmp_path, "", "", ""))
+    go = happened.index(("", "Go"))
+    assert sorted(happened[:go].count((f"job-{n}", "Ready")) for n in range(3)) == [1, 1, 1]
+    assert all(kind != "Ended" for _, kind in happened[:go])
+    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    assert (record.status, record.go_at is None) == ("done", False)
+
+
+def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
+    outcomes, happened, record = run_round(commands_of(tmp_path, "fails", "stays", "stays"))
+    assert ("", "Go") not in happened
+    assert outcomes["job-0"].status == "failed"
+    assert outcomes["job-1"].status == "stopped"
+    assert outcomes["job-1"].reason == "not started, because job-0 ended before the start"
+    assert record.status == "failed" or record.status == "stopped"
+
+
+def test_a_job_that_dies_is_told_by_its_signal_and_its_neighbours_go_on(tmp_path):
+    outcomes, _, record = run_round(commands_of(tmp_path, "dies", ""))
+    assert outcomes["job-0"].status == "failed"
+    assert outcomes["job-0"].reason == "its process was ended by SIGKILL"
+    assert outcomes["job-1"].status == "done"
+    assert record.status == "failed"
+
+
+def test_the_time_out_ends_a_job_that_is_deaf_to_sigterm(tmp_path):
+    outcomes, _, record = run_round(commands_of(tmp_path, "stays deaf breeds", ""), timeout_s=1.5)
+    assert outcomes["job-0"].status == "timed_out"
+    assert outcomes["job-0"].reason == "not done 1.5 s after it was started"
+    assert outcomes["job-1"].status == "done"
+    assert record.status == "failed"
+
+
+def test_a_request_to_stop_ends_all(tmp_path):
+    stop = StopRequest()
+
+    def ask(event):
+        if event.event["kind"] == "Go":
+            stop.request("SIGINT")
+
+    outcomes, _, record = run_round(commands_of(tmp_path, "stays", "stays"), on_event=ask, stop=stop)
+    assert {(outcome.status, outcome.reason) for outcome in outcomes.values()} == {("stopped", "stopped by SIGINT")}
+    assert record.status == "stopped"
+
+
+def command_of(job: PlannedJob, folder, **settings) -> JobCommand:
+    return JobCommand(
+        job.name, [job.to_dict()], str(folder), "cpu", str(folder / f"{job.name}.log"), **settings
+    )  # fmt: skip
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+Path({out!r}).write_text(repr((sys.argv[1:], __name__, __file__, sys.stdin.read())))
+model, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+optimisers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other)]
+for step in range(30):
+    for each, optimiser in zip((model, other), optimisers):
+        each(torch.randn(8, 4)).square().mean().backward()
+        optimiser.step()
+print("printed by the script")
+"""
+
+
+def test_an_unchanged_script_and_a_job_share_a_round(tmp_path):
+    script = tmp_path / "my script.py"
+    script.write_text(SCRIPT.format(out=str(tmp_path / "seen")))
+    arguments = ("--note", "two words", "--path=a b", 'it\'s "quoted"', "")
+    jobs = [
+        PlannedJob("script", "script", script=str(script), arguments=arguments),
+        PlannedJob("clicks", "dlrm", {"data": "synthetic-small", "max_epochs": 1, "precision": "fp32"}),
+    ]
+    outcomes, happened, record = run_round([command_of(job, tmp_path) for job in jobs], polite_s=5)
+    assert record.status == "done", outcomes
+    assert (tmp_path / "seen").read_text() == repr((list(arguments), "__main__", str(script), ""))
+    run = read_run(tmp_path / outcomes["script"].run)
+    assert (run.status, run.result["steps"], run.result["reason"]) == ("done", 30, "the script ended")
+    steps = read_metrics([tmp_path / run.id])
+    assert list(steps["name"].unique()) == ["steps"]
+    assert steps["step"].iloc[-1] == 30
+    assert "printed by the script" in (tmp_path / "script.log").read_text()
+    clicks = read_run(tmp_path / outcomes["clicks"].run)
+    assert clicks.status == "done"
+    assert outcomes["clicks"].wall_s == clicks.result["wall_s"]
+    assert happened.index(("", "Go")) > happened.index(("script", "Ready"))
+
+
+def test_a_script_that_runs_out_of_memory_says_so(tmp_path):
+    script = tmp_path / "greedy.py"
+    script.write_text("import torch\nheld = torch.ones(2**32)\n")
+    job = PlannedJob("greedy", "script", script=str(script))
+    outcomes, _, _ = run_round([command_of(job, tmp_path, memory_bytes=2 * 2**30)])
+    assert outcomes["greedy"].status == "out_of_memory", outcomes
+    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["greedy"].reason
+    assert read_run(tmp_path / outcomes["greedy"].run).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"), [("sys.exit(3)", "failed"), ("1 / 0", "failed"), ("sys.exit(0)", "done")]
+)
+def test_a_script_ends_as_it_says(tmp_path, ending, status):
+    script = tmp_path / "ends.py"
+    script.write_text(f"import sys\n{ending}\n")
+    outcomes, _, _ = run_round([command_of(PlannedJob("ends", "script", script=str(script)), tmp_path)])
+    assert outcomes["ends"].status == status
+    assert read_run(tmp_path / outcomes["ends"].run).status == status
+
+
+def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
+    script = tmp_path / "long.py"
+    script.write_text(
+        "import time\nfrom pathlib import Path\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
+        f"    Path({str(tmp_path / 'saved')!r}).touch()\n    raise\n"
+    )
+    stop = StopRequest()
+
+    def ask(event):
+        if event.event["kind"] == "ScriptProgress":
+            stop.request("SIGINT")
+
+    job = PlannedJob("long", "script", script=str(script))
+    outcomes, _, _ = run_round([command_of(job, tmp_path)], on_event=ask, stop=stop, polite_s=20)
+    assert outcomes["long"].status == "stopped"
+    assert (tmp_path / "saved").exists()
+    assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
+
+
+def test_streams_train_all_jobs_in_one_process(tmp_path):
+    settings = {"data": "synthetic-small", "max_epochs": 1, "precision": "fp32", "compiled_tables": False}
+    jobs = [PlannedJob(f"job-{seed}", "dlrm", settings | {"seed": seed}) for seed in (0, 1)]
+    command = JobCommand("streams", [job.to_dict() for job in jobs], str(tmp_path), "cpu", str(tmp_path / "log"))
+    outcomes, _, record = run_round([command], polite_s=5)
+    assert record.status == "done", outcomes
+    runs = [read_run(tmp_path / outcome.run) for outcome in outcomes.values()]
+    assert len({run.pid for run in runs}) == 1
+    assert [run.seed for run in runs] == [0, 1]
+
+
+def test_a_partition_binds_cores_and_memory(tmp_path):
+    script = tmp_path / "bound.py"
+    script.write_text(
+        "import os, resource, torch\nfrom pathlib import Path\n"
+        f"Path({str(tmp_path / 'seen')!r}).write_text(repr((sorted(os.sched_getaffinity(0)), torch.get_num_threads(), "
+        "resource.getrlimit(resource.RLIMIT_DATA)[0])))\n"
+    )
+    job = PlannedJob("bound", "script", script=str(script))
+    outcomes, _, _ = run_round(
+        [command_of(job, tmp_path, cores=[0], memory_bytes=3 * 2**30, environment={"OMP_NUM_THREADS": "1"})]
+    )
+    assert outcomes["bound"].status == "done", outcomes
+    assert (tmp_path / "seen").read_text() == repr(([0], 1, 3 * 2**30))
