@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
-from labkit.training.announcements import Notice, Preparing, Started
+from labkit.training.announcements import Notice, Preparing, Ready, Started
 from labkit.training.request import TrainRequest
 from labkit.training.time_left import time_left_s
 
@@ -49,7 +49,7 @@ class TrainingDisplay:
                 highlight=False,
                 soft_wrap=True,
             )
-        else:
+        elif not isinstance(event, Ready):
             self._progress(event)
 
     def _goal(self) -> str:

@@ -141,8 +141,9 @@ def _run_script(job: dict[str, Any], command: dict[str, Any], stop: StopRequest,
     from labkit.collocation.launching.script_job import run_script
 
     return run_script(
-        Path(job["script"]),
+        Path(job["script"]).absolute(),
         job["arguments"],
+        folder=job["folder"],
         runs_dir=Path(command["runs_dir"]),
         device=command["device"],
         memory_bytes=command["memory_bytes"],

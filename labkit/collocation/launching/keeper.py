@@ -139,12 +139,12 @@ class _Keeper:
             self.jobs[job].asked = True
             self._kill(self.jobs[job])
 
-    def _do_mps(self) -> None:
+    def _do_mps(self, gpus: list[str]) -> None:
         from labkit.hardware.budgets.mps import start_mps
 
         os.environ[JOB] = DAEMON
         try:
-            environment, self.mps_guard = start_mps()
+            environment, self.mps_guard = start_mps(gpus)
         except UserError as error:
             self._tell(kind="mps", why_not=str(error))
         else:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +90,16 @@ class KeptJobs:
         event = self.next_event(3 * GONE_S + MPS_S)
         return [] if event is None else event["left"]
 
-    def start_mps(self) -> dict[str, str]:
+    def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
         """Start an MPS daemon for the next jobs, ended by `sweep`; the variables of its clients.
+
+        Args:
+            gpus: UUIDs of those that it is to serve.
 
         Raises:
             UserError: it does not start.
         """
-        self._order(do="mps")
+        self._order(do="mps", gpus=list(gpus))
         event = self.next_event(MPS_S)
         if event is None:
             raise UserError(f"CUDA MPS does not start: it said nothing for {MPS_S:g} s.")

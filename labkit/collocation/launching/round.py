@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,12 @@ class Round:
         on_event: OnJobEvent,
         stop: StopRequest,
         save: Callable[[], None],
-        needs_mps: bool = False,
+        mps_gpus: Sequence[str] | None = None,
     ):
         self.record, self.commands, self.kept = record, commands, kept
         self.outcomes = {outcome.job: outcome for outcome in record.jobs}
         self.timeout_s, self.on_event, self.stop, self.save = timeout_s, on_event, stop, save
-        self.needs_mps = needs_mps
+        self.mps_gpus = mps_gpus
         self._process_of = {job["name"]: command.name for command in commands for job in command.jobs}
         self._running = {command.name for command in commands}
         """Processes that have not ended"""
@@ -69,7 +69,7 @@ class Round:
             outcome.status = "running"
         self.save()
         try:
-            clients = self.kept.start_mps() if self.needs_mps else {}
+            clients = {} if self.mps_gpus is None else self.kept.start_mps(self.mps_gpus)
             for command in self.commands:
                 self.kept.start(replace(command, environment=clients | command.environment))
             self._follow()

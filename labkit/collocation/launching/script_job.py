@@ -63,6 +63,7 @@ def run_script(
     script: Path,
     arguments: Sequence[str],
     *,
+    folder: str | None,
     runs_dir: Path,
     device: str,
     memory_bytes: int | None,
@@ -74,6 +75,7 @@ def run_script(
     Args:
         script: a Python file.
         arguments: of the script.
+        folder: that it runs in; None takes this process' own.
         runs_dir: the folder that the run's folder is made in.
         device: what torch calls the device that it may use, for the record: the script chooses itself among those
             that it sees.
@@ -113,7 +115,7 @@ def run_script(
         forget_peak_memory()
         with Sampler(run.folder, on_fault=lambda kind, what: run.event("fault", kind=kind, what=what)):
             on_event(Ready())
-            _run(script, arguments, run, count, on_event, stop, answer)
+            _run(script, arguments, folder, run, count, on_event, stop, answer)
     except BaseException as error:
         budget.forgive(error)
         answer["result"]["reason"] = f"{type(error).__name__}: {error}"
@@ -139,6 +141,7 @@ def _budget(device: str, memory_bytes: int | None) -> Budget:
 def _run(
     script: Path,
     arguments: Sequence[str],
+    folder: str | None,
     run: RunWriter,
     count: StepCount,
     on_event: OnEvent,
@@ -167,7 +170,7 @@ def _run(
     reason = "the script ended"
     answer["status"] = "failed"
     try:
-        with as_main(script, arguments), count.counting():
+        with as_main(script, arguments), contextlib.chdir(folder or "."), count.counting():
             watcher.start()
             runpy.run_path(str(script), run_name="__main__")
         answer["status"] = "done"

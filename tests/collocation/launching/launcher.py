@@ -1,4 +1,4 @@
-"""A launcher to be killed: light jobs under a keeper, in a round whose record is written to the folder that is named."""
+"""A launcher to be killed: light jobs under a keeper, in a round whose record is written to a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(folder: Path, needs_mps: bool) -> None:
             on_event=lambda event: None,
             stop=stop,
             save=lambda: replace_text(path, repr(record)),
-            needs_mps=needs_mps,
+            mps_gpus=["GPU-1"] if needs_mps else None,
         ).run()
 
 

@@ -78,7 +78,7 @@ def keeper_of(launcher: subprocess.Popen) -> psutil.Process | None:
 
 def test_200_random_kills_leave_no_process_daemon_shared_memory_or_temporary_file(tmp_path, environment):
     chance = random.Random(7)
-    before = {path: set(os.listdir(path)) for path in ("/dev/shm", "/tmp") if Path(path).is_dir()}
+    before = {path: set(Path(path).iterdir()) for path in ("/dev/shm", "/tmp") if Path(path).is_dir()}
     plans = [
         (
             number,
@@ -102,9 +102,9 @@ def test_200_random_kills_leave_no_process_daemon_shared_memory_or_temporary_fil
     assert wait_until_none(tmp_path / "tmp") == []
     assert list((tmp_path / "tmp").iterdir()) == []
     assert left_in(tmp_path) == set()
-    new = {path: set(os.listdir(path)) - names for path, names in before.items()}
+    new = {path: set(Path(path).iterdir()) - names for path, names in before.items()}
     assert new.get("/dev/shm", set()) == set()
-    assert {name for name in new.get("/tmp", set()) if name.startswith("labkit-mps-")} == set()
+    assert {path for path in new.get("/tmp", set()) if path.name.startswith("labkit-mps-")} == set()
     records = [path.read_text() for path in tmp_path.glob("kill-*/round.json")]
     assert sum("running" in record for record in records) > KILLS / 4, "most are to be killed while jobs run"
 

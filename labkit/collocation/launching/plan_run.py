@@ -1,0 +1,201 @@
+"""Runs a plan round by round into a group's folder, and goes on with one that was cut short."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from labkit.collocation.launching.group_record import GroupRecord, RoundRecord, new_group, read_group
+from labkit.collocation.launching.job_command import JobCommand
+from labkit.collocation.launching.kept_jobs import KeptJobs
+from labkit.collocation.launching.round import JobEvent, Round
+from labkit.collocation.modes.choice import mode_shares
+from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.share import Share
+from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.hardware.devices import get_devices
+from labkit.runs import read_run
+from labkit.runs.atomic import temporary_of
+from labkit.runs.process import own_process
+from labkit.runs.record import timestamp
+from labkit.training.stop import StopRequest
+
+
+@dataclass(frozen=True)
+class RoundBegins:
+    """The next round, of how many."""
+
+    record: RoundRecord
+    number: int
+    """From 1"""
+    of: int
+
+
+@dataclass(frozen=True)
+class RoundEnded:
+    """A round is over, and recorded."""
+
+    record: RoundRecord
+
+
+OnPlanEvent = Callable[[RoundBegins | JobEvent | RoundEnded], None]
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    runs_dir: Path,
+    on_event: OnPlanEvent,
+    stop: StopRequest,
+) -> Path:
+    """Run a plan, which has been checked, to its end.
+
+    Args:
+        plan: what shares what.
+        runs_dir: the folder that the group's folder is made in.
+        on_event: called with what happens.
+        stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
+
+    Returns:
+        The group's folder.
+
+    Raises:
+        UserError: a folder cannot be made, or a mode is not possible any more.
+    """
+    folder, record = new_group(runs_dir, plan)
+    with _locked(folder):
+        _run_rounds(folder, record, on_event, stop)
+    return folder
+
+
+def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> None:
+    """Go on with a group that was cut short: rounds that are done stay, the others run again as a whole.
+
+    Raises:
+        UserError: it is still running, or ran on another machine.
+    """
+    with _locked(folder):
+        record = read_group(folder)
+        if record.host != platform.node():
+            raise UserError(
+                f"{folder}: this group ran on {record.host}, and rounds of two machines cannot be compared: run the plan "
+                "anew here."
+            )
+        for each in record.rounds:
+            if each.status != "done":
+                each.status, each.go_at, each.ended_at = "waiting", None, None
+                for job in each.jobs:
+                    again = job.status != "waiting"
+                    job.status, job.run, job.reason, job.wall_s = "waiting", None, "", None
+                    job.attempt += again
+        record.status, record.ended_at = "running", None
+        record.pid, record.pid_started = own_process()
+        _run_rounds(folder, record, on_event, stop)
+
+
+def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: StopRequest) -> None:
+    def save() -> None:
+        record.save(folder)
+
+    with contextlib.ExitStack() as stack:
+        kept = None
+        try:
+            for number, each in enumerate(record.rounds, 1):
+                if stop or each.status == "done":
+                    continue
+                if kept is None or not kept.alive:
+                    kept = stack.enter_context(KeptJobs())
+                    kept.remove_at_end(temporary_of(folder / "group.json"))
+                    save()
+                on_event(RoundBegins(each, number, len(record.rounds)))
+                commands, mps_gpus = _commands(folder, record, each)
+                Round(
+                    each,
+                    commands,
+                    kept,
+                    timeout_s=record.plan.timeout_s,
+                    on_event=on_event,
+                    stop=stop,
+                    save=save,
+                    mps_gpus=mps_gpus,
+                ).run()
+                on_event(RoundEnded(each))
+            statuses = {each.status for each in record.rounds}
+            record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
+        except BaseException:
+            record.status = "stopped"
+            raise
+        finally:
+            record.ended_at = timestamp()
+            save()
+
+
+def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobCommand], list[str] | None]:
+    """What is started for a round, a process a job or one for all in mode streams; and the GPUs of its MPS daemon."""
+    plan = record.plan
+    workload = next(
+        workload for workload in plan.workloads if (workload.name, workload.mode) == (each.workload, each.mode)
+    )
+    names = [outcome.job for outcome in each.jobs]
+    jobs = [job for job in workload.jobs if job.name in names]
+    devices = get_devices()
+    device = find_device(plan.device, devices)
+    shares = mode_shares(each.mode, jobs, device, devices, spin=plan.spin)
+    settled = _settled(folder, record)
+    planned = {job.name: _as_alone(job, settled) for job in jobs}
+    for outcome in each.jobs:
+        outcome.device = shares[outcome.job].device
+    log = f"{each.workload}-{each.mode}-{each.repeat}"
+    if each.mode == "streams":
+        share = shares[names[0]]
+        return [_command("streams", list(planned.values()), share, folder, log)], None
+    commands = [_command(name, [planned[name]], shares[name], folder, f"{log}-{name}") for name in names]
+    gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
+    return commands, gpus if each.mode == "mps" else None
+
+
+def _command(name: str, jobs: list[PlannedJob], share: Share, folder: Path, log: str) -> JobCommand:
+    return JobCommand(
+        name=name,
+        jobs=[job.to_dict() for job in jobs],
+        runs_dir=str(folder),
+        device=share.torch_name,
+        log=str(folder / "logs" / f"{log}.log"),
+        environment=share.environment,
+        cores=None if share.cores is None else list(share.cores),
+        memory_bytes=share.memory_bytes,
+    )
+
+
+def _settled(folder: Path, record: GroupRecord) -> dict[tuple, dict[str, Any]]:
+    """The kind of step that each job took when it ran alone, by likeness: shared, it is to take the same."""
+    found: dict[tuple, dict[str, Any]] = {}
+    by_name = {job.name: job for workload in record.plan.workloads for job in workload.jobs}
+    for each in record.rounds:
+        for outcome in each.jobs:
+            if each.mode == "alone" and outcome.status == "done" and outcome.run is not None:
+                train = read_run(folder / outcome.run).config.get("train", {})
+                kind = {name: train[name] for name in ("precision", "compiled_tables") if name in train}
+                found.setdefault(by_name[outcome.job].likeness, kind)
+    return found
+
+
+def _as_alone(job: PlannedJob, settled: dict[tuple, dict[str, Any]]) -> PlannedJob:
+    return replace(job, request=settled.get(job.likeness, {}) | job.request) if job.kind != "script" else job
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            yield
+    except filelock.Timeout:
+        raise UserError(f"{folder}: another process is still running this group: wait for it, or stop it.") from None
