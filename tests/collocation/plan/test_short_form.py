@@ -1,0 +1,121 @@
+"""Jobs in one line of text: what is read, and what is said of every mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit.collocation.plan.short_form import MOST_COPIES, parse_jobs
+from labkit.errors import UserError
+
+
+def refusal(text: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        parse_jobs(text)
+    return str(caught.value).splitlines()
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    return "train.py"
+
+
+def test_copies_have_names_and_seeds_of_their_own():
+    jobs = parse_jobs("dlrm:tour x3, speech:tour")
+    assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3", "speech-tour"]
+    assert [job.request.get("seed") for job in jobs] == [0, 1, 2, None]
+    assert [job.label for job in jobs] == ["dlrm:tour"] * 3 + ["speech:tour"]
+
+
+def test_seeds_of_copies_count_up_from_the_one_given():
+    assert [job.request["seed"] for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6]
+
+
+def test_items_that_would_have_one_name_are_numbered_together():
+    names = [job.name for job in parse_jobs("dlrm:tour, dlrm:tour[batch_size=64], dlrm")]
+    assert names == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3"]
+
+
+def test_a_job_with_and_without_its_usual_preset_is_the_same():
+    first, second = parse_jobs("dlrm:tour, dlrm")
+    assert first.likeness == second.likeness
+
+
+def test_settings_stand_in_brackets():
+    (job,) = parse_jobs("dlrm:tour[batch_size=256, max_epochs=1,data='my clicks, all.csv',target=auc=0.7,memory=1GiB]")
+    assert job.request == {
+        "preset": "tour", "batch_size": 256, "max_epochs": 1, "data": "my clicks, all.csv", "target": "auc=0.7",
+    }  # fmt: skip
+    assert job.memory_bytes == 2**30
+
+
+def test_arguments_of_a_script_survive_as_they_were_quoted(script):
+    jobs = parse_jobs("train.py --lr 0.1 --note 'two words, a comma' --sizes [1,2] x2, dlrm")
+    assert jobs[0].arguments == ("--lr", "0.1", "--note", "two words, a comma", "--sizes", "[1,2]")
+    assert [job.name for job in jobs] == ["train-1", "train-2", "dlrm-tour"]
+    assert jobs[0].script == "train.py" and jobs[0].request == {}
+
+
+def test_a_quoted_last_argument_is_no_number_of_copies(script):
+    (job,) = parse_jobs("train.py 'x3'")
+    assert job.arguments == ("x3",)
+
+
+def test_a_script_has_a_place_but_no_settings_of_training(script):
+    (job,) = parse_jobs("train.py[cores=1,gpu_percent=50]")
+    assert (job.cores, job.gpu_percent) == (1, 50.0)
+    assert refusal("train.py[batch_size=3]") == [
+        "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is for dlrm and speech jobs: pass it among "
+        "the script's arguments."
+    ]
+
+
+def test_a_path_with_spaces_and_brackets_is_a_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my [1].py").write_text("")
+    (job,) = parse_jobs("'my [1].py'[cores=1] a")
+    assert (job.script, job.arguments, job.cores) == ("my [1].py", ("a",), 1)
+
+
+def test_every_mistake_is_told_at_once_and_nothing_is_lost():
+    found = refusal("dlmr:tour, speech, dlrm:tuor x2, dlrm[batch_szie=3,seed=x], nope.py, dlrm x0")
+    assert found == [
+        "--jobs: 5 items need mending before any can start:",
+        "job 1 of --jobs (dlmr:tour): job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
+        "job 3 of --jobs (dlrm:tuor x2): preset 'tuor' of dlrm is unknown: did you mean 'tour'?",
+        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]): field 'batch_szie': it is unknown: did you mean 'batch_size'? "
+        "Also: field 'seed': 'x' is not a whole number: write one, such as 256.",
+        "job 5 of --jobs (nope.py): there is no script nope.py: check the path, which counts from the working folder.",
+        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}, such as x3.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "there is no job in it: write jobs such as dlrm:tour x3"),
+        ("dlrm,,speech", "job 2 of --jobs (): there is no job in it"),
+        ("dlrm 'x", "the quote ' in \"dlrm 'x\" is not closed"),
+        ("dlrm[seed=1", "a bracket [ in 'dlrm[seed=1' is not closed"),
+        ("dlrm[seed]", "'seed' is no setting: write name=value in the brackets"),
+        ("dlrm[seed=1,seed=2]", "it stands there twice"),
+        ("dlrm x 3", "'x 3' is not understood after dlrm"),
+        ("dlrm[max_epochs=0]", "max_epochs is 0: give a whole number of at least 1."),
+        ("dlrm[target=78]", "write 0.78 for 78 %"),
+        ("dlrm[max_seconds=nan]", "'nan' is not a number"),
+        ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
+        ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
+        ("dlrm[budget=half]", "the mode decides what a job may use"),
+        ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
+        ("dlrm[optimiser=sgd]", "would not suit sgd: give one with `lr`."),
+        ("dlrm:kaggle", "name yours with `data`"),
+        ("dlrm x99999", "99999 copies cannot be"),
+    ],
+)
+def test_a_mistake_names_its_item_and_the_fix(text, part):
+    assert part in " ".join(refusal(text))
+
+
+def test_a_comma_at_the_end_is_no_item():
+    assert len(parse_jobs("dlrm, speech,")) == 2

@@ -1,0 +1,176 @@
+"""Plans in YAML: what they give, and what is said of every wrong row."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan.read_plan import read_plan
+from labkit.errors import UserError
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plans").mkdir()
+    path = (tmp_path / "plans" / "mix.yaml").relative_to(tmp_path)
+
+    def reader(text: str, **options) -> Plan:
+        path.write_text(text, encoding="utf-8")
+        return read_plan(path, **options)
+
+    return reader
+
+
+@pytest.fixture
+def refusal(read):
+    def refused(text: str) -> list[str]:
+        with pytest.raises(UserError) as caught:
+            read(text)
+        return str(caught.value).splitlines()
+
+    return refused
+
+
+def test_a_plan_gives_its_fields(read):
+    plan = read(
+        "name: first\ndevice: 0\nmode: [alone, cpu-shared]\nrepeats: 3\ntimeout: 90\nspin: yes\nseconds: 2.5\n"
+        "jobs:\n  - {job: dlrm:tour, copies: 2, lr: 1e-3}\n  - {job: speech, max_seconds: 9, cores: 1, memory: 2GiB}\n"
+    )
+    assert (plan.name, plan.device, plan.repeats, plan.timeout_s, plan.spin) == ("first", "0", 3, 90.0, True)
+    assert [(workload.name, workload.mode) for workload in plan.workloads] == [("alone",) * 2, ("cpu-shared",) * 2]
+    first, second, speech = plan.workloads[0].jobs
+    assert plan.workloads[1].jobs == plan.workloads[0].jobs
+    assert first.request == {"preset": "tour", "lr": 0.001, "max_seconds": 2.5, "seed": 0}
+    assert second.request["seed"] == 1 and second.name == "dlrm-tour-2"
+    assert speech.request["max_seconds"] == 9.0 and (speech.cores, speech.memory_bytes) == (1, 2**31)
+    assert speech.where == "plans/mix.yaml, line 10"
+
+
+def test_a_plan_says_little_where_little_is_asked(read):
+    plan = read("mode: alone\njobs:\n- job: dlrm\n")
+    assert (plan.name, plan.device, plan.repeats, plan.spin) == ("mix", None, 1, False)
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_the_default_mode_counts_where_the_file_says_none(read):
+    assert [w.mode for w in read("jobs:\n- job: dlrm\n", default_mode="alone").workloads] == ["alone"]
+    assert [w.mode for w in read("mode: naive\njobs:\n- job: dlrm\n", default_mode="alone").workloads] == ["naive"]
+
+
+def test_workloads_are_groups_with_modes_of_their_own(read):
+    plan = read(
+        "mode: naive\nworkloads:\n- {name: pair, mode: [alone, cpu-pinned], jobs: [{job: dlrm, copies: 2}]}\n"
+        "- jobs: [{job: speech}]\n"
+    )
+    assert [(w.name, w.mode, len(w.jobs)) for w in plan.workloads] == [
+        ("pair-alone", "alone", 2), ("pair-cpu-pinned", "cpu-pinned", 2), ("workload-2", "naive", 1),
+    ]  # fmt: skip
+
+
+def test_values_are_read_as_they_were_written(read, tmp_path):
+    (tmp_path / "plans" / "train.py").write_text("")
+    plan = read(
+        "mode: alone\njobs:\n- &usual {job: dlrm, target: 0.80, name: 2024-01-01}\n- {<<: *usual, name: on}\n"
+        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, arguments: -n 'a b'}\n"
+    )
+    jobs = plan.workloads[0].jobs
+    assert jobs[0].request["target"] == "0.80" and jobs[1].request["target"] == "0.80"
+    assert [job.name for job in jobs] == ["2024-01-01", "on", "train-1", "train-2"]
+    assert jobs[2].arguments == ("--lr", "1e-3", "yes", "two words")
+    assert jobs[3].arguments == ("-n", "a b")
+
+
+def test_scripts_and_data_are_found_beside_the_plan(read, tmp_path):
+    (tmp_path / "plans" / "train.py").write_text("")
+    (tmp_path / "plans" / "clicks.csv").write_text("")
+    (tmp_path / "plans" / "synthetic").mkdir()
+    plan = read(
+        "mode: alone\njobs:\n- script: train.py\n- {job: dlrm, data: clicks.csv}\n- {job: dlrm, data: synthetic}"
+    )
+    script, own, named = plan.workloads[0].jobs
+    assert script.script == "plans/train.py"
+    assert own.request["data"] == "plans/clicks.csv"
+    assert named.request["data"] == "synthetic"
+
+
+def test_all_rows_are_checked_and_each_has_one_line(refusal):
+    found = refusal(
+        "mode: alone\n"
+        "jobs:\n"
+        "  - job: dlmr:tour\n"
+        "    batch_szie: 4\n"
+        "  - script: nope.py\n"
+        "  - {job: dlrm, seed: x}\n"
+        "  - {job: dlrm, name: a}\n"
+        "  - {job: dlrm, name: a}\n"
+        "  - {job: dlrm, target: 78}\n"
+        "  - {job: dlrm, budget: half}\n"
+        "  - {job: speech}\n"
+    )
+    assert found == [
+        "plans/mix.yaml: 6 items need mending before any can start:",
+        "plans/mix.yaml, line 3: field 'job': job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py. "
+        "Also: field 'batch_szie' (line 4): it is unknown: did you mean 'batch_size'?",
+        "plans/mix.yaml, line 5, field 'script': there is no script plans/nope.py: check the path, which counts from "
+        "the plan's folder.",
+        "plans/mix.yaml, line 6, field 'seed': 'x' is not a whole number: write one, such as 256.",
+        "plans/mix.yaml, line 9: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 (write "
+        "0.78 for 78 %).",
+        "plans/mix.yaml, line 10, field 'budget': the mode decides what a job may use: leave budget away, or give "
+        "cores and memory for mode cpu-pinned.",
+        "plans/mix.yaml, line 8, field 'name': the job of line 7 is called 'a', too: rename one of them.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("mode: alone\njobs: [{job: dlrm, name: a}, {job: dlrm, name: a}]", "line 2, item 2, field 'name': the"),
+        ("mode: alone\njobs: [{job: dlrm, name: a, copies: 2}, {job: dlrm, name: a-2}]", "is called 'a-2', too"),
+        ("mode: alone\njobs: [&a {job: dlrm, name: b}, *a]", "is called 'b', too"),
+        ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
+        ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': mode 'cpu-shred' is unknown: did you mean "),
+        ("mode: [alone, alone]\njobs: [{job: dlrm}]", "mode 'alone' stands there twice"),
+        ("mode: alone\nbudget: half\njobs: [{job: dlrm}]", "line 2, field 'budget': the mode decides"),
+        ("mode: alone\nrepeats: 0\njobs: [{job: dlrm}]", "line 2, field 'repeats': it is 0: give a whole"),
+        ("mode: alone\ntimeout: soon\njobs: [{job: dlrm}]", "field 'timeout': 'soon' is not a number"),
+        ("mode: alone\nspin: maybe\njobs: [{job: dlrm}]", "field 'spin': 'maybe' is neither: write true or false."),
+        ("jobs: [{job: dlrm}]", "there is no mode: say how the jobs share, with one or more of alone, naive"),
+        ("mode: alone", "there is no job: list jobs that run together under jobs"),
+        ("mode: alone\njobs: []", "field 'jobs': the list is empty: give at least one item."),
+        ("mode: alone\njobs: dlrm", "field 'jobs': 'dlrm' stands where a list belongs"),
+        ("mode: alone\njobs: [dlrm:tour]", "'dlrm:tour' stands where fields belong: write them as in job: dlrm:tour."),
+        ("mode: alone\njobs: [{job: dlrm}]\nworkloads: []", "both are there: put all jobs in one of the two"),
+        ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
+        ("mode: alone\njobs: [{job: dlrm, arguments: a}]", "field 'arguments': only a script has them"),
+        ("mode: alone\njobs: [{job: dlrm, job: speech}]", "field 'job': it stands there twice"),
+        ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "field 'name': 'a/b' names files, too"),
+        ("mode: alone\njobs: [{job: dlrm, name: ..}]", "field 'name': '..' names files, too"),
+        ("mode: alone\njobs: [{job: dlrm, memory: lots}]", "field 'memory': 'lots' is not a size: write one"),
+        ("mode: alone\njobs: [{job: dlrm, copies: 0}]", "field 'copies': 0 copies cannot be"),
+        ("mode: alone\njobs: [{job: dlrm, seed: [1]}]", "field 'seed': a list stands where one value belongs"),
+        ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "which a plan does not know"),
+        ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "2 workloads are"),
+        ("jobs:\n\t- x", "line 2: this is no YAML (found character '\\t' that cannot start any token)"),
+        ("", "it holds no fields: a plan looks like"),
+        ("[" * 5000, "its lists are nested too deep"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_its_place_and_the_fix(refusal, text, part):
+    assert part in "\n".join(refusal(text))
+
+
+@pytest.mark.parametrize("name", ["mix.json", "mix"])
+def test_another_kind_of_file_is_no_plan(tmp_path, name):
+    with pytest.raises(UserError, match=r"its name must end in \.yaml, \.yml or \.csv"):
+        read_plan(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["mix.yaml", "mix.csv"])
+def test_a_plan_that_is_not_there_is_told(tmp_path, name):
+    with pytest.raises(UserError, match=r"There is no plan .*: check the path\."):
+        read_plan(tmp_path / name)
+    (tmp_path / name).write_bytes(b"a: \xff")
+    with pytest.raises(UserError, match="byte 3 is not UTF-8"):
+        read_plan(tmp_path / name)
