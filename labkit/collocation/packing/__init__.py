@@ -1,0 +1,1 @@
+"""Which job goes to which device, and when: a queue, five policies, one scheduler, and a simulator of it."""

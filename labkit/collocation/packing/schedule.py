@@ -1,0 +1,193 @@
+"""What became of a queue, as frames: one row a job, one row an attempt, and the totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.tracked_job import TrackedJob
+
+JOB_COLUMNS = [
+    "job",
+    "label",
+    "status",
+    "device",
+    "arrives_s",
+    "starts_s",
+    "ends_s",
+    "wait_s",
+    "completion_s",
+    "slowdown",
+    "oom",
+    "attempts",
+]
+ATTEMPT_COLUMNS = [
+    "job",
+    "label",
+    "attempt",
+    "device",
+    "alone",
+    "queued_s",
+    "starts_s",
+    "ends_s",
+    "ending",
+    "work_s",
+]
+TOTAL_COLUMNS = [
+    "jobs",
+    "done",
+    "failed",
+    "ooms",
+    "makespan_s",
+    "mean_completion_s",
+    "mean_wait_s",
+    "mean_slowdown",
+    "fairness",
+    "device_h",
+    "utilisation",
+    "energy_j",
+    "energy_note",
+]
+
+
+def job_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> pd.DataFrame:
+    """One row a job, in the order of the queue.
+
+    Returns:
+        JOB_COLUMNS. device, starts_s and ends_s are those of its last attempt (None and NaN where there is none).
+        wait_s is all its time in line, that after an out-of-memory end included; completion_s is from its arrival to
+        its end. slowdown is the time of its last attempt over that of the job alone, NaN unless it is done. oom says
+        whether it ever ran out of memory.
+    """
+    rows = []
+    for job in jobs:
+        last = job.attempts[-1] if job.attempts else None
+        ends_s = last.ends_s if last and last.ends_s is not None else np.nan
+        alone_s = job.queued.profile.duration_s
+        done = job.status == "done" and alone_s
+        rows.append(
+            {
+                "job": job.name,
+                "label": job.queued.job.label,
+                "status": job.status,
+                "device": devices[last.device].name if last else None,
+                "arrives_s": job.queued.arrives_s,
+                "starts_s": last.starts_s if last else np.nan,
+                "ends_s": ends_s,
+                "wait_s": sum(attempt.starts_s - attempt.queued_s for attempt in job.attempts) if last else np.nan,
+                "completion_s": ends_s - job.attempts[0].queued_s if last else np.nan,
+                "slowdown": (ends_s - last.starts_s) / alone_s if done else np.nan,
+                "oom": any(attempt.ending == "out of memory" for attempt in job.attempts),
+                "attempts": len(job.attempts),
+            }
+        )
+    return pd.DataFrame(rows, columns=JOB_COLUMNS)
+
+
+def attempt_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> pd.DataFrame:
+    """One row a start of a job, in order of time: ATTEMPT_COLUMNS, a bar each in a Gantt figure.
+
+    Returns:
+        work_s is how many seconds of the job alone the attempt got done; NaN where unknown.
+    """
+    rows = [
+        {
+            "job": job.name,
+            "label": job.queued.job.label,
+            "attempt": attempt.number,
+            "device": devices[attempt.device].name,
+            "alone": attempt.alone,
+            "queued_s": attempt.queued_s,
+            "starts_s": attempt.starts_s,
+            "ends_s": np.nan if attempt.ends_s is None else attempt.ends_s,
+            "ending": attempt.ending,
+            "work_s": np.nan if attempt.work_s is None else attempt.work_s,
+        }
+        for job in jobs
+        for attempt in job.attempts
+    ]
+    frame = pd.DataFrame(rows, columns=ATTEMPT_COLUMNS)
+    return frame.sort_values("starts_s", kind="stable").reset_index(drop=True)
+
+
+def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict[str, float | int | str]:
+    """The whole queue in TOTAL_COLUMNS; energy is predicted, the rest is as good as the attempts' times.
+
+    makespan_s is from the first arrival to the last end. device_h is the time in which a device has a job, over all
+    devices, in hours: what a pool that takes idle devices back would bill. utilisation is the work done times the
+    jobs' utilisation, over makespan times devices. fairness is Jain's index (Jain, Chiu, Hawe 1984) of the slowdowns
+    of the jobs that are done: 1 where all are slowed alike, 1/n where one has it all. Means are over jobs that are
+    done.
+    """
+    frame = job_frame(jobs, devices)
+    done = frame[frame["status"] == "done"]
+    started = [(job, attempt) for job in jobs for attempt in job.attempts if attempt.ends_s is not None]
+    makespan_s = max((attempt.ends_s for _, attempt in started), default=np.nan) - frame["arrives_s"].min()
+    busy_s = sum(
+        _covered_s([(a.starts_s, a.ends_s) for _, a in started if a.device == position])
+        for position in range(len(devices))
+    )
+    work = sum(job.queued.profile.utilisation * (attempt.work_s or 0.0) for job, attempt in started)
+    energy_j, energy_note = _energy(started, devices, makespan_s)
+    return {
+        "jobs": len(frame),
+        "done": len(done),
+        "failed": int((frame["status"] == "failed").sum()),
+        "ooms": sum(attempt.ending == "out of memory" for _, attempt in started),
+        "makespan_s": makespan_s,
+        "mean_completion_s": done["completion_s"].mean(),
+        "mean_wait_s": done["wait_s"].mean(),
+        "mean_slowdown": done["slowdown"].mean(),
+        "fairness": jain(done["slowdown"].dropna()),
+        "device_h": busy_s / 3600,
+        "utilisation": work / (makespan_s * len(devices)),
+        "energy_j": energy_j,
+        "energy_note": energy_note,
+    }
+
+
+def jain(values: Iterable[float]) -> float:
+    """Jain's fairness index, (Σx)² / (n Σx²), from 1/n to 1; NaN of nothing.
+
+    >>> jain([2, 2, 2]), jain([1, 0, 0, 0])
+    (1.0, 0.25)
+    """
+    values = np.asarray(list(values), dtype=float)
+    if not len(values):
+        return float("nan")
+    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
+
+
+def _energy(started: list[tuple], devices: Sequence[PackingDevice], makespan_s: float) -> tuple[float, str]:
+    """Joules of all devices over the makespan, and what they rest on.
+
+    Idle power counts on every device all the time. A job adds the energy of its work, the same however slowly it runs
+    beside others: it works at 1/slowdown of its rate for slowdown times as long.
+    """
+    unknown = [device.name for device in devices if device.idle_w is None]
+    if unknown:
+        return np.nan, f"no idle power is known of {', '.join(unknown)}"
+    energy_j = makespan_s * sum(device.idle_w for device in devices)
+    for job, attempt in started:
+        profile, device = job.queued.profile, devices[attempt.device]
+        if attempt.work_s is None:
+            return np.nan, f"how much of {job.name} got done is unknown"
+        power_w = profile.power_w
+        if power_w is None:
+            if device.full_w is None:
+                return np.nan, f"neither the power of {job.name} nor that of a busy {device.name} is known"
+            power_w = profile.utilisation * (device.full_w - device.idle_w)
+        energy_j += power_w * attempt.work_s
+    return energy_j, "predicted: idle power of every device over the makespan, and each job's own over its work"
+
+
+def _covered_s(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of spans."""
+    covered_s, reach_s = 0.0, -np.inf
+    for start_s, end_s in sorted(spans):
+        covered_s += max(0.0, end_s - max(start_s, reach_s))
+        reach_s = max(reach_s, end_s)
+    return covered_s

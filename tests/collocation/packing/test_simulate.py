@@ -1,0 +1,256 @@
+"""The simulator: laws that every schedule obeys, and schedules that can be worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.collocation.packing.admission import Admission
+from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.job_profile import JobProfile, slowdown_by_utilisation
+from labkit.collocation.packing.policy import POLICIES, get_policy
+from labkit.collocation.packing.queued_job import QueuedJob
+from labkit.collocation.packing.simulate import ALLOCATES_AT, simulate
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+
+GIB = 2**30
+
+
+def job(name, duration_s, memory_gib=1.0, utilisation=0.25, *, arrives_s=0.0, estimate_gib=None, power_w=None):
+    estimate = memory_gib if estimate_gib is None else estimate_gib
+    profile = JobProfile(int(estimate * GIB), utilisation, duration_s, int(memory_gib * GIB), power_w)
+    return QueuedJob(PlannedJob(name, "dlrm"), arrives_s, profile)
+
+
+def devices(*memory_gib, idle_w=None, full_w=None):
+    return [PackingDevice(f"gpu-{n}", int(gib * GIB), idle_w, full_w) for n, gib in enumerate(memory_gib)]
+
+
+def crowded(profiles):
+    """Neighbours cost time whatever they do, and small jobs suffer most: no work is conserved here."""
+    return [1 + 0.6 * (len(profiles) - 1) * (1.2 - profile.utilisation) for profile in profiles]
+
+
+@st.composite
+def queues(draw):
+    count = draw(st.integers(1, 14))
+    sizes = st.integers(1, 12)
+    return [
+        job(
+            f"job-{number}",
+            draw(st.floats(1, 1000)),
+            draw(sizes),
+            draw(st.floats(0.01, 1)),
+            arrives_s=draw(st.sampled_from([0.0, 0.0, 7.0]) | st.floats(0, 500)),
+            estimate_gib=draw(sizes),
+        )
+        for number in range(count)
+    ]
+
+
+def spans(attempts: pd.DataFrame, queue, slowdown):
+    """Walk each device from event to event, on its own: the work and the memory time of each attempt.
+
+    Returns:
+        By (job, attempt): work done, and when it had done ALLOCATES_AT of the job's.
+    """
+    profiles = {each.name: each.profile for each in queue}
+    work, allocated_s = {}, {}
+    rows = list(attempts.itertuples())
+    for device in {row.device for row in rows}:
+        there = [row for row in rows if row.device == device]
+        marks = sorted({row.starts_s for row in there} | {row.ends_s for row in there})
+        for begin, end in itertools.pairwise(marks):
+            here = [row for row in there if row.starts_s <= begin and row.ends_s >= end]
+            rates = slowdown([profiles[row.job] for row in here]) if here else []
+            for row, rate in zip(here, rates, strict=True):
+                key = (row.job, row.attempt)
+                before = work.get(key, 0.0)
+                work[key] = before + (end - begin) / rate
+                goal = ALLOCATES_AT * profiles[row.job].duration_s
+                if before < goal <= work[key] * (1 + 1e-9):
+                    allocated_s[key] = begin + (goal - before) * rate
+    return work, allocated_s
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    queue=queues(),
+    memory_gib=st.lists(st.integers(6, 14), min_size=1, max_size=3),
+    policy=st.sampled_from(list(POLICIES)),
+    slowdown=st.sampled_from([slowdown_by_utilisation, crowded]),
+    max_overtaken=st.integers(0, 4),
+)
+def test_every_schedule_obeys_the_laws(queue, memory_gib, policy, slowdown, max_overtaken):
+    pool = devices(*memory_gib)
+    run = {"slowdown": slowdown, "max_overtaken": max_overtaken}
+    schedule = simulate(queue, pool, get_policy(policy), **run)
+    profiles = {each.name: each.profile for each in queue}
+    attempts, jobs = schedule.attempts, schedule.jobs
+
+    # every job ends exactly once, after one attempt, or two of which the first ran out of memory
+    assert list(jobs["job"]) == [each.name for each in queue]
+    assert set(jobs["status"]) <= {"done", "failed"}
+    for name, own in attempts.groupby("job", sort=False):
+        endings = list(own.sort_values("attempt")["ending"])
+        status = jobs.set_index("job").loc[name, "status"]
+        assert endings in (["done"], ["out of memory", "done"], ["out of memory"] * 2)
+        assert status == ("done" if endings[-1] == "done" else "failed")
+        assert profiles[name].memory_bytes > max(memory_gib) * GIB or status == "done"
+    assert set(attempts["job"]) == set(jobs["job"])
+    assert (attempts["starts_s"] >= attempts["queued_s"]).all()
+
+    # work is conserved: what a job got done is its time times the rate that its neighbours left it
+    work, allocated_s = spans(attempts, queue, slowdown)
+    for row in attempts.itertuples():
+        whole_s = profiles[row.job].duration_s
+        assert row.work_s == pytest.approx(whole_s if row.ending == "done" else ALLOCATES_AT * whole_s)
+        # a microsecond: two events closer than that may change places by rounding
+        assert work[row.job, row.attempt] == pytest.approx(row.work_s, rel=1e-6, abs=1e-6)
+
+    # in truth no device holds more than it has, and nobody runs out of memory where there was enough
+    for position, device in enumerate(pool):
+        there = attempts[attempts["device"] == f"gpu-{position}"]
+        held = {
+            (row.job, row.attempt): (allocated_s[row.job, row.attempt], row.ends_s, profiles[row.job].memory_bytes)
+            for row in there.itertuples()
+            if row.ending == "done"
+        }
+        for moment in {start for start, _, _ in held.values()}:
+            within = [size for start, end, size in held.values() if start <= moment + 1e-6 and moment < end - 1e-6]
+            assert sum(within) <= device.memory_bytes
+        for row in there[there["ending"] == "out of memory"].itertuples():
+            near = [
+                size for start, end, size in held.values() if start <= row.ends_s + 1e-6 and row.ends_s <= end + 1e-6
+            ]
+            assert sum(near) + profiles[row.job].memory_bytes > device.memory_bytes
+
+        # alone means alone: under exclusive, and after running out of memory
+        bars = list(there.itertuples())
+        for one, other in itertools.combinations(bars, 2):
+            if policy == "exclusive" or one.alone or other.alone:
+                assert min(one.ends_s, other.ends_s) - max(one.starts_s, other.starts_s) <= 1e-9
+
+    # no schedule ends before its longest job can, nor, where the model conserves work, before all work is done
+    first_s = min(each.arrives_s for each in queue)
+    done = set(jobs[jobs["status"] == "done"]["job"])
+    alone_s = [each.arrives_s + each.profile.duration_s for each in queue if each.name in done]
+    assert schedule.totals["makespan_s"] >= max(alone_s, default=first_s) - first_s - 1e-6
+    assert slowdown is crowded or schedule.totals["utilisation"] <= 1 + 1e-9
+    assert (jobs["slowdown"].dropna() >= 1 - 1e-9).all()
+
+    # the same again
+    again = simulate(queue, pool, get_policy(policy), **run)
+    pd.testing.assert_frame_equal(attempts, again.attempts)
+
+
+def test_exclusive_takes_the_sum_and_sharing_takes_less():
+    queue = [job("a", 100, utilisation=0.5), job("b", 60, utilisation=0.5)]
+    alone = simulate(queue, devices(8), get_policy("exclusive"))
+    shared = simulate(queue, devices(8), get_policy("best-fit"))
+    assert alone.totals["makespan_s"] == pytest.approx(160)
+    assert list(alone.jobs["wait_s"]) == [0, 100]
+    assert shared.totals["makespan_s"] == pytest.approx(100)
+    assert list(shared.jobs["completion_s"]) == pytest.approx([100, 60])
+
+
+def test_jobs_slow_each_other_only_while_they_are_together():
+    queue = [job("a", 100, utilisation=0.7), job("b", 50, utilisation=0.8, arrives_s=10)]
+    shared = simulate(queue, devices(8), get_policy("best-fit"))
+    # from 10 s on both run at 1/1.5: b needs 75 s, in which a does 50; a has 40 left, at full rate
+    assert list(shared.jobs["ends_s"]) == pytest.approx([125, 85])
+    assert list(shared.jobs["slowdown"]) == pytest.approx([1.25, 1.5])
+    # Jain's index of 1.25 and 1.5
+    assert shared.totals["fairness"] == pytest.approx(2.75**2 / (2 * (1.25**2 + 1.5**2)))
+
+
+def test_an_underestimated_job_dies_alone_and_recovers_alone():
+    queue = [job("good", 100, 6), job("liar", 100, 6, estimate_gib=1)]
+    schedule = simulate(queue, devices(8), get_policy("most-free-memory"))
+    good, liar = schedule.jobs.itertuples(index=False)
+    assert (good.status, good.oom, good.attempts, good.slowdown) == ("done", False, 1, pytest.approx(1))
+    assert (liar.status, liar.oom, liar.attempts) == ("done", True, 2)
+    died = schedule.attempts[schedule.attempts["ending"] == "out of memory"].iloc[0]
+    assert died["ends_s"] == pytest.approx(100 * ALLOCATES_AT)
+    assert (liar.starts_s, liar.ends_s) == (pytest.approx(100), pytest.approx(200))
+    # it waited from its end out of memory until the other was done
+    assert liar.wait_s == pytest.approx(95)
+    assert schedule.totals["ooms"] == 1
+
+
+def test_a_job_that_fits_no_device_fails_after_its_second_attempt():
+    schedule = simulate([job("huge", 100, 12, estimate_gib=1)], devices(8, 8), get_policy("best-fit"))
+    assert list(schedule.jobs["status"]) == ["failed"]
+    assert (schedule.totals["ooms"], schedule.totals["failed"], schedule.totals["done"]) == (2, 1, 0)
+    assert schedule.totals["makespan_s"] == pytest.approx(2 * 100 * ALLOCATES_AT)
+
+
+def test_the_monitor_keeps_jobs_away_from_memory_that_a_liar_took():
+    queue = [job("liar", 100, 6, estimate_gib=1), job("b", 10, 4, arrives_s=50)]
+    schedule = simulate(queue, devices(8), get_policy("best-fit"))
+    assert schedule.totals["ooms"] == 0
+    assert list(schedule.jobs["starts_s"]) == pytest.approx([0, 100])
+
+
+def test_overestimates_cost_time():
+    honest = [job(f"job-{n}", 100, 2) for n in range(3)]
+    careful = [job(f"job-{n}", 100, 2, estimate_gib=112) for n in range(3)]
+    best_fit = get_policy("best-fit")
+    assert simulate(honest, devices(8), best_fit).totals["makespan_s"] == pytest.approx(100)
+    assert simulate(careful, devices(8), best_fit).totals["makespan_s"] == pytest.approx(300)
+
+
+def test_a_wrong_prediction_of_interference_shows_in_the_schedule():
+    queue = [job("a", 100, utilisation=0.3), job("b", 100, utilisation=0.3)]
+
+    def hostile(profiles):
+        return [2.5 if len(profiles) > 1 else 1.0] * len(profiles)
+
+    knows = simulate(queue, devices(8), get_policy("best-fit"), slowdown=hostile)
+    believes = simulate(queue, devices(8), get_policy("best-fit"), slowdown=hostile, admission=Admission())
+    assert knows.totals["makespan_s"] == pytest.approx(200)
+    assert believes.totals["makespan_s"] == pytest.approx(250)
+
+
+def test_an_end_frees_its_device_for_who_comes_at_that_moment():
+    queue = [job("a", 10, 8), job("b", 100, 4), job("c", 10, 4, arrives_s=10)]
+    schedule = simulate(queue, devices(8, 8), get_policy("most-free-memory"))
+    assert list(schedule.jobs["device"]) == ["gpu-0", "gpu-1", "gpu-0"]
+
+
+def test_energy_is_idle_power_and_each_job_s_own_over_its_work():
+    queue = [job("a", 100, utilisation=0.5), job("b", 60, utilisation=0.5, power_w=30)]
+    pool = devices(8, 8, idle_w=50, full_w=250)
+    alone = simulate(queue, pool, get_policy("exclusive"))
+    # two devices idle for 100 s; a adds half of the 200 W between idle and full for 100 s, b its 30 W for 60 s
+    assert alone.totals["energy_j"] == pytest.approx(2 * 50 * 100 + 100 * 100 + 30 * 60)
+    assert alone.totals["energy_note"].startswith("predicted")
+    assert alone.totals["device_h"] == pytest.approx(160 / 3600)
+    # slowed by each other, jobs add the energy of their work, no more
+    crowd = [job("a", 100, utilisation=0.7), job("b", 100, utilisation=0.8)]
+    shared = simulate(crowd, devices(8, idle_w=50, full_w=250), get_policy("best-fit"))
+    assert shared.totals["makespan_s"] == pytest.approx(150)
+    assert shared.totals["energy_j"] == pytest.approx(50 * 150 + 200 * 0.7 * 100 + 200 * 0.8 * 100)
+
+
+def test_energy_that_cannot_be_known_says_why():
+    queue = [job("a", 100)]
+    assert (
+        "no idle power is known of gpu-0" in simulate(queue, devices(8), get_policy("exclusive")).totals["energy_note"]
+    )
+    nameless = simulate(queue, devices(8, idle_w=10), get_policy("exclusive")).totals
+    assert pd.isna(nameless["energy_j"])
+    assert "neither the power of a" in nameless["energy_note"]
+
+
+def test_a_profile_without_truth_cannot_be_simulated():
+    queue = [QueuedJob(PlannedJob("a", "dlrm", where="q.yaml, line 3"), 0.0, JobProfile(GIB, 0.5))]
+    with pytest.raises(UserError, match=r"(?s)line 3: the profile of a has no duration.*has no memory"):
+        simulate(queue, devices(8), get_policy("exclusive"))
+    with pytest.raises(UserError, match="allocates_at is 0"):
+        simulate([job("a", 1)], devices(8), get_policy("exclusive"), allocates_at=0.0)
