@@ -15,6 +15,8 @@ COMMANDS = (
     "tour",
     "train",
     "profile",
+    "collocate",
+    "launch",
     "runs",
     "monitor",
     "energy",

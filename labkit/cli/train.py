@@ -68,7 +68,7 @@ def add_request_flags(parser: argparse.ArgumentParser, job: str, without: Sequen
         add("--schema", metavar="FILE", help="TOML file that describes --data's columns (examples: datasets/schemas/)")
     add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
     add("--preset", metavar="P", help=f"model and settings: {presets} (default: tour)")
-    add("--target", metavar="X", help=f"stop when it is reached: a number, or metric=number ({metrics})")
+    add("--target", metavar="X", help=f"stop when it is reached: a number, or metric=number ({metrics}), or none")
     add(
         "--budget",
         metavar="B",

@@ -18,6 +18,9 @@ EVALUATIONS_AN_EPOCH = {"dlrm": 10, "speech": 3}
 PATIENCE_EPOCHS = 3
 """Without a target, a run ends after this many epochs that brought nothing better."""
 
+NO_TARGET = "none"
+"""Asks for no target, where the dataset has one of its own"""
+
 GOALS = {
     ("dlrm", "synthetic"): ("auc", 0.78),
     ("dlrm", "synthetic-small"): ("auc", 0.72),
@@ -38,7 +41,7 @@ class TrainRequest:
     """A schema file for `data`; dlrm only."""
     preset: str = "tour"
     target: str | None = None
-    """Such as "0.78" or "log_loss=0.45"; None takes the dataset's own target, if it has one."""
+    """Such as "0.78" or "log_loss=0.45"; "none" for none; None takes the dataset's own target, if it has one."""
     budget: str | None = None
     """A budget's name; None takes the whole machine."""
     device: str = "auto"
@@ -120,6 +123,8 @@ class TrainRequest:
     def parsed_target(self) -> Target | None:
         """The target asked for, or the dataset's own, or None."""
         metrics = JOB_METRICS[self.job]
+        if self.target == NO_TARGET:
+            return None
         if self.target is not None:
             return Target.parse(self.target, default_metric=metrics[0], allowed=metrics)
         if (self.job, self.data_name) in GOALS:
@@ -135,13 +140,15 @@ class TrainRequest:
                 settings[name] = getattr(self, name)
         target = self.parsed_target()
         evaluations = EVALUATIONS_AN_EPOCH[self.job]
+        # for so many seconds and no target: then its length is all that matters
+        to_the_end = target is not None or (self.target == NO_TARGET and self.max_seconds is not None)
         settings |= {
             "seed": self.seed,
             "precision": self.precision,
             "evaluate_every_samples": max(1, train_samples // evaluations),
             "target_metric": target.metric.name if target else JOB_METRICS[self.job][0],
             "target": target.value if target else None,
-            "patience_evaluations": None if target else PATIENCE_EPOCHS * evaluations,
+            "patience_evaluations": None if to_the_end else PATIENCE_EPOCHS * evaluations,
         }
         return TrainConfig(**settings)
 

@@ -86,8 +86,8 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
         record = read_group(folder)
         if record.host != platform.node():
             raise UserError(
-                f"{folder}: this group ran on {record.host}, and rounds of two machines cannot be compared: run the plan "
-                "anew here."
+                f"{folder}: this group ran on {record.host}, and rounds of two machines cannot be compared: run "
+                "the plan anew here."
             )
         for each in record.rounds:
             if each.status != "done":

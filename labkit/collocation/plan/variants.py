@@ -1,12 +1,17 @@
-"""The rounds alone that a plan needs, so that sharing can be counted against something."""
+"""Plans made of plans: in other modes, for a given time, with the jobs alone first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.training.request import NO_TARGET
 
+ENDLESS = 10**6
+"""Epochs that no run comes to"""
 BASELINES = ("each", "one", "none")
 """Every job alone, one of those that differ in their seed only, or none"""
 
@@ -33,6 +38,41 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
         return plan
     jobs = tuple(replace(job, name=name) for name, job in missing.items())
     return replace(plan, workloads=(Workload("baseline", "alone", jobs), *plan.workloads))
+
+
+def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:
+    """The plan with each of its sets of jobs in these modes instead of its own."""
+    sets = list(dict.fromkeys(workload.jobs for workload in plan.workloads))
+    workloads = tuple(
+        Workload(mode if len(sets) == 1 else f"{number}-{mode}", mode, jobs)
+        for number, jobs in enumerate(sets, 1)
+        for mode in modes
+    )
+    return replace(plan, workloads=workloads)
+
+
+def with_seconds(plan: Plan, seconds: float | None) -> Plan:
+    """The plan with its jobs trained for so many seconds, but for scripts and for those that say their end themselves.
+
+    They have no target then, since all of them are to run for all of that time.
+
+    Raises:
+        UserError: that is no time.
+    """
+    if seconds is None:
+        return plan
+    if not seconds > 0:
+        raise UserError(f"seconds is {seconds:g}: give a number above zero.")
+    workloads = tuple(
+        replace(workload, jobs=tuple(_timed(job, seconds) for job in workload.jobs)) for workload in plan.workloads
+    )
+    return replace(plan, workloads=workloads)
+
+
+def _timed(job: PlannedJob, seconds: float) -> PlannedJob:
+    if job.kind == "script" or any(name in job.request for name in ("target", "max_seconds", "max_epochs")):
+        return job
+    return replace(job, request=job.request | {"max_seconds": seconds, "max_epochs": ENDLESS, "target": NO_TARGET})
 
 
 def _key(job: PlannedJob, baseline: str) -> tuple:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.errors import UserError
@@ -25,14 +26,21 @@ START_S, ANSWER_S = 20.0, 10.0
 """For the daemon to listen, and for each answer and its end."""
 
 
-def start_mps() -> tuple[dict[str, str], subprocess.Popen]:
+def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Popen]:
     """Start a daemon that lives as long as this process; the variables that make CUDA its client, and the guard.
+
+    Args:
+        gpus: UUIDs of the only GPUs that it serves, and that its clients then name by UUID. By default it sees all,
+            because clients number their GPUs among those that the daemon sees.
 
     Raises:
         UserError: it does not start, with what it said.
     """
-    # clients number their GPUs among those that the daemon sees: it sees all
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    # limits and pipes of somebody else's daemon are not for ours
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     guard = subprocess.Popen(
         [sys.executable, "-m", "labkit.hardware.budgets.mps"],
         stdin=subprocess.PIPE,

@@ -1,0 +1,174 @@
+"""`labkit collocate`: run jobs together on one device, and judge what sharing gained and cost."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from labkit.collocation.plan.csv_plan import CsvPlan
+    from labkit.collocation.plan.plan import Plan
+
+EPILOG = """examples:
+  labkit collocate --jobs "dlrm:tour x2, speech:tour" --mode cpu-shared,cpu-pinned --repeats 3
+  labkit collocate plan.yaml --check
+  labkit collocate experiment.csv          (a CSV of radT's; statuses are written back)
+  labkit collocate --show GROUP
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "collocate",
+        help="run several jobs on one device, and compare the ways to share it",
+        description="Run several jobs on one device, and compare the ways to share it. Everything is checked before "
+        "anything starts; the jobs run alone first, unless --baseline says otherwise.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan in YAML, or a CSV of radT's")
+    parser.add_argument("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, speech:tour"')
+    parser.add_argument(
+        "--mode",
+        metavar="M[,M]",
+        help="naive, mps, mig, streams, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)",
+    )
+    add_round_flags(parser)
+    parser.add_argument("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
+    parser.add_argument("--seconds", type=float, metavar="S", help="train each job for so long, unless it says itself")
+    parser.add_argument(
+        "--baseline",
+        choices=("each", "one", "none"),
+        default="each",
+        help="which jobs run alone first: each, one of those that differ in their seed only, or none (default: each)",
+    )
+    parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
+    parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
+    parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
+    parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
+    parser.set_defaults(run=run_collocate)
+
+
+def add_round_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say where and under what conditions jobs run together."""
+    parser.add_argument("--device", metavar="D", help="cpu, or a GPU's number or UUID (default: the first GPU, or cpu)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="end a round after so long (default: 3600)")
+    parser.add_argument(
+        "--spin",
+        action="store_true",
+        help="let idle CPU threads wait busily, OpenMP's default, which is ruinous on shared cores",
+    )
+    parser.add_argument(
+        "--allow-mig-changes",
+        action="store_true",
+        help="create the MIG slices that mode mig lacks, and destroy them, and only them, at the end",
+    )
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object on the last line")
+
+
+def run_collocate(args: argparse.Namespace) -> int:
+    from labkit.cli.collocate_text import print_groups, print_verdict
+    from labkit.collocation.launching.group_record import find_group
+
+    asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
+    if len(asked) != 1:
+        raise UserError(
+            "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list"
+            + (f"; here are {' and '.join(asked)}." if asked else ".")
+        )
+    if args.list:
+        print_groups(args.runs_dir, as_json=args.json)
+        return 0
+    if args.show:
+        return print_verdict(find_group(args.show, args.runs_dir), as_json=args.json)
+    if args.resume:
+        return resume(find_group(args.resume, args.runs_dir), args)
+    plan, csv = _asked_plan(args)
+    return check_and_run(plan, args, csv=csv)
+
+
+def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None = None) -> int:
+    """Check a plan, print the table, and run it where nothing is against it."""
+    from labkit.cli.collocate_live import GroupDisplay
+    from labkit.cli.collocate_text import print_check, print_verdict
+    from labkit.cli.console import Console
+    from labkit.collocation.checking.made_slices import made_slices
+    from labkit.collocation.checking.memory_need import memory_need
+    from labkit.collocation.checking.plan_check import check_plan
+    from labkit.collocation.launching.plan_run import run_plan
+    from labkit.training.stop import StopRequest
+
+    console = Console(stderr=args.json, highlight=False)
+    for notice in csv.notices if csv is not None else ():
+        console.print(notice, soft_wrap=True)
+    with made_slices(plan, memory_need, console.print) if args.allow_mig_changes else contextlib.nullcontext():
+        found = check_plan(plan, memory_need)
+        print_check(console, plan, found)
+        if found.refusals:
+            raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
+        if args.check:
+            return 0
+        with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
+            folder = run_plan(plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop)
+    return print_verdict(folder, as_json=args.json, stopped=bool(stop))
+
+
+def resume(folder: Path, args: argparse.Namespace) -> int:
+    """Go on with a group."""
+    from labkit.cli.collocate_live import GroupDisplay
+    from labkit.cli.collocate_text import print_verdict
+    from labkit.cli.console import Console
+    from labkit.collocation.launching.group_record import read_group
+    from labkit.collocation.launching.plan_run import resume_plan
+    from labkit.training.stop import StopRequest
+
+    console = Console(stderr=args.json, highlight=False)
+    plan = read_group(folder).plan
+    with StopRequest() as stop, GroupDisplay(console, plan) as display:
+        resume_plan(folder, on_event=display.show, stop=stop)
+    return print_verdict(folder, as_json=args.json, stopped=bool(stop))
+
+
+def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
+    """The plan of the command line, its baseline included, and the CSV that statuses go back to."""
+    from labkit.collocation.plan.csv_plan import read_csv_plan
+    from labkit.collocation.plan.plan import Plan, Workload
+    from labkit.collocation.plan.short_form import parse_jobs
+    from labkit.collocation.plan.variants import in_modes, with_baseline, with_seconds
+    from labkit.collocation.plan.yaml_plan import read_yaml_plan
+
+    modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
+    csv = None
+    if args.jobs:
+        jobs = tuple(parse_jobs(args.jobs))
+        plan = Plan("jobs", tuple(Workload(mode, mode, jobs) for mode in modes or [usual_mode(args.device)]))
+    elif args.plan.suffix.lower() == ".csv":
+        if modes:
+            raise UserError(f"{args.plan}: the column Collocation says how its rows share: leave --mode away.")
+        csv = read_csv_plan(args.plan)
+        plan = csv.plan
+    elif args.plan.suffix.lower() in (".yaml", ".yml"):
+        plan = read_yaml_plan(args.plan, default_mode=usual_mode(args.device))
+        if modes:
+            plan = in_modes(plan, modes)
+    else:
+        raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
+    given: dict[str, Any] = {"device": args.device, "repeats": args.repeats, "timeout_s": args.timeout}
+    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
+    if args.spin:
+        plan = replace(plan, spin=True)
+    return with_baseline(with_seconds(plan, args.seconds), args.baseline), csv
+
+
+def usual_mode(device: str | None) -> str:
+    """Plain processes, as that is called on the device."""
+    from labkit.collocation.modes.device_choice import find_device
+    from labkit.hardware.devices import get_devices
+
+    return "cpu-shared" if find_device(device, get_devices()).kind == "cpu" else "naive"

@@ -1,0 +1,140 @@
+"""A group as it runs: a row a job on a terminal, a line an event elsewhere."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from labkit.cli.console import Console
+from labkit.collocation.launching.plan_run import RoundBegins, RoundEnded
+from labkit.collocation.launching.round import JobEvent
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from labkit.collocation.plan.csv_plan import CsvPlan
+    from labkit.collocation.plan.plan import Plan
+
+RADT_STATUS = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+"""MLflow's words, which radT writes"""
+SECONDS_A_LINE = 1.0
+"""Evaluations that come faster are not all printed: a log keeps every line"""
+
+
+class GroupDisplay:
+    """Shows the rounds of a plan, and writes what became of a CSV's rows back to it."""
+
+    def __init__(self, console: Console, plan: Plan, csv: CsvPlan | None = None):
+        self.console, self.plan, self.csv = console, plan, csv
+        self._head, self._rows = "", {}
+        self._noticed: set[str] = set()
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> GroupDisplay:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def show(self, event: RoundBegins | JobEvent | RoundEnded) -> None:
+        """Take an event of `run_plan`."""
+        if isinstance(event, RoundBegins):
+            self._begin(event)
+        elif isinstance(event, RoundEnded):
+            self._end(event)
+        elif event.job in self._rows and (line := self._rows[event.job].take(event.event)):
+            self._line(f"  {line}")
+        elif event.event["kind"] == "Notice":
+            self._notice(event.event["text"])
+        if self.console.is_terminal:
+            self._live.update(Group(Text(self._head, style="bold"), *(row.text() for row in self._rows.values())))
+
+    def _begin(self, event: RoundBegins) -> None:
+        record = event.record
+        repeat = f", repeat {record.repeat + 1} of {self.plan.repeats}" if self.plan.repeats > 1 else ""
+        self._head = f"round {event.number} of {event.of}: {record.mode}{repeat}"
+        self._rows = {outcome.job: _Row(outcome.job, outcome.label) for outcome in record.jobs}
+        self._line(self._head)
+
+    def _end(self, event: RoundEnded) -> None:
+        record = event.record
+        if self.console.is_terminal:
+            ends = ", ".join(f"{each.job} {_end_text(each.status, each.wall_s)}" for each in record.jobs)
+            self.console.print(f"{self._head}: {ends}", soft_wrap=True)
+        lines = {} if self.csv is None else self.csv.rows.get(record.workload, {})
+        results = {
+            lines[each.job]: (RADT_STATUS.get(each.status, "FAILED"), each.run or "")
+            for each in record.jobs
+            if each.job in lines
+        }
+        if results:
+            try:
+                self.csv.write_back(results)
+            except UserError as error:  # its user has changed it meanwhile: that is theirs now
+                self.csv = None
+                self.console.print(f"[yellow]{error}[/yellow]", soft_wrap=True)
+
+    def _notice(self, text: str) -> None:
+        """What a job wants known; all of them may say the same."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self.console.print(text, style="dim", soft_wrap=True)
+
+    def _line(self, line: str) -> None:
+        if not self.console.is_terminal:
+            self.console.print(line, soft_wrap=True)
+
+
+class _Row:
+    """What is known of one job of the round."""
+
+    def __init__(self, job: str, label: str):
+        self.job, self.label, self.status = job, label, "starting"
+        self._train: dict[str, Any] = {}
+        self._told_at_s = -SECONDS_A_LINE
+
+    def take(self, event: dict[str, Any]) -> str | None:
+        """Update from an event; a line where it is worth one in a log."""
+        kind = event["kind"]
+        if kind == "Preparing":
+            self.status = f"preparing data {event['fraction']:.0%}  {event['text']}"
+        elif kind == "Started":
+            self.status, self._train = "building", event["config"].get("train", {})
+        elif kind == "Ready":
+            self.status = "ready, waits for the others"
+        elif kind == "Progress":
+            self.status = self._progress(event)
+            if event["evaluated"] and event["point"]["wall_s"] >= self._told_at_s + SECONDS_A_LINE:
+                self._told_at_s = event["point"]["wall_s"]
+                return f"{self.job}: {self.status}"
+        elif kind == "ScriptProgress":
+            self.status = f"{event['point']['wall_s']:6.1f} s  step {event['point']['step']:,}"
+        elif kind == "Over":
+            self.status = event["status"].replace("_", " ")
+            reason = f" ({event['reason']})" if event["reason"] else ""
+            return f"{self.job}: {self.status}{reason}"
+        return None
+
+    def text(self) -> Text:
+        return Text(f"  {self.job:<20} {self.status}", no_wrap=True, overflow="ellipsis")
+
+    def _progress(self, event: dict[str, Any]) -> str:
+        words = [f"{event['point']['wall_s']:6.1f} s", f"{event['samples_per_s']:>9,.0f} samples/s"]
+        metric, target = self._train.get("target_metric"), self._train.get("target")
+        if event["metrics"]:
+            goal = "" if target is None else f" (target {target:g})"
+            words.append(f"{metric} {event['metrics'][metric]:.4f}{goal}")
+        elif not math.isnan(event["loss"]):
+            words.append(f"loss {event['loss']:.4f}")
+        return "  ".join(words)
+
+
+def _end_text(status: str, wall_s: float | None) -> str:
+    took = "" if wall_s is None else f" after {wall_s:.1f} s"
+    return f"{status.replace('_', ' ')}{took}"

@@ -1,0 +1,180 @@
+"""What `labkit collocate` prints before a plan starts and after it has ended."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from labkit.cli.console import Console, print_last
+from labkit.hardware.sizes import size_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.collocation.checking.plan_check import PlanCheck
+    from labkit.collocation.plan.plan import Plan
+    from labkit.collocation.verdict.verdict import Verdict
+
+LEGEND = (
+    "Gain: work done together, of that one after another (weighted speed-up). Slowdown: a job's time for its steps, of "
+    "that alone; mean and worst. Fairness: Jain's index of the jobs' speeds, 1 being even."
+)
+ENDED_BADLY = 1
+"""Exit status where a job of the group failed"""
+
+
+def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
+    """Print the table before the start: a row a job, with what it would have and need, or what is against it."""
+    table = Table(box=box.SIMPLE, title=f"{plan.name}: before the start", title_justify="left")
+    for title in ("mode", "job", "needs", "free", "may have"):
+        table.add_column(title, justify="right" if title in ("needs", "free") else "left", no_wrap=title != "may have")
+    before = None
+    for row in found.rows:
+        first = (row.workload, row.mode) != before
+        before = (row.workload, row.mode)
+        table.add_row(
+            row.mode if first else "",
+            row.job,
+            "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
+            "" if row.free_bytes is None else size_text(row.free_bytes),
+            f"[red]{escape('; '.join(row.why_not))}[/red]" if row.why_not else escape(row.device),
+        )
+    console.print(table)
+    needs = "Needs: predicted by labkit's analytic estimate, or as the plan gives it; a script's is not known."
+    console.print(f"{needs} Each round runs {plan.repeats} time{'s' * (plan.repeats > 1)}.", soft_wrap=True)
+    for warning in found.warnings:
+        console.print(f"[yellow]{warning}[/yellow]", soft_wrap=True)
+
+
+def print_groups(runs_dir: Path, *, as_json: bool) -> None:
+    """Print a row a group."""
+    from labkit.collocation.launching.group_record import group_folders, read_group
+
+    groups = [read_group(folder) for folder in group_folders(runs_dir)]
+    if as_json:
+        print_last(json.dumps([{"group": each.id, "status": each.status, "plan": each.plan.name} for each in groups]))
+        return
+    table = Table(box=box.SIMPLE)
+    for title in ("group", "status", "rounds", "done"):
+        table.add_column(title, no_wrap=title == "group")
+    for each in groups:
+        done = sum(each_round.status == "done" for each_round in each.rounds)
+        table.add_row(each.id, each.status, str(len(each.rounds)), str(done))
+    Console(highlight=False).print(table if groups else f"There are no groups in {runs_dir}.")
+
+
+def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
+    """Print what a group came to; the command's exit status."""
+    from labkit.collocation.launching.group_record import read_group
+    from labkit.collocation.verdict.advice import advise
+    from labkit.collocation.verdict.attribution import attribution, not_attributed
+    from labkit.collocation.verdict.verdict import verdict
+
+    record, found = read_group(folder), verdict(folder)
+    advice = advise(found)
+    broken = [job for each in record.rounds for job in each.jobs if job.status not in ("done", "waiting", "running")]
+    status = 130 if stopped else ENDED_BADLY if broken else 0
+    if as_json:
+        content = {
+            "group": record.id,
+            "folder": str(folder),
+            "status": record.status,
+            "modes": _records(found.modes),
+            "slowdowns": _records(found.slowdowns),
+            "time_to_accuracy": _records(found.time_to_accuracy),
+            "advice": [vars(each) for each in advice],
+        }
+        print_last(json.dumps(content))
+        return status
+    console = Console(highlight=False)
+    shared = found.modes[found.modes["jobs"] > 1]
+    for mix in (shared if len(shared) else found.modes)["mix"].unique():  # a job alone is in the tables of its mixes
+        _print_mix(console, found, mix)
+    console.print(LEGEND, style="dim", soft_wrap=True)
+    for each in advice:
+        console.print(f"[bold]Verdict[/bold] on {each.mix}: {each.reason}", soft_wrap=True)
+    for job in broken:
+        console.print(f"[red]{job.job}: {job.status.replace('_', ' ')}[/red]: {job.reason}", soft_wrap=True)
+    if words := not_attributed(attribution(found.jobs)):
+        console.print(f"[dim]{words}[/dim]", soft_wrap=True)
+    console.print(f"group {record.id} ({record.status}): {folder}", soft_wrap=True)
+    if record.status != "done":
+        console.print(f"go on with: labkit collocate --resume {folder}", soft_wrap=True)
+    return status
+
+
+def _print_mix(console: Console, found: Verdict, mix: str) -> None:
+    modes = found.modes[found.modes["mix"] == mix]
+    provenance = ", ".join(sorted(set(modes["provenance"])))
+    table = Table(box=box.SIMPLE, title=f"{mix}: {provenance}", title_justify="left")
+    titles = ("mode", "gain", "slowdown", "worst", "fairness", "makespan", "energy")
+    for title in titles:
+        table.add_column(title, justify="left" if title == "mode" else "right", no_wrap=title == "mode")
+    for row in modes.to_dict("records"):
+        energy = _number(row["energy_j"], " J") if math.isfinite(row["energy_j"]) else "unknown"
+        table.add_row(
+            row["mode"],
+            _with_interval(row, "gain"),
+            _with_interval(row, "slowdown"),
+            _number(row["worst_slowdown"]),
+            _number(row["fairness"]),
+            _number(row["makespan_s"], " s"),
+            energy,
+        )
+    console.print(table)
+    slow = found.slowdowns[(found.slowdowns["mix"] == mix) & (found.slowdowns["mode"] != "alone")]
+    times = found.time_to_accuracy[found.time_to_accuracy["mix"] == mix]
+    if len(slow) or len(times):
+        console.print(_job_table(slow, times))
+    notes = modes["energy_note"].dropna().unique()
+    if not modes["energy_j"].notna().any() and len(notes):
+        console.print(f"Energy: {notes[0]}.", soft_wrap=True)
+
+
+def _job_table(slow: pd.DataFrame, times: pd.DataFrame) -> Table:
+    """Slowdown and time to target, a row a job, a column a mode."""
+    modes = list(dict.fromkeys([*times["mode"], *slow["mode"]]))
+    table = Table(box=box.SIMPLE, title="time to target (slowdown)", title_justify="left")
+    table.add_column("job", no_wrap=True)
+    for mode in modes:
+        table.add_column(mode, justify="right")
+    for job in dict.fromkeys([*slow["job"], *times["job"]]):
+        cells = []
+        for mode in modes:
+            time = times[(times["mode"] == mode) & (times["job"] == job)]
+            factor = slow[(slow["mode"] == mode) & (slow["job"] == job)]
+            words = [] if time.empty else [_time(time.iloc[0])]
+            words += [] if factor.empty else [f"({_number(factor['slowdown'].iloc[0])})"]
+            cells.append(" ".join(words))
+        table.add_row(job, *cells)
+    return table
+
+
+def _time(row: pd.Series) -> str:
+    if math.isfinite(row["median_s"]):
+        return f"{row['median_s']:.3g} s"
+    return f"not reached in {int(row['rounds'] - row['reached'])} of {int(row['rounds'])}"
+
+
+def _with_interval(row: dict[str, Any], name: str) -> str:
+    if not math.isfinite(row[f"{name}_low"]):
+        return _number(row[name])
+    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    return f"{row[name]:.2f} ± {half:.2f}"
+
+
+def _number(value: float, unit: str = "") -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.1f}{unit}" if unit else f"{value:.2f}"
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON: what is no number is null."""
+    return json.loads(frame.to_json(orient="records", double_precision=6))

@@ -1,0 +1,1 @@
+"""Everything about a plan that can be known before anything starts."""

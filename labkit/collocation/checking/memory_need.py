@@ -1,0 +1,19 @@
+"""The memory of a planned job, as the packer and the check before a start count it."""
+
+from __future__ import annotations
+
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.training.request import TrainRequest
+
+
+def memory_need(job: PlannedJob, kind: str) -> int | None:
+    """Bytes that a job's process is estimated to take on "cpu" or "cuda"; None for a script, which nobody knows.
+
+    Raises:
+        UserError: the job's data cannot be had.
+    """
+    if job.kind == "script":
+        return None
+    from labkit.collocation.memory.estimate import estimate_memory
+
+    return estimate_memory(TrainRequest(job=job.kind, **job.request), device=kind).process_bytes

@@ -1,0 +1,177 @@
+"""Checks every row of a plan against this machine: is the mode possible, does the memory suffice, who is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from labkit.collocation.modes.choice import mode_refusals, mode_shares
+from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.occupants import warnings
+from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
+from labkit.hardware.sizes import size_text
+
+Estimate = Callable[[PlannedJob, str], int | None]
+"""Bytes that a job takes on "cpu" or "cuda"; None where nobody knows."""
+
+
+@dataclass(frozen=True)
+class CheckedJob:
+    """One row of the table before the start."""
+
+    workload: str
+    mode: str
+    job: str
+    label: str
+    device: str
+    """What it would have of the device, in words; empty where nothing"""
+    needs_bytes: int | None
+    """Estimated, or as given; None where it is not known"""
+    free_bytes: int | None
+    """That it may take: its partition's, or what all jobs of the round share"""
+    why_not: tuple[str, ...] = ()
+    where: str = ""
+    """Where the plan asks for it"""
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """What came of a check."""
+
+    rows: tuple[CheckedJob, ...]
+    refusals: tuple[str, ...]
+    """One a line; nothing may start while there is one"""
+    warnings: tuple[str, ...]
+
+
+def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvml) -> PlanCheck:
+    """Check all rows of a plan; nothing is started.
+
+    Args:
+        plan: what shares what.
+        estimate: of a job's memory.
+        nvml: makes a session that is not yet open.
+    """
+    devices = get_devices(nvml())
+    try:
+        device = find_device(plan.device, devices)
+    except UserError as error:
+        return PlanCheck((), (f"{plan.name}: {error}",), ())
+    rows: list[CheckedJob] = []
+    refusals: list[str] = []
+    known: dict[tuple[tuple, str], int | None] = {}
+    for workload in plan.workloads:
+        kind = "cpu" if device.kind == "cpu" else "cuda"
+        needs: dict[str, int] = {}
+        for job in workload.jobs:
+            key = (job.likeness, kind)
+            if job.memory_bytes is None and key not in known:
+                try:
+                    known[key] = estimate(job, kind)
+                except UserError as error:
+                    known[key] = None
+                    refusals.append(f"{_named(workload, job)}: {error}")
+            if need := job.memory_bytes or known[key]:
+                needs[job.name] = need
+        checked, against = _checked(workload, plan, device, devices, needs, nvml)
+        rows += checked
+        refusals += against
+    with nvml() as session:
+        notes = warnings(device, session)
+    return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes))
+
+
+def _checked(
+    workload: Workload,
+    plan: Plan,
+    device: Device,
+    devices: Sequence[Device],
+    needs: Mapping[str, int],
+    nvml: Callable[[], Nvml],
+) -> tuple[list[CheckedJob], list[str]]:
+    again = {id(job) for job in workload.duplicates()}
+    by_job: dict[str | None, list[str]] = {}
+    for name, reason in mode_refusals(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs):
+        by_job.setdefault(name, []).append(reason)
+    shares, free = {}, {}
+    if not by_job and not again:
+        shares = mode_shares(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin)
+        free = {
+            job.name: shares[job.name].memory_bytes
+            or _free_bytes(find_device(job.device or plan.device, devices), nvml)
+            for job in workload.jobs
+        }
+        for name, reason in _too_much(
+            workload, needs, free, {name: share.memory_bytes for name, share in shares.items()}
+        ):
+            by_job.setdefault(name, []).append(reason)
+    rows, refusals = [], [f"{workload.name}: {reason}" for reason in by_job.get(None, [])]
+    for job in workload.jobs:
+        reasons = list(by_job.get(job.name, []))
+        if id(job) in again:
+            reasons.append(f"another job of this workload is called {job.name}, too: give each a name of its own")
+        refusals += [f"{_named(workload, job)}: {reason}" for reason in reasons]
+        rows.append(
+            CheckedJob(
+                workload.name,
+                workload.mode,
+                job.name,
+                job.label,
+                shares[job.name].device if job.name in shares else "",
+                needs.get(job.name),
+                free.get(job.name),
+                (*reasons, *(by_job.pop(None, ()))),  # what is against the mode is told once
+                job.where,
+            )
+        )
+    return rows, refusals
+
+
+def _too_much(
+    workload: Workload, needs: Mapping[str, int], free: Mapping[str, int | None], capped: Mapping[str, int | None]
+) -> list[tuple[str, str]]:
+    """Jobs that need more than there is: each by itself, then those that run at once together."""
+    found = [
+        (name, f"{name} needs {size_text(need)} of memory, and {size_text(free[name])} are free: make it smaller")
+        for name, need in needs.items()
+        if free.get(name) is not None and need > free[name]
+    ]
+    if found or workload.mode == "alone":
+        return found
+    together: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for job in workload.jobs:
+        place = job.device or ""
+        if capped.get(job.name) is None and free.get(job.name) is not None and job.name in needs:
+            together[place] = together.get(place, 0) + needs[job.name]
+            left[place] = free[job.name]
+            if together[place] > left[place]:
+                found.append(
+                    (
+                        job.name,
+                        f"with {job.name} the jobs need {size_text(together[place])} of memory at once, and "
+                        f"{size_text(left[place])} are free: run fewer together, or smaller ones",
+                    )
+                )
+    return found
+
+
+def _free_bytes(device: Device, nvml: Callable[[], Nvml]) -> int | None:
+    if device.kind == "cpu":
+        # a container's limit, or what others left of the machine
+        return min(device.memory_bytes or psutil.virtual_memory().available, psutil.virtual_memory().available)
+    with nvml() as session:
+        handle = session.read("nvmlDeviceGetHandleByUUID", device.uuid)
+        memory = session.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
+    return memory.value.free if memory.reason is None else device.memory_bytes
+
+
+def _named(workload: Workload, job: PlannedJob) -> str:
+    return job.where or f"{workload.name}, {job.name}"

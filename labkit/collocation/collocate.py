@@ -1,0 +1,92 @@
+"""Check a plan and run it, telling how it goes in a line a round: the notebooks' way to collocate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from labkit.collocation.checking.memory_need import memory_need
+from labkit.collocation.checking.plan_check import check_plan
+from labkit.collocation.launching.group_record import read_group
+from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
+from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.short_form import parse_jobs
+from labkit.collocation.plan.variants import with_baseline, with_seconds
+from labkit.errors import UserError
+from labkit.training.stop import StopRequest
+
+
+def plan_of(
+    jobs: str,
+    modes: Sequence[str],
+    *,
+    repeats: int = 1,
+    seconds: float | None = None,
+    baseline: str = "each",
+    device: str | None = None,
+    spin: bool = False,
+) -> Plan:
+    """The plan that `labkit collocate --jobs JOBS --mode MODES` runs.
+
+    Args:
+        jobs: such as "dlrm:tour x3, speech:tour".
+        modes: of `labkit.collocation.plan.plan.MODES`.
+        repeats: so often each round runs.
+        seconds: train each job for so long and towards no target, but for those that say their end themselves.
+        baseline: which jobs run alone first: each, one of those that differ in their seed only, or none.
+        device: cpu, a GPU's number or UUID; None takes the first GPU, or the CPU.
+        spin: whether idle CPU threads wait busily.
+
+    Raises:
+        UserError: with every mistake.
+    """
+    parsed = tuple(parse_jobs(jobs))
+    workloads = tuple(Workload(mode, mode, parsed) for mode in modes)
+    plan = Plan("jobs", workloads, device=device, repeats=repeats, spin=spin)
+    return with_baseline(with_seconds(plan, seconds), baseline)
+
+
+def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
+    """Run a plan to its end.
+
+    Interrupting the kernel ends it politely; what it did until then stays in its folder.
+
+    Args:
+        plan: what shares what.
+        runs_dir: the folder that the group's folder is made in.
+        tell: told of warnings and of each round.
+
+    Returns:
+        The group's folder, for `labkit.collocation.verdict.verdict`.
+
+    Raises:
+        UserError: the plan cannot run here, with every reason; nothing was started then. Or a job failed.
+        KeyboardInterrupt: after all jobs have ended.
+    """
+    found = check_plan(plan, memory_need)
+    if found.refusals:
+        raise UserError("\n".join(["nothing was started:", *found.refusals]))
+    for warning in found.warnings:
+        tell(warning)
+    with StopRequest() as stop:
+        folder = run_plan(plan, runs_dir=Path(runs_dir), on_event=_line_a_round(tell), stop=stop)
+    if stop:
+        raise KeyboardInterrupt
+    broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]
+    if broken:
+        raise UserError("\n".join([f"{folder}:", *(f"{job.job} {job.status}: {job.reason}" for job in broken)]))
+    return folder
+
+
+def _line_a_round(tell: Callable[[str], None]) -> OnPlanEvent:
+    begun: dict[str, int] = {}
+
+    def hear(event: object) -> None:
+        if isinstance(event, RoundBegins):
+            begun.update(number=event.number, of=event.of)
+        elif isinstance(event, RoundEnded):
+            record = event.record
+            ends = ", ".join(f"{job.job} {job.status} after {job.wall_s or 0:.1f} s" for job in record.jobs)
+            tell(f"round {begun['number']} of {begun['of']}, {record.mode}: {ends}")
+
+    return hear

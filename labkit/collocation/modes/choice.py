@@ -1,0 +1,87 @@
+"""One door to the modes: which are possible here, what is against one, and what each job gets in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from labkit.collocation.modes import alone, cpu_pinned, cpu_shared, mig, mps, naive, streams
+from labkit.collocation.modes.place import Place, Refusal
+from labkit.collocation.modes.share import Share
+from labkit.collocation.plan.plan import MODES
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.hardware.device import Device
+from labkit.hardware.nvml import Nvml
+
+MODULES = dict(zip(MODES, (alone, naive, streams, mps, mig, cpu_shared, cpu_pinned), strict=True))
+
+
+def mode_refusals(
+    mode: str,
+    jobs: Sequence[PlannedJob],
+    device: Device,
+    devices: Sequence[Device],
+    *,
+    nvml: Nvml | None = None,
+    needs: Mapping[str, int] | None = None,
+) -> list[Refusal]:
+    """Every reason against running the jobs so, with the job's name, or None where it is the mode's.
+
+    Args:
+        mode: one of `labkit.collocation.plan.plan.MODES`.
+        jobs: that run together.
+        device: the plan's, from `labkit.collocation.modes.device_choice.find_device`.
+        devices: what there is, from `labkit.hardware.devices.get_devices`.
+        nvml: a session that is not yet open; the default talks to the driver of this machine.
+        needs: bytes that each job is estimated to take, by its name; what a job asks for counts before.
+    """
+    with nvml or Nvml() as session:
+        return MODULES[mode].why_not(jobs, Place(device, devices, session, needs or {}))
+
+
+def mode_shares(
+    mode: str,
+    jobs: Sequence[PlannedJob],
+    device: Device,
+    devices: Sequence[Device],
+    *,
+    nvml: Nvml | None = None,
+    needs: Mapping[str, int] | None = None,
+    spin: bool = False,
+) -> dict[str, Share]:
+    """What each job gets, by its name.
+
+    Args:
+        mode: as for `mode_refusals`, and so are jobs, device, devices, nvml and needs.
+        spin: whether idle CPU threads of a job wait busily.
+
+    Raises:
+        UserError: the mode is not possible so; with every reason.
+    """
+    with nvml or Nvml() as session:
+        place = Place(device, devices, session, needs or {}, spin)
+        refused = MODULES[mode].why_not(jobs, place)
+        if refused:
+            raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
+        return MODULES[mode].shares(jobs, place)
+
+
+def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str, str | None]:
+    """Each mode, with the reason why none of the devices has it, or None where one has.
+
+    Args:
+        devices: what there is, the CPU first.
+        nvml: a session that is not yet open.
+    """
+    found: dict[str, str | None] = {}
+    with nvml or Nvml() as session:
+        for mode, module in MODULES.items():
+            # a GPU's reason says more than that the CPU is none
+            asked = devices if mode in ("alone", "streams") or mode.startswith("cpu") else devices[1:]
+            against = [[reason for _, reason in module.why_not((), Place(each, devices, session))] for each in asked]
+            if not against:
+                why = f" ({session.reason})" if session.reason else ""
+                found[mode] = f"mode {mode} shares a GPU, and there is none here that CUDA can use{why}"
+            else:
+                found[mode] = None if [] in against else "; ".join(against[0])
+    return found

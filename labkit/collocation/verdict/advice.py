@@ -1,0 +1,149 @@
+"""Which mode to use for a mix, and why, in words that say no more than the repeats can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from labkit.collocation.plan.plan import MODES
+from labkit.collocation.verdict.accuracy import ALL
+from labkit.collocation.verdict.intervals import Interval, overlap
+from labkit.collocation.verdict.verdict import Verdict
+
+CPU_MODES = ("alone", "cpu-shared", "cpu-pinned")
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with one mix of jobs."""
+
+    mix: str
+    mode: str | None
+    """The mode to use; None where no mode was measured beside alone, or alone was not"""
+    reason: str
+    """In sentences, with the numbers it rests on"""
+    no_different: tuple[str, ...]
+    """Modes whose gain these repeats cannot tell from that of `mode`"""
+    not_measured: tuple[str, ...]
+    """Modes of this kind of device that the group has no complete round of"""
+
+
+def advise(found: Verdict) -> list[Advice]:
+    """Advice for each mix of a group that more than one job is in.
+
+    The mode with the largest throughput gain is taken. Where its interval meets that of another mode, there is no
+    difference that these repeats can show: of two that share, the fairer one is taken; where running alone is among
+    them, alone is, because then sharing delays each job for nothing. A mode in which a job broke is never advised.
+    """
+    mixes = found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False)
+    return [_of_mix(mix, modes.set_index("mode"), found.time_to_accuracy) for mix, modes in mixes]
+
+
+def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
+    # alone, a job that was cut short had its speed until then, and no neighbour that it could break
+    whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
+    sound = modes[whole & modes["gain"].notna()]
+    possible = CPU_MODES if (modes["on"] == "cpu").all() else tuple(m for m in MODES if not m.startswith("cpu-"))
+    missing = tuple(mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"])
+    tail = [_broke(mode, row) for mode, row in modes.iterrows() if mode not in sound.index]
+    if missing:
+        tail.append(f"Not measured: {', '.join(missing)}.")
+    if "alone" not in sound.index:
+        why = "Without the jobs' runs alone there is nothing to compare with: add mode alone."
+        return Advice(mix, None, " ".join([why, *tail]), (), missing)
+    if len(sound) < 2:
+        why = f"Only alone was measured whole: add {' or '.join(m for m in missing if m != 'alone') or 'a mode'}."
+        return Advice(mix, None, " ".join([why, *tail]), (), missing)
+    best = sound["gain"].idxmax()
+    meets = {mode: overlap(_gain(sound.loc[best]), _gain(row)) for mode, row in sound.iterrows() if mode != best}
+    tied = [mode for mode, meet in meets.items() if meet]
+    mode = "alone" if "alone" in (best, *tied) else max([best, *tied], key=lambda name: sound.loc[name, "fairness"])
+    no_different = tuple(name for name in [best, *tied] if name != mode)
+    sentences = [_why(mode, best, sound), *_doubts(mode, no_different, meets, sound)]
+    if mode != "alone":
+        sentences += [_price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)]
+    return Advice(mix, mode, " ".join(filter(None, [*sentences, *tail])), no_different, missing)
+
+
+def _gain(row: pd.Series) -> Interval:
+    return Interval(row["gain"], row["gain_low"], row["gain_high"], int(row["measured"]))
+
+
+def gain_text(row: pd.Series) -> str:
+    """A row's gain with its interval, where there is one."""
+    if not np.isfinite(row["gain_low"]):
+        return f"{row['gain']:.2f} times"
+    return f"{row['gain']:.2f} times (95 % interval {row['gain_low']:.2f} to {row['gain_high']:.2f})"
+
+
+def _why(mode: str, best: str, sound: pd.DataFrame) -> str:
+    row = sound.loc[best]
+    if best == "alone":
+        rest = sound.drop(index="alone")
+        second = rest["gain"].idxmax()
+        return (
+            f"Run the jobs one after another: the best that sharing came to is {second}, {gain_text(rest.loc[second])}."
+        )
+    did = f"{gain_text(row)} as much work done in the same time as one after another"
+    if mode == "alone":
+        return f"Run the jobs one after another: {best} gets {did}, which is no gain that {_repeats(row)} can show."
+    if mode != best:
+        return f"Use {mode}, the fairer one: it gets {gain_text(sound.loc[mode])}, and {best} {did}."
+    return f"Use {mode}: it gets {did}."
+
+
+def _doubts(mode: str, no_different: tuple[str, ...], meets: dict, sound: pd.DataFrame) -> list[str]:
+    sentences = []
+    others = [name for name in no_different if name != "alone"]
+    if others and mode != "alone":
+        sentences.append(
+            f"Between {' and '.join([mode, *others])} there is no difference that {_repeats(sound.loc[mode])} can show."
+        )
+    if any(meet is None for meet in meets.values()):
+        sentences.append("Of one repeat there is no interval, so this is one observation: use at least 3 repeats.")
+    return sentences
+
+
+def _repeats(row: pd.Series) -> str:
+    return f"{int(row['measured'])} repeat{'' if row['measured'] == 1 else 's'}"
+
+
+def _price(row: pd.Series) -> str:
+    fair = f"fairness {row['fairness']:.2f}, 1 being even"
+    makespan = (
+        f", and all are done {row['makespan_gain']:.2f} times as fast" if np.isfinite(row["makespan_gain"]) else ""
+    )
+    energy = f", for {row['energy_ratio']:.2f} times the energy" if np.isfinite(row["energy_ratio"]) else ""
+    return (
+        f"Each job takes {row['slowdown']:.2f} times as long as alone, the slowest {row['worst_slowdown']:.2f} times "
+        f"({fair}){makespan}{energy}."
+    )
+
+
+def _memory(mode: str, sound: pd.DataFrame) -> str:
+    column = "peak_gpu_memory_bytes" if sound.loc[mode, "on"] == "gpu" else "peak_memory_bytes"
+    together, alone = sound.loc[mode, column], sound.loc["alone", column]
+    if not (np.isfinite(together) and np.isfinite(alone)):
+        return ""
+    return f"Its jobs' peaks add up to {together / GIB:.3g} GiB; the largest alone needs {alone / GIB:.3g} GiB."
+
+
+def _last_target(mix: str, mode: str, accuracy: pd.DataFrame) -> str:
+    own = accuracy[(accuracy["mix"] == mix) & (accuracy["job"] == ALL)].set_index("mode")
+    if mode not in own.index or "alone" not in own.index:
+        return ""
+    shared, alone = (
+        f"after {own.loc[name, 'median_s']:.3g} s" if np.isfinite(own.loc[name, "median_s"]) else "never"
+        for name in (mode, "alone")
+    )
+    return f"The last job reaches its target {shared}, alone in turn {alone}."
+
+
+def _broke(mode: str, row: pd.Series) -> str:
+    broke = int(row["repeats"] - row["complete"])
+    if not broke:
+        return f"{mode} cannot be judged: {row['note']}."
+    return f"In {mode}, {broke} of {int(row['repeats'])} rounds did not come to their end: {row['note']}."

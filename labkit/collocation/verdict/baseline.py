@@ -1,0 +1,58 @@
+"""How each job does alone, which all that sharing costs or gains is counted against."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+class Baseline:
+    """The runs of mode alone, found by what they train."""
+
+    def __init__(self, jobs: pd.DataFrame, energies: dict[int, float]):
+        """Take `job_table`'s rows, and the joules of each round by its number (NaN where not known)."""
+        alone = jobs[(jobs["mode"] == "alone") & jobs["wall_s"].notna()]
+        self.runs = alone.assign(energy_j=alone["round"].map(energies).astype(float))
+
+    def of(self, job: pd.Series) -> pd.DataFrame:
+        """The runs alone of a job: those of its name that train the same, else all that train the same."""
+        alike = self.runs[self.runs["likeness"] == job["likeness"]]
+        named = alike[alike["job"] == job["job"]]
+        return alike if named.empty else named
+
+    def speed(self, job: pd.Series) -> float:
+        """Steps a second of the job alone: the median over its runs, NaN where there is none."""
+        runs = self.of(job)
+        return _median(runs.loc[~runs["status"].isin(BROKEN), "steps_per_s"])
+
+    def duration(self, job: pd.Series) -> float:
+        """Seconds from the barrier until it was through, median of the runs alone that came to their end."""
+        runs = self.of(job)
+        return _median(runs.loc[runs["status"] == "done", "wall_s"])
+
+    def energy(self, job: pd.Series) -> float:
+        """Joules, median of the runs alone that came to their end."""
+        runs = self.of(job)
+        return _median(runs.loc[runs["status"] == "done", "energy_j"])
+
+    def in_turn(self, jobs: pd.DataFrame) -> dict[int, pd.DataFrame]:
+        """By repeat: the run alone of each of these jobs, in their order; repeats that lack one are left out.
+
+        Where one copy was measured and several are asked for, its run stands for each of them.
+        """
+        turns = {}
+        for repeat in sorted(self.runs["repeat"].unique()):
+            runs = self.runs[self.runs["repeat"] == repeat]
+            found = [runs.loc[self.of(job).index.intersection(runs.index)].head(1) for _, job in jobs.iterrows()]
+            if all(len(run) for run in found):
+                turns[int(repeat)] = pd.concat(found, ignore_index=True).assign(job=list(jobs["job"]))
+        return turns
+
+
+BROKEN = ("failed", "out_of_memory")
+"""How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
+
+
+def _median(values: pd.Series) -> float:
+    known = values.dropna().to_numpy(float)
+    return float(np.median(known)) if known.size else np.nan

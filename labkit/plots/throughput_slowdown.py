@@ -1,0 +1,100 @@
+"""What sharing gains against what it costs each job."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from labkit.plots.theme import AXIS, encoding
+
+
+def figure_gain_against_slowdown(modes: pd.DataFrame, *, template: str = "labkit_light") -> go.Figure:
+    """Throughput gain over running alone against the mean slowdown of a job: a mark a mode and number of jobs.
+
+    On the dotted curve of n jobs all are slowed alike, gain × slowdown = n; above it some are slowed more than others.
+    An epoch takes as many times as long as alone as the slowdown says, which Robroek et al. (arXiv 2209.06018) set
+    against the throughput.
+
+    Args:
+        modes: columns family (what the jobs are, whatever their number), mode, jobs, gain, gain_low, gain_high,
+            slowdown, slowdown_low, slowdown_high (95 % intervals, NaN where there is none), provenance. Rows without a
+            gain are left out.
+        template: "labkit_light" or "labkit_dark".
+    """
+    known = modes[modes["gain"].notna() & modes["slowdown"].notna()].sort_values(
+        "jobs", kind="stable", ignore_index=True
+    )
+    several = known["family"].nunique() > 1
+    figure = go.Figure(layout={"template": template})
+    for number, ((family, mode, provenance), own) in enumerate(
+        known.groupby(["family", "mode", "provenance"], sort=False)
+    ):
+        look = encoding(number, template)
+        name = escape(f"{mode}{f', {family}' if several else ''} · {provenance}")
+        figure.add_scatter(
+            x=own["slowdown"],
+            y=own["gain"],
+            mode="lines+markers+text",
+            name=name,
+            text=[str(jobs) if mode != "alone" else "" for jobs in own["jobs"]],  # those lie on one another
+            customdata=own["jobs"],
+            textposition="top right",
+            line={"color": look.color, "dash": look.dash, "width": 1},
+            marker={"color": look.color, "symbol": look.marker, "size": 11},
+            error_x=_error(own, "slowdown", look.color),
+            error_y=_error(own, "gain", look.color),
+            hovertemplate=f"{name}, %{{customdata}} jobs<br>%{{y:.2f}} times the work<br>each job %{{x:.2f}} times as "
+            "long<extra></extra>",
+        )
+    right, top = _end(known, "slowdown"), _end(known, "gain")
+    for jobs in sorted(set(known["jobs"]) - {1}):
+        x = np.linspace(max(jobs / top, 1e-3), right, 60)
+        figure.add_scatter(
+            x=x,
+            y=jobs / x,
+            mode="lines",
+            line={"color": AXIS[template], "width": 1, "dash": "dot"},
+            name=f"{jobs} jobs slowed alike",
+            hoverinfo="skip",
+            showlegend=False,
+        )
+    figure.add_hline(y=1, line={"dash": "dot", "width": 1.5}, annotation_text="no gain")
+    figure.update_xaxes(title_text="Mean slowdown of a job (times as long as alone)", range=[0, right])
+    figure.update_yaxes(title_text="Throughput (times that of one after another)", range=[0, top])
+    figure.update_layout(height=460, showlegend=True, meta={"finding": _finding(known)})
+    return figure
+
+
+def _end(known: pd.DataFrame, name: str) -> float:
+    """Where an axis ends: intervals of few repeats may be so wide that they would hide all else, and are cut off."""
+    if known.empty:
+        return 2.0
+    return float(min(1.12 * known[[name, f"{name}_high"]].max(axis=None), 1.5 * known[name].max()))
+
+
+def _error(own: pd.DataFrame, name: str, color: str) -> dict:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": own[f"{name}_high"] - own[name],
+        "arrayminus": own[name] - own[f"{name}_low"],
+        "color": color,
+        "thickness": 1.2,
+    }
+
+
+def _finding(known: pd.DataFrame) -> str:
+    shared = known[known["mode"] != "alone"]
+    if shared.empty:
+        return "No mode that shares was measured."
+    best = shared.loc[shared["gain"].idxmax()]
+    sure = f", 95 % interval {best['gain_low']:.2f} to {best['gain_high']:.2f}" if pd.notna(best["gain_low"]) else ""
+    losing = int((shared["gain"] < 1).sum())
+    return (
+        f"{best['mode']} with {best['jobs']} jobs ({best['family']}) gains most: {best['gain']:.2f} times the work"
+        f"{sure}, each job {best['slowdown']:.2f} times as long; {losing} of {len(shared)} ways of sharing "
+        "lose against one after another."
+    )

@@ -1,0 +1,159 @@
+"""`labkit collocate` and `labkit launch`, as their users run them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.cli import main
+from labkit.collocation.launching.containment import MARK
+from labkit.collocation.launching.group_record import group_folders, read_group
+
+SCRIPT = """\
+import sys, time
+import torch
+model = torch.nn.Linear(4, 1)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    optimiser.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimiser.step()
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch) -> Path:
+    """A script that trains for as many steps as it is told."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_mix_is_checked_run_and_judged(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    jobs = "dlrm:tour[data=synthetic-small,max_epochs=1,precision=fp32] x2"
+    assert main(["collocate", "--jobs", jobs, "--mode", "cpu-shared,cpu-pinned", "--baseline", "one", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert answer["status"] == "done"
+    pair = [mode for mode in answer["modes"] if mode["jobs"] == 2]
+    assert [mode["mode"] for mode in pair] == ["alone", "cpu-shared", "cpu-pinned"]
+    assert all(mode["gain"] > 0 and mode["makespan_s"] > 0 for mode in pair)
+    assert {row["job"] for row in answer["time_to_accuracy"]} >= {"dlrm-tour-1", "dlrm-tour-2", "all jobs"}
+    assert answer["advice"][0]["mode"] in ("alone", "cpu-shared", "cpu-pinned")
+    # the same, asked again of the folder
+    assert main(["collocate", "--show", answer["group"]]) == 0
+    shown = capsys.readouterr().out
+    assert "2 × dlrm:tour: measured" in shown
+    assert "Verdict on 2 × dlrm:tour" in shown
+    assert main(["collocate", "--list"]) == 0
+    assert answer["group"] in capsys.readouterr().out
+
+
+def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["collocate", "--jobs", "dlrm:tour[memory=900GiB], speech", "--mode", "mps,cpu-pinned"]) == 2
+    said = capsys.readouterr().err
+    assert "nothing was started:" in said
+    assert "mode mps shares a GPU, and the device is the CPU: use mode cpu-shared, or choose a GPU" in said
+    assert "asks for 900 GiB of memory" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_check_starts_nothing(tmp_path, script, capsys):
+    assert main(["collocate", "--jobs", f"{script} 1 0 x2", "--mode", "cpu-pinned", "--check"]) == 0
+    assert "before the start" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["plan.yaml", "--jobs", "dlrm"], ["--show", "a", "--list"]])
+def test_one_thing_at_a_time(arguments, capsys):
+    assert main(["collocate", *arguments]) == 2
+    assert "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list" in capsys.readouterr().err
+
+
+def test_a_csv_of_radts_has_its_statuses_written_back(tmp_path, script, capsys):
+    plan = tmp_path / "experiment.csv"
+    plan.write_text(
+        "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params\n"
+        "1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0\n"
+        "1,2,left,,,cpu,-,smi+top,train.py,3 0\n"
+        '1,2,right,,,cpu,-,smi+top,train.py,"3 0"\n'
+    )
+    assert main(["collocate", str(plan), "--baseline", "none"]) == 0
+    said = capsys.readouterr().out
+    assert "1-1 is finished, and left out." in said
+    (group,) = group_folders(tmp_path / "runs")
+    runs = [job.run for job in read_group(group).rounds[0].jobs]
+    lines = plan.read_text().splitlines()
+    assert lines[1] == "1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0"
+    assert lines[2] == f"1,2,left,FINISHED,{runs[0]},cpu,-,smi+top,train.py,3 0"
+    assert lines[3] == f'1,2,right,FINISHED,{runs[1]},cpu,-,smi+top,train.py,"3 0"'
+
+
+def test_a_killed_group_is_resumed_where_it_was(tmp_path, script):
+    arguments = ["collocate", "--jobs", f"{script} 40 0.05 x2", "--mode", "cpu-shared", "--baseline", "one"]
+    launcher = subprocess.Popen([sys.executable, "-m", "labkit", *arguments], cwd=tmp_path)
+
+    def is_shared() -> bool:
+        groups = group_folders(tmp_path / "runs")
+        return bool(groups) and read_group(groups[0]).rounds[1].go_at is not None
+
+    wait_for(is_shared)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait(60)
+    (group,) = group_folders(tmp_path / "runs")
+    before = read_group(group)
+    assert before.status == "interrupted"
+    assert before.rounds[0].status == "done"
+    wait_for(lambda: not processes_of(tmp_path))
+    assert not list(group.glob(".group.json.*"))
+
+    assert main(["collocate", "--resume", str(group)]) == 0
+    after = read_group(group)
+    assert after.status == "done"
+    assert after.rounds[0] == before.rounds[0], "what was done is not run again"
+    assert [(job.status, job.attempt) for job in after.rounds[1].jobs] == [("done", 2), ("done", 2)]
+
+
+def test_launch_runs_copies_of_a_script(tmp_path, script, capsys):
+    assert (
+        main(["launch", "--copies", "2", "--mode", "cpu-pinned", "--json", str(script), "5", "0", "--note", "a b"]) == 0
+    )
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    group = read_group(answer["folder"])
+    assert [job.status for job in group.rounds[0].jobs] == ["done", "done"]
+    assert group.plan.workloads[0].jobs[0].arguments == ("5", "0", "--note", "a b")
+
+
+def test_a_failed_script_is_told_with_its_reason(tmp_path, script, capsys):
+    assert main(["launch", str(script), "five", "0"]) == 1
+    said = capsys.readouterr().out
+    assert "train: failed" in said
+    assert "ValueError: invalid literal for int()" in said
+
+
+def processes_of(folder: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if MARK in process.environ() and Path(process.cwd()) == folder:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.1)

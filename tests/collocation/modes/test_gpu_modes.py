@@ -1,0 +1,239 @@
+"""Modes alone, naive, streams and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pynvml
+import pytest
+from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_on_path, write_mig
+
+from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_here
+from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.mps import client_limit
+from labkit.collocation.plan.plan import MODES
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.hardware.budgets.mps import start_mps
+from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
+
+A, B = PlannedJob("a", "dlrm"), PlannedJob("b", "speech")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "nobody"))
+
+
+@pytest.fixture
+def control(tmp_path, monkeypatch):
+    return put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
+
+
+def refusals(mode, jobs, library, device=None, needs=None):
+    devices = get_devices(Nvml(library))
+    return mode_refusals(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), needs=needs)
+
+
+def shares(mode, jobs, library, device=None, **more):
+    devices = get_devices(Nvml(library))
+    return mode_shares(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
+
+
+@pytest.mark.parametrize("mode", ["alone", "naive", "streams"])
+def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
+    found = shares(mode, [A, B], fake_nvml("pascal"), device="1")
+    assert set(found) == {"a", "b"}
+    for share in found.values():
+        assert share.environment["CUDA_VISIBLE_DEVICES"] == SECOND
+        assert share.environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
+        assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
+        assert (share.torch_name, share.cores, share.memory_bytes) == ("cuda:0", None, None)
+        assert SECOND in share.device
+
+
+def test_streams_say_what_a_thread_is():
+    assert "CUDA stream" in shares("streams", [A, B], fake_nvml("ampere"))["a"].device
+    on_cpu = shares("streams", [A, B], fake_nvml(None))["a"]
+    assert "one Python interpreter" in on_cpu.device and on_cpu.torch_name == "cpu"
+
+
+@pytest.mark.parametrize(("mode", "instead"), [("naive", "cpu-shared"), ("mps", "cpu-shared"), ("mig", "cpu-pinned")])
+def test_modes_of_a_gpu_are_refused_on_a_cpu_with_those_that_do_the_same(mode, instead):
+    (refusal,) = refusals(mode, [A, B], fake_nvml(None))
+    assert refusal[0] is None and f"use mode {instead}" in refusal[1]
+
+
+def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
+    other, lost, gone = replace(A, device="1"), replace(B, device="5"), replace(B, name="c", device="GPU-x")
+    found = shares("naive", [other, B], fake_nvml("ampere"), device="0")
+    assert [found[name].environment["CUDA_VISIBLE_DEVICES"] for name in "ab"] == [SECOND, FIRST]
+    refused = refusals("naive", [other, lost, gone], fake_nvml("ampere"))
+    assert [name for name, _ in refused] == ["b", "c"]
+    # one process cannot be on two devices
+    ((_, reason),) = refusals("streams", [other, B], fake_nvml("ampere"))
+    assert "one process on one device" in reason
+
+
+def test_a_script_is_no_thread():
+    script = PlannedJob("mine", "script", script="train.py")
+    ((name, reason),) = refusals("streams", [A, script], fake_nvml("ampere"))
+    assert name == "mine" and "process of its own" in reason
+
+
+@pytest.mark.parametrize("mode", ["alone", "naive", "streams", "mps"])
+@pytest.mark.parametrize(
+    ("compute_mode", "refused"),
+    [
+        (pynvml.NVML_COMPUTEMODE_DEFAULT, ()),
+        (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, ("naive",)),
+        (pynvml.NVML_COMPUTEMODE_PROHIBITED, ("alone", "naive", "streams", "mps")),
+    ],
+)
+def test_a_compute_mode_refuses_what_it_forbids(mode, compute_mode, refused, control):
+    found = refusals(mode, [A, B], fake_nvml("ampere", compute_mode=compute_mode))
+    assert bool(found) == (mode in refused)
+    for name, reason in found:
+        assert name is None and f"nvidia-smi -i {FIRST} -c DEFAULT" in reason
+
+
+def test_one_process_may_have_a_gpu_in_exclusive_mode():
+    library = fake_nvml("ampere", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    assert refusals("naive", [A], library) == []
+
+
+@pytest.mark.parametrize("mode", ["alone", "naive", "streams", "mps"])
+@pytest.mark.parametrize("name", ["/usr/bin/python3", "nvidia-cuda-mps-server"])
+def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(mode, name, control):
+    library = fake_nvml("hopper", computing={FIRST: [process(1)]}, names={1: name})
+    ((job, reason),) = refusals(mode, [A, B], library)
+    assert job is None and "used by someone else: process 1 " in reason
+    assert refusals(mode, [A, B], library, device="1") == []
+
+
+def test_refused_shares_are_an_error_with_every_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError) as refused:
+        shares("mps", [A], fake_nvml("ampere", computing={FIRST: [process(1)]}))
+    assert "used by someone else" in str(refused.value)
+    assert "nvidia-cuda-mps-control is not on PATH" in str(refused.value)
+
+
+def test_clients_of_mps_have_their_limits_and_a_uuid(control, monkeypatch):
+    bound = replace(A, gpu_percent=12.5, memory_bytes=4 * 2**30)
+    found = shares("mps", [bound, B], fake_nvml("hopper"))
+    assert found["a"].environment == {
+        "CUDA_VISIBLE_DEVICES": FIRST,
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "12.5",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096MB",
+    }
+    # none of its own, and none of this process' environment
+    assert found["b"].environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
+    assert found["b"].environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == ""
+    assert "12.5 %" in found["a"].device and "4 GiB" in found["a"].device
+    assert found["a"].memory_bytes is None  # of the GPU, not of the process
+
+
+@pytest.mark.parametrize(
+    ("generation", "driver", "clients"),
+    [("pascal", "570.86", 16), ("ampere", "570.86", 48), ("hopper", "580.1", 48), ("hopper", "590.44.01", 60)],
+)
+def test_mps_has_so_many_clients(generation, driver, clients, control):
+    library = fake_nvml(generation, driver=driver)
+    jobs = [PlannedJob(f"job-{number}", "dlrm") for number in range(clients + 1)]
+    assert client_limit(get_devices(Nvml(library))[1]) == clients
+    assert refusals("mps", jobs[:-1], library) == []
+    ((name, reason),) = refusals("mps", jobs, library)
+    assert name is None and f"{clients + 1} jobs are more clients" in reason
+    # the limit is a GPU's
+    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], library) == []
+
+
+def test_limits_for_each_client_come_with_volta(control):
+    jobs = [replace(A, gpu_percent=50), replace(B, memory_bytes=2**30), PlannedJob("c", "dlrm")]
+    refused = refusals("mps", jobs, fake_nvml("pascal"))
+    assert [name for name, _ in refused] == ["a", "b"]
+    assert all("from Volta on: NVIDIA GeForce GTX 1080 Ti has 6.1" in reason for _, reason in refused)
+    assert refusals("mps", jobs, fake_nvml("hopper")) == []
+
+
+def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
+    ((_, reason),) = refusals("mps", [A], fake_nvml("kepler"))
+    assert "compute capability 3.5: Tesla K20 has 3.0" in reason
+    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
+    ((_, reason),) = refusals("mps", [A], fake_nvml("ampere", mig=state))
+    assert "is a MIG slice" in reason
+    monkeypatch.setattr("labkit.collocation.modes.mps.sys.platform", "win32")
+    ((_, reason),) = refusals("mps", [A], fake_nvml("hopper"))
+    assert "Linux only" in reason
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ((_, reason),) = refusals("mps", [A], fake_nvml("hopper"))
+    assert "nvidia-cuda-mps-control is not on PATH" in reason
+
+
+def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    settings = {"CUDA_MPS_PIPE_DIRECTORY": str(theirs), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with subprocess.Popen([str(control), "-f"]) as foreign:
+        try:
+            while not (theirs / "control").exists():
+                assert foreign.poll() is None
+            library = fake_nvml("hopper")
+            found = shares("mps", [A, B], library)
+            pipes, guard = start_mps([FIRST])
+            ours = Path(pipes["CUDA_MPS_PIPE_DIRECTORY"])
+            daemon = psutil.Process(int((ours / "pid").read_text()))
+            assert ours != theirs and daemon.pid != foreign.pid
+            assert daemon.environ()["CUDA_VISIBLE_DEVICES"] == FIRST
+            assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in daemon.environ()
+            assert all("CUDA_MPS_PIPE_DIRECTORY" not in share.environment for share in found.values())
+            guard.communicate()
+            assert not daemon.is_running()
+            # and modes without MPS do not become its clients by accident
+            assert shares("naive", [A], library)["a"].environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
+            assert foreign.poll() is None
+            assert not (theirs / "asked").exists()
+            assert sorted(each.name for each in theirs.iterdir()) == ["control", "pid"]
+        finally:
+            (theirs / "quit").touch()
+
+
+@pytest.mark.parametrize(
+    ("generation", "mig", "possible"),
+    [
+        (None, None, {"alone", "streams", "cpu-shared", "cpu-pinned"}),
+        ("kepler", None, {"alone", "naive", "streams", "cpu-shared", "cpu-pinned"}),
+        ("pascal", None, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
+        ("ampere", {"on": False}, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
+        (
+            "ampere",
+            {"instances": [("3g.20gb", 0)]},
+            set(MODES),
+        ),
+        ("hopper", None, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
+    ],
+)
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_each_machine_has_its_modes_and_a_reason_against_the_others(generation, mig, possible, control, tmp_path):
+    state = None if mig is None else write_mig(tmp_path / "mig", **mig)
+    library = fake_nvml(generation, mig=state)
+    here = modes_here(get_devices(Nvml(library)), Nvml(library))
+    assert {mode for mode, reason in here.items() if reason is None} == possible
+    assert all(reason is None or len(reason) > 20 for reason in here.values())
+    if generation is None:
+        assert "no NVIDIA driver is installed" in here["naive"]
+
+
+def test_a_used_machine_has_no_mode_of_a_gpu_but_streams_on_its_cpu(control):
+    library = fake_nvml("hopper", computing={FIRST: [process(1)], SECOND: [process(1)]})
+    here = modes_here(get_devices(Nvml(library)), Nvml(library))
+    assert here["streams"] is None and here["alone"] is None
+    assert "used by someone else" in here["naive"] and "used by someone else" in here["mps"]

@@ -1,0 +1,116 @@
+"""Who uses a device."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pynvml
+import pytest
+from fake_gpu_tools import FIRST, SECOND, fake_nvml, process
+
+from labkit.collocation.modes import occupants as module
+from labkit.collocation.modes.occupants import occupants, others_share, warnings, why_occupied
+from labkit.hardware.devices import cpu_device, get_devices
+from labkit.hardware.nvml import Nvml
+
+NOBODY = 2**22 + 1  # more than Linux gives to any process
+
+
+@pytest.fixture(autouse=True)
+def no_foreign_daemon(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def first_gpu(library):
+    return get_devices(Nvml(library))[1]
+
+
+def test_this_process_and_its_children_are_nobody_else():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        library = fake_nvml("ampere", computing={FIRST: [process(os.getpid()), process(child.pid)]})
+        with Nvml(library) as nvml:
+            assert occupants(first_gpu(library), nvml) == ([], None)
+        child.communicate()
+
+
+def test_a_program_of_somebody_is_named_with_its_user_and_memory():
+    parent = os.getppid()
+    library = fake_nvml(
+        "ampere", computing={FIRST: [process(parent, 3 * 2**30)]}, names={parent: "/opt/x/train --fast"}
+    )
+    with Nvml(library) as nvml:
+        why = why_occupied(first_gpu(library), nvml)
+    assert f"used by someone else: process {parent} train (user {psutil.Process(parent).username()}, 3 GiB)" in why
+
+
+def test_a_program_that_cannot_be_seen_is_named_by_its_number():
+    library = fake_nvml("ampere", computing={FIRST: [process(NOBODY)], SECOND: []})
+    library.nvmlSystemGetProcessName.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    with Nvml(library) as nvml:
+        first, second = get_devices(Nvml(library))[1:]
+        assert f"process {NOBODY} (its user cannot be seen from here" in why_occupied(first, nvml)
+        assert why_occupied(second, nvml) is None
+
+
+def test_a_foreign_mps_server_is_named_as_such():
+    library = fake_nvml("ampere", computing={FIRST: [process(NOBODY)]}, names={NOBODY: "nvidia-cuda-mps-server"})
+    with Nvml(library) as nvml:
+        why = why_occupied(first_gpu(library), nvml)
+    assert "used by someone else" in why and "neither uses nor stops" in why
+
+
+def test_a_desktop_is_a_warning_and_no_reason():
+    library = fake_nvml("ampere", drawing={FIRST: [process(NOBODY)]}, names={NOBODY: "/usr/lib/xorg/Xorg"})
+    with Nvml(library) as nvml:
+        gpu = first_gpu(library)
+        assert why_occupied(gpu, nvml) is None
+        (warning,) = warnings(gpu, nvml)
+    assert "also draws" in warning and "Xorg" in warning
+
+
+def test_where_the_driver_does_not_tell_a_warning_says_so():
+    library = fake_nvml("ampere")
+    library.nvmlDeviceGetComputeRunningProcesses.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    with Nvml(library) as nvml:
+        (warning,) = warnings(first_gpu(library), nvml)
+    assert "cannot be told: not supported on this GPU" in warning
+
+
+def test_a_foreign_daemon_is_a_warning(tmp_path):
+    (tmp_path / "control").touch()
+    library = fake_nvml("ampere")
+    with Nvml(library) as nvml:
+        assert warnings(first_gpu(library), nvml) == [
+            "An MPS daemon of someone else runs on this machine: no job will be its client."
+        ]
+
+
+@pytest.mark.parametrize(("own", "expected"), [(0.0, 0.4), (0.3, 0.25), (0.8, 0.0)])
+def test_the_cpu_time_of_others_is_what_is_busy_without_ours(monkeypatch, own, expected):
+    """One second on two cores, of which 0.8 s were busy."""
+    counts = iter([(10.0, 100.0), (10.8, 102.0)])
+    owns = iter([5.0, 5.0 + own])
+    monkeypatch.setattr(module, "_busy_and_all", lambda: next(counts))
+    monkeypatch.setattr(module, "_own_s", lambda: next(owns))
+    assert others_share(0) == pytest.approx(expected)
+
+
+def test_a_busy_machine_is_a_warning_and_an_idle_one_is_none(monkeypatch):
+    with Nvml(fake_nvml(None)) as nvml:
+        monkeypatch.setattr(module, "others_share", lambda: 0.42)
+        assert warnings(cpu_device(), nvml) == [
+            "Other programs take 42% of this process' cores: close them, or expect noisy numbers."
+        ]
+        monkeypatch.setattr(module, "others_share", lambda: 0.02)
+        assert warnings(cpu_device(), nvml) == []
+
+
+def test_cpu_time_is_counted_on_this_machine():
+    before = module._busy_and_all()
+    own = module._own_s()
+    # the system counts in hundredths of a second
+    assert any(sum(range(200_000)) and module._own_s() > own for _ in range(1000))
+    after = module._busy_and_all()
+    assert after[1] >= before[1] and 0 <= after[0] <= after[1]

@@ -1,0 +1,211 @@
+"""Groups made by hand: every number below follows from the courses of the two jobs."""
+
+import numpy as np
+import pytest
+from hand_made_group import MIB, HandMadeGroup, Told, even
+
+from labkit.collocation.plan.plan import Workload
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.verdict.accuracy import ALL, OWN_HARDWARE
+from labkit.collocation.verdict.advice import advise
+from labkit.collocation.verdict.group_frames import job_table
+from labkit.collocation.verdict.timelines import timelines
+from labkit.collocation.verdict.verdict import verdict
+
+QUICK, SLOW = PlannedJob("quick", "dlrm"), PlannedJob("slow", "speech")
+BOTH = (QUICK, SLOW)
+WORKLOADS = (Workload("one by one", "alone", BOTH), Workload("at once", "cpu-shared", BOTH))
+MIX = "dlrm:tour + speech:tour"
+T_975_2 = 4.302653
+"""Student's t of two degrees of freedom, from a table."""
+
+# alone: 10 and 2 steps a second
+QUICK_ALONE = Told(even(100, 10.0), ends_s=11.0, reached_s=6.0, watts=20.0)
+SLOW_ALONE = Told(even(40, 20.0), ends_s=22.0, reached_s=15.0, watts=20.0)
+# at once: 8 and 1, until the quick one is through after 12.5 s; from 14 s on, the slow one takes 2 a second again
+QUICK_SHARED = Told(even(100, 12.5), ends_s=13.0, reached_s=7.5, watts=30.0)
+SLOW_COURSE = [*even(14, 14.0), *[(14 + step, 14 + step / 2) for step in range(1, 27)]]
+SLOW_SHARED = Told(SLOW_COURSE, ends_s=28.0, reached_s=20.0, watts=30.0)
+
+
+def alone(group: HandMadeGroup, repeat: int = 0, slow: Told = SLOW_ALONE) -> None:
+    group.round("one by one", "alone", repeat, {"quick": QUICK_ALONE})
+    group.round("one by one", "alone", repeat, {"slow": slow})
+
+
+def in_seconds(factor: float, told: Told) -> Told:
+    """The same, each moment that many times as late."""
+    course = [(step, factor * second) for step, second in told.course]
+    return Told(course, factor * told.ends_s, factor * told.reached_s, watts=told.watts)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    group = HandMadeGroup(tmp_path / "g", WORKLOADS)
+    alone(group)
+    group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": SLOW_SHARED})
+    return verdict(group.save())
+
+
+def row(frame, **wanted):
+    for name, value in wanted.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1, frame
+    return frame.iloc[0]
+
+
+def test_speed_counts_while_all_jobs_ran(pair):
+    slow = row(pair.jobs, mode="cpu-shared", job="slow")
+    assert (slow["steps"], slow["samples"]) == (40, 400)
+    assert slow["window_s"] == 12.5
+    assert slow["window_steps_per_s"] == pytest.approx(1.0)  # 12.5 steps, half of the 13th interpolated
+    assert slow["steps_per_s"] == pytest.approx(40 / 27)  # with what it did undisturbed, it would look faster
+
+
+def test_gain_slowdown_and_fairness(pair):
+    shared = row(pair.modes, mode="cpu-shared")
+    assert shared["mix"] == MIX
+    assert list(pair.slowdowns.query("mode == 'cpu-shared'")["slowdown"]) == pytest.approx([1.25, 2.0])
+    assert shared["gain"] == pytest.approx(0.8 + 0.5)
+    assert shared["slowdown"] == pytest.approx(1.625)
+    assert shared["worst_slowdown"] == pytest.approx(2.0)
+    assert shared["fairness"] == pytest.approx(1.3**2 / (2 * (0.8**2 + 0.5**2)))
+    assert np.isnan(shared["gain_low"]), "one repeat has no interval"
+    one_by_one = row(pair.modes, mode="alone")
+    assert (one_by_one["gain"], one_by_one["slowdown"], one_by_one["fairness"]) == pytest.approx((1, 1, 1))
+
+
+def test_makespan_is_compared_with_the_sum_of_the_jobs_alone(pair):
+    assert row(pair.modes, mode="alone")["makespan_s"] == 33
+    shared = row(pair.modes, mode="cpu-shared")
+    assert shared["makespan_s"] == 28
+    assert shared["makespan_gain"] == pytest.approx(33 / 28)
+
+
+def test_energy_of_a_shared_device_counts_once(pair):
+    assert row(pair.modes, mode="alone")["energy_j"] == pytest.approx(20 * (10 + 20))  # while they trained
+    shared = row(pair.modes, mode="cpu-shared")
+    assert shared["energy_j"] == pytest.approx(30 * 27)  # not 30 W × (12 s + 27 s)
+    assert shared["energy_ratio"] == pytest.approx(810 / 600)
+    assert "sampled for 27 s of the round's 28" in shared["energy_note"]
+
+
+def test_memory_of_jobs_at_once_adds_up(pair):
+    assert row(pair.modes, mode="cpu-shared")["peak_memory_bytes"] == 200 * MIB
+    assert row(pair.modes, mode="alone")["peak_memory_bytes"] == 100 * MIB
+
+
+def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
+    table = pair.accuracy.set_index(["mode", "job"])["time_s"]
+    assert (table["alone", "quick"], table["alone", "slow"], table["alone", ALL]) == (6, 11 + 15, 26)
+    assert (table[OWN_HARDWARE, "quick"], table[OWN_HARDWARE, "slow"], table[OWN_HARDWARE, ALL]) == (6, 15, 15)
+    assert (table["cpu-shared", "quick"], table["cpu-shared", "slow"], table["cpu-shared", ALL]) == (7.5, 20, 20)
+    assert pair.accuracy["reached"].all()
+
+
+def test_a_target_that_was_not_reached_is_censored_and_never_dropped(tmp_path):
+    group = HandMadeGroup(tmp_path / "g", WORKLOADS)
+    alone(group)
+    short = Told(SLOW_COURSE, ends_s=28.0, evaluated_s=25.0)
+    group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": short})
+    found = verdict(group.save())
+    slow = row(found.accuracy, mode="cpu-shared", job="slow")
+    assert (slow["reached"], slow["time_s"]) == (False, 25)
+    everybody = row(found.accuracy, mode="cpu-shared", job=ALL)
+    assert (everybody["reached"], everybody["time_s"]) == (False, 25)
+    assert np.isinf(row(found.time_to_accuracy, mode="cpu-shared", job=ALL)["median_s"])
+    assert row(found.time_to_accuracy, mode="cpu-shared", job="quick")["median_s"] == 7.5
+
+
+def test_repeats_give_students_interval_against_the_median_alone(tmp_path):
+    group = HandMadeGroup(tmp_path / "g", WORKLOADS, repeats=3)
+    for repeat, factor in enumerate((1.0, 0.8, 1.25)):
+        # alone the slow job takes 20, 18 and 24 s: its median speed stays 2 steps a second
+        alone(group, repeat, Told(even(40, (20.0, 18.0, 24.0)[repeat]), ends_s=25.0, reached_s=15.0))
+        told = {"quick": in_seconds(factor, QUICK_SHARED), "slow": in_seconds(factor, SLOW_SHARED)}
+        group.round("at once", "cpu-shared", repeat, told)
+    found = verdict(group.save())
+    gains = np.array([1.3, 1.3 / 0.8, 1.3 / 1.25])
+    mean, half = np.log(gains).mean(), T_975_2 * np.log(gains).std(ddof=1) / np.sqrt(3)
+    shared = row(found.modes, mode="cpu-shared")
+    assert shared["gain"] == pytest.approx(np.exp(mean))
+    assert (shared["gain_low"], shared["gain_high"]) == pytest.approx((np.exp(mean - half), np.exp(mean + half)))
+    one_by_one = row(found.modes, mode="alone")
+    slowed = np.array([1.0, 0.9, 1.2])
+    assert one_by_one["gain"] == pytest.approx(np.exp(np.log((1 + 1 / slowed) / 2).mean()))
+    assert one_by_one["gain_low"] < 1 < one_by_one["gain_high"]
+
+
+def test_one_copy_alone_stands_for_all_copies(tmp_path):
+    copies = tuple(PlannedJob(f"copy-{number}", "dlrm", {"seed": number}) for number in (1, 2, 3))
+    other = PlannedJob("copy-1", "dlrm", {"batch_size": 7})
+    workloads = (
+        Workload("other", "alone", (other,)),
+        Workload("one", "alone", (PlannedJob("only", "dlrm"),)),
+        Workload("three", "cpu-shared", copies),
+    )
+    group = HandMadeGroup(tmp_path / "g", workloads)
+    group.round("other", "alone", 0, {"copy-1": Told(even(100, 1.0), ends_s=1.0)})  # of this name, but another job
+    group.round("one", "alone", 0, {"only": QUICK_ALONE})
+    group.round("three", "cpu-shared", 0, dict.fromkeys((copy.name for copy in copies), QUICK_SHARED))
+    found = verdict(group.save())
+    shared = row(found.modes, mode="cpu-shared")
+    assert shared["mix"] == "3 × dlrm:tour"
+    assert shared["gain"] == pytest.approx(3 * 0.8)
+    assert row(found.modes, mode="alone", mix="3 × dlrm:tour")["makespan_s"] == 33
+    in_turn = found.accuracy[(found.accuracy["mode"] == "alone") & (found.accuracy["mix"] == "3 × dlrm:tour")]
+    assert list(in_turn["time_s"]) == [6, 11 + 6, 22 + 6, 28]
+
+
+def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
+    group = HandMadeGroup(tmp_path / "g", WORKLOADS, repeats=3)
+    for repeat in range(3):
+        alone(group, repeat)
+    group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": SLOW_SHARED})
+    at_once = Told(ends_s=0.5, status="out_of_memory", has_run=False)
+    later = Told(even(4, 2.0), ends_s=2.5, status="out_of_memory")
+    for repeat, full in ((1, at_once), (2, later)):
+        group.round("at once", "cpu-shared", repeat, {"quick": QUICK_ALONE, "slow": full})
+    found = verdict(group.save())
+    shared = row(found.modes, mode="cpu-shared")
+    assert (shared["repeats"], shared["complete"], shared["measured"]) == (3, 1, 1)
+    assert shared["gain"] == pytest.approx(1.3), "not the speed that quick had for itself"
+    censored = row(found.accuracy, mode="cpu-shared", repeat=1, job="slow")
+    assert (censored["reached"], censored["time_s"], censored["target"]) == (False, 0, 0.8)
+    (advice,) = advise(found)
+    assert advice.mode is None and "slow ran out of memory" in advice.reason
+    assert "2 of 3 rounds" in advice.reason
+
+
+def test_energy_that_was_sampled_for_a_part_only_is_no_energy_of_the_round(tmp_path):
+    group = HandMadeGroup(tmp_path / "g", WORKLOADS)
+    alone(group)
+    unseen = Told(SLOW_COURSE, ends_s=28.0)  # its sampler saw no counter: 13 of 28 s are known
+    group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": unseen})
+    shared = row(verdict(group.save()).modes, mode="cpu-shared")
+    assert np.isnan(shared["energy_j"]) and "12 s of the round's 28, too little" in shared["energy_note"]
+
+
+def test_scripts_have_speed_and_no_target(tmp_path):
+    script = (PlannedJob("s", "script", script="/x/train.py"),)
+    group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
+    group.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
+    group.round("w", "cpu-pinned", 0, {"s": Told([(10, 4.0)], ends_s=4.5)})
+    found = verdict(group.save())
+    assert row(found.modes, mode="cpu-pinned")["gain"] == pytest.approx(0.5)
+    assert found.accuracy.empty and found.time_to_accuracy.empty
+
+
+def test_rounds_that_wait_are_no_rounds_yet(pair, tmp_path):
+    group = HandMadeGroup(tmp_path / "later", WORKLOADS)
+    alone(group)
+    group.round("at once", "cpu-shared", 0, {name: Told(status="waiting", has_run=False) for name in ("quick", "slow")})
+    folder = group.save()
+    assert len(job_table(folder)) == 4
+    assert list(verdict(folder).modes["mode"]) == ["alone"]
+
+
+def test_timelines_put_the_jobs_alone_end_to_end(pair):
+    table = timelines(pair.jobs, mix=MIX).set_index(["mode", "job"])
+    assert list(table[["starts_s", "ends_s", "reached_s"]].loc["alone", "slow"]) == [11, 33, 26]
+    assert list(table[["starts_s", "ends_s", "reached_s"]].loc["cpu-shared", "slow"]) == [0, 28, 20]
