@@ -115,7 +115,7 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
         if args.check:
             return 0
         with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
-            folder = run_plan(plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop)
+            folder = run_plan(plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop, needs=found.needs)
     return print_verdict(folder, as_json=args.json, stopped=bool(stop))
 
 

@@ -44,5 +44,7 @@ LABS = (
     Lab("30_what_utilisation_means", "What utilisation means", ("torch", "pandas", "plotly"), disk_gb=0.1),
     Lab("31_the_observer_effect", "The observer effect", ("torch", "pandas", "plotly", "scipy"), disk_gb=0.1),
     Lab("32_profile_top_down", "Profile top-down", ("torch", "pandas", "plotly"), disk_gb=0.1),
+    Lab("40_sharing_a_device", "Sharing a device", ("torch", "pandas", "duckdb", "plotly", "scipy")),
+    Lab("41_when_a_neighbour_fails", "When a neighbour fails", ("torch", "pandas", "plotly"), disk_gb=0.1),
     Lab("50_time_to_accuracy", "Time to accuracy", ("pandas", "duckdb", "lifelines", "plotly"), disk_gb=0.1),
 )

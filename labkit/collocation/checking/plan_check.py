@@ -50,6 +50,11 @@ class PlanCheck:
     """One a line; nothing may start while there is one"""
     warnings: tuple[str, ...]
 
+    @property
+    def needs(self) -> dict[str, int]:
+        """Bytes that each job takes, by WORKLOAD/JOB, where that is known."""
+        return {f"{row.workload}/{row.job}": row.needs_bytes for row in self.rows if row.needs_bytes is not None}
+
 
 def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvml) -> PlanCheck:
     """Check all rows of a plan; nothing is started.

@@ -6,6 +6,7 @@ import datetime
 import json
 import platform
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ class GroupRecord:
     pid: int
     pid_started: float
     started_at: str
+    needs: dict[str, int] = field(default_factory=dict)
+    """Bytes that each job was estimated to take, by WORKLOAD/JOB"""
     rounds: list[RoundRecord] = field(default_factory=list)
     ended_at: str | None = None
     schema_version: int = SCHEMA_VERSION
@@ -83,7 +86,7 @@ class GroupRecord:
         replace_text(folder / "group.json", json.dumps(content, indent=1) + "\n")
 
 
-def new_group(runs_dir: Path, plan: Plan) -> tuple[Path, GroupRecord]:
+def new_group(runs_dir: Path, plan: Plan, needs: Mapping[str, int]) -> tuple[Path, GroupRecord]:
     """Make the folder of a plan; its record, not yet saved, has all rounds waiting.
 
     Raises:
@@ -110,6 +113,7 @@ def new_group(runs_dir: Path, plan: Plan) -> tuple[Path, GroupRecord]:
         pid=pid,
         pid_started=pid_started,
         started_at=timestamp(),
+        needs=dict(needs),
         rounds=planned_rounds(plan),
     )
 

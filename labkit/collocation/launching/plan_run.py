@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from labkit.runs.atomic import temporary_of
 from labkit.runs.process import own_process
 from labkit.runs.record import timestamp
 from labkit.training.stop import StopRequest
+
+FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
+"""How long a GPU may still be told as in use after a round"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ def run_plan(
     runs_dir: Path,
     on_event: OnPlanEvent,
     stop: StopRequest,
+    needs: Mapping[str, int] | None = None,
 ) -> Path:
     """Run a plan, which has been checked, to its end.
 
@@ -63,6 +68,7 @@ def run_plan(
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
         stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
+        needs: bytes that each job is estimated to take, by WORKLOAD/JOB, as the check has them.
 
     Returns:
         The group's folder.
@@ -70,7 +76,7 @@ def run_plan(
     Raises:
         UserError: a folder cannot be made, or a mode is not possible any more.
     """
-    folder, record = new_group(runs_dir, plan)
+    folder, record = new_group(runs_dir, plan, needs or {})
     with _locked(folder):
         _run_rounds(folder, record, on_event, stop)
     return folder
@@ -146,9 +152,9 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     )
     names = [outcome.job for outcome in each.jobs]
     jobs = [job for job in workload.jobs if job.name in names]
-    devices = get_devices()
-    device = find_device(plan.device, devices)
-    shares = mode_shares(each.mode, jobs, device, devices, spin=plan.spin)
+    prefix = f"{each.workload}/"
+    needs = {name.removeprefix(prefix): need for name, need in record.needs.items() if name.startswith(prefix)}
+    shares = _shares(plan, each.mode, jobs, needs)
     settled = _settled(folder, record)
     planned = {job.name: _as_alone(job, settled) for job in jobs}
     for outcome in each.jobs:
@@ -160,6 +166,20 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     commands = [_command(name, [planned[name]], shares[name], folder, f"{log}-{name}") for name in names]
     gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
     return commands, gpus if each.mode == "mps" else None
+
+
+def _shares(plan: Plan, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
+    """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
+    until = time.monotonic() + FREE_AGAIN_S
+    while True:
+        devices = get_devices()
+        device = find_device(plan.device, devices)
+        try:
+            return mode_shares(mode, jobs, device, devices, needs=needs, spin=plan.spin)
+        except UserError:
+            if device.kind == "cpu" or time.monotonic() > until:
+                raise
+            time.sleep(LOOK_EVERY_S)
 
 
 def _command(name: str, jobs: list[PlannedJob], share: Share, folder: Path, log: str) -> JobCommand:

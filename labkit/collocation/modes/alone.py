@@ -24,5 +24,6 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     found = {}
     for job in jobs:
         device = place.device_of(job)
-        found[job.name] = cpu_share(device, place.spin) if device.kind == "cpu" else gpu_share(device)
+        # with nobody beside it, it loses nothing by waiting busily, as OpenMP does by default
+        found[job.name] = cpu_share(device, spin=True) if device.kind == "cpu" else gpu_share(device)
     return found

@@ -20,10 +20,13 @@ class Baseline:
         named = alike[alike["job"] == job["job"]]
         return alike if named.empty else named
 
-    def speed(self, job: pd.Series) -> float:
-        """Steps a second of the job alone: the median over its runs, NaN where there is none."""
+    def seconds(self, job: pd.Series, steps: float) -> float:
+        """Seconds that the job alone takes for its first steps: the median over its runs, NaN where there is none.
+
+        Its first steps are slower than its others, and evaluations come now and then: only the same steps compare.
+        """
         runs = self.of(job)
-        return _median(runs.loc[~runs["status"].isin(BROKEN), "steps_per_s"])
+        return _median(runs.loc[~runs["status"].isin(BROKEN), "course"].map(lambda course: _seconds(*course, steps)))
 
     def duration(self, job: pd.Series) -> float:
         """Seconds from the barrier until it was through, median of the runs alone that came to their end."""
@@ -51,6 +54,13 @@ class Baseline:
 
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
+
+
+def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:
+    """When a course came to a number of steps; beyond its end it goes on as fast as it was."""
+    if until > steps[-1]:
+        return wall_s[-1] * until / steps[-1] if steps[-1] > 0 else np.nan
+    return float(np.interp(until, steps, wall_s))
 
 
 def _median(values: pd.Series) -> float:

@@ -41,6 +41,7 @@ JOB_COLUMNS = [
     "provenance",
     "run",
     "folder",
+    "course",
 ]
 NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_bytes")) or name in ("steps", "samples", "target")]
 
@@ -57,7 +58,8 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     Returns:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `likeness`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
-        job that did not reach its target is known to have been short of it. A number that there is not is NaN.
+        job that did not reach its target is known to have been short of it. course is (N,) steps and (N,) seconds, from
+        the barrier to the end of the training. A number that there is not is NaN.
 
     Raises:
         UserError: the folder is no readable group, or one of its runs cannot be read.
@@ -75,7 +77,8 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         for job, (row, progress) in zip(round_.jobs, own, strict=True):
             rate = float(np.interp(until_s, *progress[::-1])) / until_s if until_s > 0 else np.nan
             likeness = kinds.get((round_.workload, round_.mode, job.job), job.label)
-            rows.append(known | row | {"likeness": likeness, "window_s": until_s, "window_steps_per_s": rate})
+            window = {"window_s": until_s, "window_steps_per_s": rate, "course": progress}
+            rows.append(known | row | {"likeness": likeness} | window)
     table = pd.DataFrame(rows, columns=JOB_COLUMNS)
     # a job that broke before it had a run was to reach the target of those like it
     alike = table.groupby("likeness", sort=False)[["target", "metric"]].transform("first")

@@ -57,9 +57,9 @@ def joules(found: dict[int, Energy]) -> dict[int, float]:
 def slowdowns(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
     """How many times as long each job takes as alone, one row a job and round.
 
-    It is steps a second alone (median over the repeats) by those in the round while all of its jobs trained. Of a round
-    in which a job broke there are none: its neighbours had more room than the mode gives. In mode alone it is about 1,
-    and its spread is that of the machine.
+    It is the time in the round for the steps that the job took while all of its jobs trained, by the time of the same
+    steps alone (median over the repeats). Of a round in which a job broke there is none: its neighbours had more room
+    than the mode gives. In mode alone it is about 1, and its spread is that of the machine.
 
     Returns:
         SLOWDOWN_COLUMNS; NaN where the job was not measured alone.
@@ -145,15 +145,18 @@ def _slowdowns(own: pd.DataFrame, mode: str, baseline: Baseline) -> np.ndarray:
     """(J,) of the jobs of one round."""
     if own["status"].isin(BROKEN).any():
         return np.full(len(own), np.nan)
-    rates = own["steps_per_s" if mode == "alone" else "window_steps_per_s"].to_numpy(float)
-    alone = np.array([baseline.speed(job) for _, job in own.iterrows()])
-    return np.divide(alone, rates, out=np.full(len(own), np.nan), where=rates > 0)
+    slowed = []
+    for _, job in own.iterrows():
+        took_s = job["course"][1][-1] if mode == "alone" else job["window_s"]
+        steps = float(np.interp(took_s, *job["course"][::-1]))
+        slowed.append(took_s / baseline.seconds(job, steps) if steps > 0 else np.nan)
+    return np.array(slowed, float)
 
 
 def _note(own: pd.DataFrame, baseline: Baseline) -> str:
     ends = {"out_of_memory": "ran out of memory", "timed_out": "was stopped at its timeout", "stopped": "was stopped"}
     parts = [f"{job.job} {ends.get(job.status, job.status)}" for job in own.itertuples() if job.status != "done"]
-    unknown = [job["job"] for _, job in own.iterrows() if not np.isfinite(baseline.speed(job))]
+    unknown = [job["job"] for _, job in own.iterrows() if not len(baseline.of(job))]
     if unknown:
         parts.append(f"not measured alone: {', '.join(unknown)}")
     return "; ".join(parts)

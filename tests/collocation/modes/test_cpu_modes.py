@@ -39,7 +39,7 @@ def shares(mode, jobs, **more):
     return mode_shares(mode, jobs, CPU, [CPU], nvml=Nvml(fake_nvml(None)), **more)
 
 
-@pytest.mark.parametrize("mode", ["alone", "cpu-shared", "cpu-pinned", "streams"])
+@pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned", "streams"])
 def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
     assert shares(mode, [A])["a"].environment["OMP_WAIT_POLICY"] == "PASSIVE"
     assert shares(mode, [A], spin=True)["a"].environment["OMP_WAIT_POLICY"] == ""

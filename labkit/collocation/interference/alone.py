@@ -1,0 +1,119 @@
+"""Profiles a job alone, in a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from labkit.collocation.interference.gpu_shares import COUNTERS, gpu_shares
+from labkit.collocation.interference.held_job import HeldJob, Stretch
+from labkit.collocation.interference.machine import Machine, cores_of_process, measure_machine
+from labkit.collocation.interference.solo_profile import SoloProfile, likeness_of
+from labkit.collocation.plan.planned_job import PlannedJob
+
+TURNS = 3
+"""Each way of running is timed so often, in turn; the fastest counts, since others only slow a job down."""
+NO_GPU = "it ran on a CPU"
+NO_CPU = "it ran on a GPU, where CPU cores are not what is shared"
+
+
+def profile_alone(
+    job: PlannedJob, seconds: float = 6.0, *, machine: Machine | None = None, spin: bool = False
+) -> SoloProfile:
+    """Train a job by itself for a while, and note what it used.
+
+    On a CPU it is timed in three ways: on all cores, with one thread on one core, and with all its threads on half of
+    the cores. Then the operators of a few steps are counted. Nothing else should run meanwhile.
+
+    Args:
+        job: what to train; its place in a plan (name, cores, caps) does not matter.
+        seconds: of training that are timed, over all ways.
+        machine: what the device can do; None measures it afterwards.
+        spin: whether idle threads wait busily (as in `Plan.spin`), which makes their waiting look like work.
+
+    Raises:
+        UserError: the job was refused, failed, or ended before its profile was made.
+    """
+    with tempfile.TemporaryDirectory(prefix="labkit-") as scratch:
+        with HeldJob(job, Path(scratch), spin=spin) as held:
+            on_gpu = held.device != "cpu"
+            ways = {"whole": (None, None)} if on_gpu else cpu_ways(cores_of_process(), held.threads)
+            each_s = seconds / TURNS / len(ways)
+            turns = [
+                {name: held.run(each_s, cores=cores, threads=threads) for name, (cores, threads) in ways.items()}
+                for _ in range(TURNS)
+            ]
+            flop, moved = held.work()
+        # after its end, when all of its telemetry is written
+        gpu = gpu_shares(held.folder, [turn["whole"] for turn in turns]) if on_gpu else {}
+    fastest = {name: min((turn[name] for turn in turns), key=lambda each: each.step_time_ms) for name in ways}
+    machine = machine or measure_machine(held.device)
+    return solo_profile(job, machine, fastest, flop=flop, moved=moved, threads=held.threads, gpu=gpu)
+
+
+def cpu_ways(cores: list[int], threads: int) -> dict[str, tuple[list[int] | None, int | None]]:
+    """Cores and threads of each way in which a job is timed, by name."""
+    if len(cores) == 1:
+        return {"whole": (None, None)}
+    return {"whole": (None, None), "one core": (cores[:1], 1), "crowded": (cores[: len(cores) // 2], threads)}
+
+
+def solo_profile(
+    job: PlannedJob,
+    machine: Machine,
+    stretches: dict[str, Stretch],
+    *,
+    flop: float,
+    moved: float,
+    threads: int,
+    gpu: dict[str, float | str],
+) -> SoloProfile:
+    """A profile from what was measured.
+
+    Args:
+        job: that was trained.
+        machine: that it was trained on.
+        stretches: the fastest of each way: "whole", and on more than one core "one core" and "crowded".
+        flop: floating-point operations of a step; 0 where no operator has a formula.
+        moved: bytes of a step.
+        threads: that computed.
+        gpu: means of the GPU's counters as shares of 1, or why there is none; empty on a CPU.
+    """
+    whole = stretches["whole"]
+    a_step_s = whole.wall_s / whole.steps
+    on_gpu = bool(gpu)
+    values: dict[str, float | int | None] = {
+        "cpu_share": None if on_gpu else min(1.0, whole.cpu_s / whole.wall_s / machine.cores),
+        "threads": threads,
+        "step_time_one_core_ms": _time_of("one core", stretches, on_gpu),
+        "step_time_crowded_ms": _time_of("crowded", stretches, on_gpu),
+        "flop_per_step": flop or None,
+        "bytes_per_step": moved or None,
+        "arithmetic_share": flop / a_step_s / 1e9 / machine.gflops if flop else None,
+        "bandwidth_share": moved / a_step_s / 1e9 / machine.gb_per_s if moved else None,
+        "working_set_bytes": min(moved, whole.memory_bytes) if moved else None,
+        "memory_bytes": whole.memory_bytes,
+    }
+    no_formula = "no operator of its steps has a formula"
+    missing = {name: (NO_CPU if on_gpu else no_formula) for name, value in values.items() if value is None}
+    for name in COUNTERS:
+        counted = gpu.get(name, NO_GPU)
+        values[name] = None if isinstance(counted, str) else counted
+        if isinstance(counted, str):
+            missing[name] = counted
+    return SoloProfile(
+        job=job.label,
+        likeness=likeness_of(job),
+        device=machine.device,
+        cores=machine.cores,
+        provenance="measured",
+        step_time_ms=whole.step_time_ms,
+        missing=missing,
+        **values,
+    )
+
+
+def _time_of(way: str, stretches: dict[str, Stretch], on_gpu: bool) -> float | None:
+    if on_gpu:
+        return None
+    return stretches.get(way, stretches["whole"]).step_time_ms  # one core is all there is
