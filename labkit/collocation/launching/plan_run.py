@@ -74,7 +74,7 @@ def run_plan(
         The group's folder.
 
     Raises:
-        UserError: a folder cannot be made, or a mode is not possible any more.
+        UserError: a folder cannot be made.
     """
     folder, record = new_group(runs_dir, plan, needs or {})
     with _locked(folder):
@@ -122,17 +122,21 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     kept.remove_at_end(temporary_of(folder / "group.json"))
                     save()
                 on_event(RoundBegins(each, number, len(record.rounds)))
-                commands, mps_gpus = _commands(folder, record, each)
-                Round(
-                    each,
-                    commands,
-                    kept,
-                    timeout_s=record.plan.timeout_s,
-                    on_event=on_event,
-                    stop=stop,
-                    save=save,
-                    mps_gpus=mps_gpus,
-                ).run()
+                try:
+                    commands, mps_gpus = _commands(folder, record, each)
+                except UserError as error:  # what was possible at the check is so no longer
+                    _fail(each, str(error))
+                else:
+                    Round(
+                        each,
+                        commands,
+                        kept,
+                        timeout_s=record.plan.timeout_s,
+                        on_event=on_event,
+                        stop=stop,
+                        save=save,
+                        mps_gpus=mps_gpus,
+                    ).run()
                 on_event(RoundEnded(each))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
@@ -142,6 +146,12 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
         finally:
             record.ended_at = timestamp()
             save()
+
+
+def _fail(record: RoundRecord, reason: str) -> None:
+    record.status, record.ended_at = "failed", timestamp()
+    for job in record.jobs:
+        job.status, job.reason = "failed", reason
 
 
 def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobCommand], list[str] | None]:

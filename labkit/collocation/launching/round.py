@@ -12,6 +12,7 @@ from typing import Any
 from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
 from labkit.collocation.launching.job_command import JobCommand
 from labkit.collocation.launching.kept_jobs import KeeperDied, KeptJobs
+from labkit.errors import UserError
 from labkit.runs.record import timestamp
 from labkit.training.stop import StopRequest
 
@@ -59,11 +60,7 @@ class Round:
         """Status and reason of the jobs that are told to end"""
 
     def run(self) -> None:
-        """Run to the end of all jobs; afterwards no process of theirs is left.
-
-        Raises:
-            UserError: the mode's daemon does not start.
-        """
+        """Run to the end of all jobs; afterwards no process of theirs is left."""
         self.record.status = "running"
         for outcome in self.outcomes.values():
             outcome.status = "running"
@@ -74,7 +71,7 @@ class Round:
                 self.kept.start(replace(command, environment=clients | command.environment))
             self._follow()
             self.kept.sweep()
-        except KeeperDied as error:
+        except (KeeperDied, UserError) as error:  # the latter where MPS does not start
             self._end_all("failed", str(error))
         except BaseException:
             self._end_all("stopped", "the launcher was interrupted")

@@ -14,6 +14,8 @@ from labkit.collocation.verdict.verdict import Verdict
 
 CPU_MODES = ("alone", "cpu-shared", "cpu-pinned")
 GIB = 2**30
+FASTER = 0.9
+"""A job that takes less than this share of its time alone hints at a baseline that was disturbed."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ def _doubts(mode: str, no_different: tuple[str, ...], meets: dict, sound: pd.Dat
     if others and mode != "alone":
         sentences.append(
             f"Between {' and '.join([mode, *others])} there is no difference that {_repeats(sound.loc[mode])} can show."
+        )
+    if sound.loc[mode, "slowdown"] < FASTER:
+        sentences.append(
+            "Each job was faster beside others than alone: other programs kept the machine busy during the runs alone, "
+            "or more threads do not help these jobs. Measure again while nothing else runs."
         )
     if any(meet is None for meet in meets.values()):
         sentences.append("Of one repeat there is no interval, so this is one observation: use at least 3 repeats.")

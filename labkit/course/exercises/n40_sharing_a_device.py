@@ -17,14 +17,14 @@ EXERCISES = (
     Exercise(
         "40.overestimate",
         NUMBER,
-        111.8 * 1.073741824 / 1.47,
+        111.8 / 1.47,
         relative=0.02,
         unit="times",
-        hint="Bring both to one unit first: a GiB is a little more than a GB.",
-        explanation="About 82 times; without the difference between GiB and GB it looks like the 76 times that is told.",
+        hint="Divide what was predicted by what was measured.",
+        explanation="76 times: on a GPU of 80 GB such a job would wait for ever.",
         mistakes=(
-            Mistake(111.8 / 1.47, "That divides GiB by GB: bring both to one unit."),
-            Mistake(1.47 / (111.8 * 1.073741824), "That is the share that is needed; the question is the other way round."),
+            Mistake(1.47 / 111.8, "That is the share that is needed; the question is the other way round."),
+            Mistake(111.8 - 1.47, "That is how much too much; the question is how many times."),
         ),
     ),
     Exercise(

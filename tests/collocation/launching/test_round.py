@@ -47,6 +47,12 @@ def test_no_job_goes_before_all_are_ready(tmp_path):
     assert (record.status, record.go_at is None) == ("done", False)
 
 
+def test_forty_jobs_start_together(tmp_path):
+    outcomes, happened, record = run_round(commands_of(tmp_path, *[""] * 40))
+    assert [outcome.status for outcome in outcomes.values()] == ["done"] * 40
+    assert happened[: happened.index(("", "Go"))].count(("job-39", "Ready")) == 1
+
+
 def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
     outcomes, happened, record = run_round(commands_of(tmp_path, "fails", "stays", "stays"))
     assert ("", "Go") not in happened

@@ -140,7 +140,8 @@ def fake_nvml(
         return there[place]
 
     def memory(handle):
-        return SimpleNamespace(total=PROFILES[slices()[handle][0]][3] * 2**20 if handle in slices() else gib * 2**30)
+        total = PROFILES[slices()[handle][0]][3] * 2**20 if handle in slices() else gib * 2**30
+        return SimpleNamespace(total=total, free=total, used=0)
 
     def profile_info(handle, kind, version=2):
         for title, (number_of_kind, number, count, mib, starts, _) in PROFILES.items():

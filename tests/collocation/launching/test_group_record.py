@@ -1,0 +1,84 @@
+"""A group's record: what it plans, what a reader of a killed one sees, and what is said of a damaged one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from labkit.collocation.launching.group_record import find_group, new_group, planned_rounds, read_group
+from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.variants import ENDLESS, with_baseline, with_seconds
+from labkit.errors import UserError
+
+A = PlannedJob("a", "dlrm", {"preset": "tour", "seed": 0})
+B = PlannedJob("b", "dlrm", {"preset": "tour", "seed": 1})
+C = PlannedJob("c", "speech", {"preset": "tour"})
+
+
+def plan_of(*workloads: tuple[str, tuple[PlannedJob, ...]], **settings) -> Plan:
+    return Plan("p", tuple(Workload(mode, mode, jobs) for mode, jobs in workloads), **settings)
+
+
+def rounds(plan: Plan) -> list[tuple[str, int, list[str]]]:
+    return [(each.mode, each.repeat, [job.job for job in each.jobs]) for each in planned_rounds(plan)]
+
+
+def test_jobs_alone_have_a_round_each_and_repeats_are_interleaved():
+    plan = plan_of(("alone", (A, B)), ("cpu-shared", (A, B)), repeats=2)
+    once = [("alone", ["a"]), ("alone", ["b"]), ("cpu-shared", ["a", "b"])]
+    assert rounds(plan) == [(mode, repeat, jobs) for repeat in (0, 1) for mode, jobs in once]
+
+
+def test_the_baseline_is_what_does_not_run_alone_already():
+    shared = plan_of(("cpu-shared", (A, B, C)))
+    assert rounds(with_baseline(shared))[:3] == [("alone", 0, ["a"]), ("alone", 0, ["b"]), ("alone", 0, ["c"])]
+    assert rounds(with_baseline(shared, "one"))[:2] == [("alone", 0, ["a"]), ("alone", 0, ["c"])]
+    assert with_baseline(shared, "none") is shared
+    there = plan_of(("alone", (A, B, C)), ("cpu-shared", (A, B, C)))
+    assert with_baseline(there) is there
+    twice = plan_of(("cpu-shared", (A, replace(C, name="x"))), ("cpu-pinned", (replace(B, name="a"), C)))
+    assert [job.name for job in with_baseline(twice).workloads[0].jobs] == ["a", "x", "a-2"]
+
+
+def test_seconds_are_for_jobs_that_do_not_say_their_end():
+    own = replace(A, request=A.request | {"max_epochs": 2})
+    script = PlannedJob("s", "script", script="train.py")
+    timed = with_seconds(plan_of(("alone", (B, own, script))), 3.0).workloads[0].jobs
+    assert timed[0].request == B.request | {"max_seconds": 3.0, "max_epochs": ENDLESS, "target": "none"}
+    assert timed[1:] == (own, script)
+    with pytest.raises(UserError, match="seconds is 0: give a number above zero"):
+        with_seconds(plan_of(("alone", (A,))), 0.0)
+
+
+def test_a_group_is_read_as_it_was_saved_and_found_by_its_beginning(tmp_path):
+    folder, record = new_group(tmp_path, plan_of(("alone", (A, C)), device="cpu"), {"alone/a": 5})
+    record.save(folder)
+    assert read_group(folder) == record
+    assert find_group(folder.name[:15], tmp_path) == folder
+    with pytest.raises(UserError, match=r"there is no group 'x' in .*`labkit collocate --list` shows all"):
+        find_group("x", tmp_path)
+
+
+def test_a_group_whose_launcher_is_gone_shows_as_interrupted(tmp_path):
+    folder, record = new_group(tmp_path, plan_of(("alone", (A,))), {})
+    record.pid = 2**22 + 1
+    record.save(folder)
+    assert read_group(folder).status == "interrupted"
+
+
+def test_what_is_wrong_with_a_record_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"no group of collocated jobs, because it has no group\.json"):
+        read_group(tmp_path)
+    folder, record = new_group(tmp_path, plan_of(("alone", (A,))), {})
+    record.save(folder)
+    path = folder / "group.json"
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"group\.json: this record is damaged"):
+        read_group(folder)
+    path.write_text(json.dumps(json.loads(whole) | {"schema_version": 99}))
+    with pytest.raises(UserError, match="a newer labkit wrote this group"):
+        read_group(folder)
