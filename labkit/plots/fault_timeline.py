@@ -11,15 +11,12 @@ import plotly.graph_objects as go
 from labkit.plots.theme import encoding
 
 
-def figure_fault_timeline(
-    steps: pd.DataFrame, *, gone_s: float, title: str = "", template: str = "labkit_light"
-) -> go.Figure:
+def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float, template: str = "labkit_light") -> go.Figure:
     """A line a client, with lines where one failed and where it was gone.
 
     Args:
         steps: columns job, at_s (since the fault), steps_per_s and provenance; the faulty client first.
         gone_s: from the fault until the client was gone.
-        title: what failed, and in which mode.
         template: "labkit_light" or "labkit_dark".
     """
     figure = go.Figure(layout={"template": template})
@@ -48,7 +45,6 @@ def figure_fault_timeline(
     figure.update_xaxes(title_text="Time since the fault (s)")
     figure.update_yaxes(title_text="Steps per second", rangemode="tozero")
     figure.update_layout(
-        title_text=escape(title) or None,
         showlegend=True,
         meta={"finding": f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."},
     )

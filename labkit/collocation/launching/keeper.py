@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,7 +83,10 @@ class _Keeper:
             self._do_what_is_due()
         self._tell(kind="over", left=self._sweep())
         for left_over in self.temporary:
-            left_over.unlink(missing_ok=True)
+            if left_over.is_dir():
+                shutil.rmtree(left_over, ignore_errors=True)
+            else:
+                left_over.unlink(missing_ok=True)
         return 0
 
     # orders

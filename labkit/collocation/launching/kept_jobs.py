@@ -77,7 +77,7 @@ class KeptJobs:
         self._order(do="kill", job=name)
 
     def remove_at_end(self, path: Path) -> None:
-        """Remove a file at the end, even should this process be killed: one that is renamed into place, say."""
+        """Remove a file or folder at the end, even should this process be killed before it could."""
         self._order(do="remove_at_end", path=str(path))
 
     def sweep(self) -> list[int]:

@@ -7,7 +7,8 @@ EXERCISES = (
         "41.blast",
         INTEGER,
         3,
-        hint="Begin with the GPU of the fault. Which others does it share a client with? All clients of these have to exit.",
+        hint="Begin with the GPU of the fault. Which others does it share a client with? All of their "
+        "clients have to exit.",
         explanation="B and C use GPU 0. C also uses GPU 1, so the fault is contained in these two, and D has to exit "
         "with them. E goes on.",
         mistakes=(
@@ -21,8 +22,8 @@ EXERCISES = (
         200 / 4,
         unit="hours",
         hint="In 200 hours, how many fatal faults do the four jobs have together? Each of them stops all four.",
-        explanation="Rates add up: who shares under MPS fails as often as all of its neighbours together, and has to keep "
-        "checkpoints for that.",
+        explanation="Rates add up: who shares under MPS fails as often as all of its neighbours together, and has to "
+        "keep checkpoints for that.",
         mistakes=(
             Mistake(200, "That is how often its own faults stop it. Its neighbours' stop it, too."),
             Mistake(800, "More jobs make faults more frequent, not rarer."),

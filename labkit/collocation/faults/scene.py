@@ -1,0 +1,131 @@
+"""What goes on among the clients of a fault experiment, as it is heard from their keeper."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.collocation.launching.job_command import JobCommand
+from labkit.collocation.launching.kept_jobs import KeptJobs
+from labkit.errors import UserError
+
+LISTEN_S = 0.02
+"""So late at most a moment is noticed."""
+PATIENCE_S = 120.0
+"""What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
+
+
+@dataclass
+class Client:
+    """One client, as far as it is known; moments are those of `time.monotonic`."""
+
+    process: str
+    ready: bool = False
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    """When it had taken how many"""
+    fails_at: float | None = None
+    """When it began to fail, if that was its own doing"""
+    ended_at: float | None = None
+    status: str = "alive"
+    """alive, done, failed, out_of_memory, or killed"""
+    reason: str = ""
+
+
+class Scene:
+    """The clients by name, kept up to date while `until` or `watch` runs."""
+
+    def __init__(self, kept: KeptJobs, folder: Path):
+        self.kept, self.folder = kept, folder
+        self.clients: dict[str, Client] = {}
+        self.left: list[int] = []
+        """Processes that the keeper could not end"""
+        self._pids: dict[str, int] = {}
+        self._over: set[str] = set()
+        """Processes that have ended"""
+
+    def start(self, command: JobCommand) -> None:
+        """Start a process, whose clients then wait for their cue."""
+        for job in command.jobs:
+            self.clients[job["name"]] = Client(command.name)
+        self.kept.start(command)
+
+    def processes(self) -> list[str]:
+        """Those that have not ended."""
+        return [name for name in dict.fromkeys(each.process for each in self.clients.values()) if self.lives(name)]
+
+    def lives(self, process: str) -> bool:
+        return process not in self._over
+
+    def terminate(self, process: str) -> None:
+        """Send SIGTERM to a process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pids[process], signal.SIGTERM)
+
+    def until(self, happened: Callable[[], bool], what: str) -> float:
+        """Listen until something has happened; the moment.
+
+        Raises:
+            UserError: it did not happen in time; with the clients' last words.
+        """
+        give_up = time.monotonic() + PATIENCE_S
+        while not happened():
+            if time.monotonic() > give_up:
+                raise UserError(
+                    f"The fault experiment was given up: {what} did not happen in {PATIENCE_S:g} s. {self.last_words()}"
+                )
+            self._listen()
+        return time.monotonic()
+
+    def watch(self, seconds: float) -> tuple[float, float]:
+        """Listen for so long; the moments it began and ended."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            self._listen()
+        return begin, time.monotonic()
+
+    def _listen(self) -> None:
+        event = self.kept.next_event(LISTEN_S)
+        if event is None:
+            return
+        if event["kind"] == "started":
+            self._pids[event["job"]] = event["pid"]
+        elif event["kind"] == "told":
+            self._hear(self.clients[event["event"]["job"]], event["event"])
+        elif event["kind"] == "ended":
+            self._over.add(event["job"])
+            self.left += event["left"]
+            for client in self.clients.values():
+                if client.process == event["job"] and client.ended_at is None:
+                    self._end(client, *_how(event["status"]))
+
+    def _hear(self, client: Client, told: dict[str, Any]) -> None:
+        if told["kind"] == "Ready":
+            client.ready = True
+        elif told["kind"] in ("Steps", "Fails"):
+            client.steps.append((told["at_s"], told["steps"]))
+            if told["kind"] == "Fails":
+                client.fails_at = told["at_s"]
+        elif told["kind"] in ("Ended", "Failed"):
+            self._end(client, told["status"], told.get("reason", ""))
+
+    def _end(self, client: Client, status: str, reason: str) -> None:
+        client.ended_at, client.status, client.reason = time.monotonic(), status, reason
+
+    def last_words(self) -> str:
+        """The end of each log, for messages."""
+        last = {
+            path.stem: path.read_text(errors="replace").strip()[-300:] for path in sorted(self.folder.glob("*.log"))
+        }
+        return " ".join(f"{name} said: {words}" for name, words in last.items() if words)
+
+
+def _how(status: int) -> tuple[str, str]:
+    if status < 0:
+        return "killed", f"its process was ended by {signal.Signals(-status).name}"
+    return "failed", f"its process ended with status {status}"

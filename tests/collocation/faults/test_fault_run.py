@@ -1,0 +1,153 @@
+"""Faults that really happen: who dies, who lives, and that nothing is left. Nothing here depends on a speed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import psutil
+import pytest
+import torch
+
+from labkit.collocation.faults import fault_play, fault_run
+from labkit.collocation.faults.fault_play import FaultPlay
+from labkit.collocation.faults.fault_report import fault_table
+from labkit.collocation.faults.fault_run import run_fault
+from labkit.collocation.faults.faulty_client import LEAK_BYTES
+from labkit.errors import UserError
+
+
+def clients() -> list[psutil.Process]:
+    """Processes of the fault lab that live."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "labkit.collocation.faults.faulty_client" in (process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def crash():
+    """A crash beside a neighbour, after which two fresh clients are refused, as an MPS server does for a while."""
+    really = FaultPlay._command
+
+    def refused_twice(play, process, jobs, of):
+        command = really(play, process, jobs, of)
+        return replace(command, program=["false"]) if process in ("fresh-after-1", "fresh-after-2") else command
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FaultPlay, "_command", refused_twice)
+        return run_fault("segfault", "cpu-shared", seconds=0.3)
+
+
+def test_a_segmentation_fault_ends_its_own_process_only(crash):
+    jobs = crash.jobs.set_index("job")
+    assert (jobs.status["faulty"], jobs.reason["faulty"]) == ("killed", "its process was ended by SIGSEGV")
+    assert (jobs.status["neighbour-1"], crash.died) == ("alive", 0)
+    assert jobs.before["faulty"] > 0 and jobs.after["faulty"] == 0
+    assert jobs.before["neighbour-1"] > 0 and jobs.after["neighbour-1"] > 0
+    assert (crash.left, crash.ended_by) == (0, "itself")
+    assert crash.steps["at_s"].min() < 0 < crash.steps["at_s"].max()
+    assert set(crash.steps["provenance"]) == {crash.provenance} == {"measured"}
+
+
+def test_a_fresh_client_is_tried_again_until_it_can_use_the_device(crash):
+    assert crash.attempts == 3
+    assert crash.fresh_before_s > 0
+    assert crash.fresh_after_s > crash.gone_s
+
+
+def test_a_segmentation_fault_of_one_thread_ends_all_of_them():
+    report = run_fault("segfault", "streams", neighbours=2, seconds=0.2, recovery=False)
+    assert set(report.jobs["status"]) == {"killed"}
+    assert (report.died, report.rate_ratio("after")) == (2, 0.0)
+    assert (report.fresh_before_s, report.fresh_after_s, report.attempts) == (None, None, 0)
+
+
+def test_an_exception_in_one_thread_ends_that_job_only():
+    report = run_fault("exception", "streams", seconds=0.2, recovery=False)
+    jobs = report.jobs.set_index("job")
+    assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == ("failed", "alive")
+    assert jobs.reason["faulty"] == "RuntimeError: the fault that was asked for"
+    assert jobs.after["neighbour-1"] > 0
+
+
+def test_a_leak_ends_at_its_cap():
+    report = run_fault("leak", "cpu-pinned", seconds=0.2, recovery=False)
+    jobs = report.jobs.set_index("job")
+    assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == ("out_of_memory", "alive")
+    assert LEAK_BYTES <= 2**28  # what a student's machine is asked for
+
+
+def test_a_hung_client_is_deaf_to_sigterm_and_is_killed():
+    report = run_fault("spin", "cpu-shared", seconds=0.3, recovery=False)
+    jobs = report.jobs.set_index("job")
+    assert (report.ended_by, jobs.reason["faulty"]) == ("SIGKILL", "its process was ended by SIGKILL")
+    assert jobs.during["faulty"] == 0
+    assert jobs.during["neighbour-1"] > 0
+    assert report.gone_s > 0.3  # it was watched for so long first
+    assert report.died == 0
+
+
+def test_a_hung_thread_cannot_be_ended_without_its_neighbours():
+    report = run_fault("hold", "streams", seconds=0.3, recovery=False)
+    assert report.jobs.set_index("job").during["neighbour-1"] > 0
+    assert (report.ended_by, report.died) == ("SIGKILL", 1)
+
+
+def test_a_kill_from_outside_leaves_nothing():
+    before = set(clients())
+    report = run_fault("kill", "cpu-shared", seconds=0.2, recovery=False)
+    assert (report.ended_by, report.left, report.died) == ("SIGKILL", 0, 0)
+    assert not set(clients()) - before
+    row = fault_table([report]).iloc[0]
+    assert (row["mode"], row["neighbours"], row["died"], row["left"]) == ("cpu-shared", 1, 0, 0)
+    assert row["rate_after"] > 0
+
+
+def test_a_client_that_does_not_start_is_told(monkeypatch):
+    monkeypatch.setattr(fault_play, "PROGRAM", ["false"])
+    with pytest.raises(UserError, match="faulty ended before it was ready: its process ended with status 1"):
+        run_fault("kill", "cpu-shared")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sneeze", "cpu-shared"), "fault 'sneeze' is unknown: choose one of exception, segfault"),
+        (("kill", "alone"), "nobody shares the device"),
+        (("gpu-access", "streams"), "choose segfault"),
+        (("kill", "mps"), "Mode mps"),
+        (("kill", "cpu-shared", 0), "neighbours is 0"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(arguments, words, monkeypatch):
+    monkeypatch.setattr(fault_run, "KeptJobs", lambda *_: pytest.fail("it was started"))
+    fault, mode, *neighbours = arguments
+    if mode == "mps":
+        cpu = fault_run.get_devices()[:1]
+        monkeypatch.setattr(fault_run, "get_devices", lambda: cpu)
+    with pytest.raises(UserError, match=words):
+        run_fault(fault, mode, **({"neighbours": neighbours[0]} if neighbours else {}))
+
+
+def test_a_rate_is_of_its_window_and_of_nothing_else():
+    client = fault_play.Client("p", steps=[(0.0, 0), (1.0, 10), (2.0, 40)])
+    assert fault_play._rate(client, 0.0, 1.0) == 10
+    assert fault_play._rate(client, 1.5, 2.0) == 30
+    assert fault_play._rate(client, 2.0, 3.0) == 0  # it said no more
+    assert math.isnan(fault_play._rate(client, 1.0, 1.1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fault", ["gpu-access", "gpu-assert"])
+@pytest.mark.parametrize("mode", ["naive", "streams"])
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU, and there is none here")
+def test_a_fault_in_a_kernel_ends_the_client_that_launched_it(fault, mode):
+    report = run_fault(fault, mode, device="0", seconds=0.5)
+    faulty = report.jobs.set_index("job").loc["faulty"]
+    assert faulty["status"] == "failed"
+    assert "CUDA" in faulty["reason"] or "Accelerator" in faulty["reason"]
+    assert report.left == 0
+    if mode == "streams":
+        assert report.died == 1
