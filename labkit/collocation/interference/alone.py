@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from labkit.collocation.interference.gpu_shares import COUNTERS, gpu_shares
@@ -17,25 +18,23 @@ NO_GPU = "it ran on a CPU"
 NO_CPU = "it ran on a GPU, where CPU cores are not what is shared"
 
 
-def profile_alone(
-    job: PlannedJob, seconds: float = 6.0, *, machine: Machine | None = None, spin: bool = False
-) -> SoloProfile:
+def profile_alone(job: PlannedJob, seconds: float = 6.0, *, machine: Machine | None = None) -> SoloProfile:
     """Train a job by itself for a while, and note what it used.
 
-    On a CPU it is timed in three ways: on all cores, with one thread on one core, and with all its threads on half of
-    the cores. Then the operators of a few steps are counted. Nothing else should run meanwhile.
+    On a CPU it is timed in three ways, its threads waiting passively: on all cores, with one thread on one core, and
+    with all its threads on half of the cores. Then the operators of a few steps are counted, and another process times
+    it on all cores as mode alone has it, with threads that wait busily. Nothing else should run meanwhile.
 
     Args:
         job: what to train; its place in a plan (name, cores, caps) does not matter.
         seconds: of training that are timed, over all ways.
         machine: what the device can do; None measures it afterwards.
-        spin: whether idle threads wait busily (as in `Plan.spin`), which makes their waiting look like work.
 
     Raises:
         UserError: the job was refused, failed, or ended before its profile was made.
     """
     with tempfile.TemporaryDirectory(prefix="labkit-") as scratch:
-        with HeldJob(job, Path(scratch), spin=spin) as held:
+        with HeldJob(job, Path(scratch)) as held:
             on_gpu = held.device != "cpu"
             ways = {"whole": (None, None)} if on_gpu else cpu_ways(cores_of_process(), held.threads)
             each_s = seconds / TURNS / len(ways)
@@ -44,11 +43,16 @@ def profile_alone(
                 for _ in range(TURNS)
             ]
             flop, moved = held.work()
+        alone_ms = None
+        if len(ways) > 1:
+            with HeldJob(job, Path(scratch), spin=True) as spinning:
+                alone_ms = min(spinning.run(each_s).step_time_ms for _ in range(TURNS))
         # after its end, when all of its telemetry is written
         gpu = gpu_shares(held.folder, [turn["whole"] for turn in turns]) if on_gpu else {}
     fastest = {name: min((turn[name] for turn in turns), key=lambda each: each.step_time_ms) for name in ways}
     machine = machine or measure_machine(held.device)
-    return solo_profile(job, machine, fastest, flop=flop, moved=moved, threads=held.threads, gpu=gpu)
+    profile = solo_profile(job, machine, fastest, flop=flop, moved=moved, threads=held.threads, gpu=gpu)
+    return replace(profile, step_time_alone_ms=alone_ms)
 
 
 def cpu_ways(cores: list[int], threads: int) -> dict[str, tuple[list[int] | None, int | None]]:

@@ -21,9 +21,10 @@ In three stages, each from what was measured of the jobs alone; nothing is fitte
 3. Bandwidth. Of its step it then waits (1 − h) · B_i / M for memory, and where all jobs ask for more than M this time
    stretches (`stretching`).
 
-The slowdown is the time so found over T_C. It can be below 1: where a job's threads wait for each other for longer
-than they gain, it is faster with fewer of them. Arithmetic units belong to cores, so stage 1 covers them. Not in the
-model: clocks that fall when more cores are busy, cores that are two threads of one (SMT), and an uneven L.
+The slowdown is the time so found over that in mode alone, T_C but for the busy waits. It can be below 1: where a
+job's threads wait for each other for longer than they gain, it is faster with fewer of them. Arithmetic units belong
+to cores, so stage 1 covers them. Not in the model: clocks that fall when more cores are busy, cores that are two
+threads of one (SMT), and an uneven L.
 """
 
 from __future__ import annotations
@@ -125,18 +126,18 @@ def _with_memory(profiles: Sequence[SoloProfile], machine: Machine, times_ms: li
     for profile, time_ms, more_ms, stretch in zip(profiles, times_ms, grown, stretches, strict=True):
         total_ms = (time_ms + more_ms) * stretch
         causes = {
-            "cores: it has fewer of them, or must take turns": time_ms - profile.step_time_ms,
+            "cores: it has fewer of them, or must take turns": time_ms - profile.alone_ms,
             "cache: the others' data takes its place": more_ms,
             "memory bandwidth: together they ask for more than there is": total_ms - time_ms - more_ms,
         }
         cause, weight = max(causes.items(), key=lambda each: each[1])
-        if weight > WORTH_A_NAME * profile.step_time_ms:
+        if weight > WORTH_A_NAME * profile.alone_ms:
             why = cause
-        elif total_ms < (1 - WORTH_A_NAME) * profile.step_time_ms:
+        elif total_ms < (1 - WORTH_A_NAME) * profile.alone_ms:
             why = "nothing: its own threads wait for each other less on fewer cores"
         else:
             why = "nothing"
-        slowed.append(Slowed(total_ms / profile.step_time_ms, why))
+        slowed.append(Slowed(total_ms / profile.alone_ms, why))
     return slowed
 
 

@@ -33,11 +33,13 @@ class SoloProfile:
     provenance: str
     """measured, recorded or emulated"""
     step_time_ms: float
-    """On the whole device"""
+    """On the whole device; on a CPU with threads that wait passively, as beside others"""
     cpu_share: float | None = None
     """CPU time of its threads, of all cores' time: 0 to 1"""
     threads: int | None = None
     """That computed"""
+    step_time_alone_ms: float | None = None
+    """On a CPU as mode alone has it, with threads that wait busily; None where that makes no difference"""
     step_time_one_core_ms: float | None = None
     """With one thread on one core"""
     step_time_crowded_ms: float | None = None
@@ -66,8 +68,13 @@ class SoloProfile:
     """Why, of each field that is None"""
 
     @property
+    def alone_ms(self) -> float:
+        """A step's time in mode alone."""
+        return self.step_time_alone_ms or self.step_time_ms
+
+    @property
     def steps_per_s(self) -> float:
-        return 1000 / self.step_time_ms
+        return 1000 / self.alone_ms
 
     def need(self, *names: str) -> list[float]:
         """The values of fields that a prediction cannot do without.

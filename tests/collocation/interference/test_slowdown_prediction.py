@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from solo_profiles import CPU, GPU, cpu_job, gpu_job
 
@@ -129,3 +131,12 @@ def test_no_resource_gives_more_than_it_has_and_the_slowest_decides():
     assert min(found) > 1
     assert binding[0] == 0
     assert binding[1] == 1
+
+
+def test_slowdown_counts_from_mode_alone_whose_threads_wait_busily():
+    passive = cpu_job()
+    busy = replace(passive, step_time_alone_ms=passive.step_time_ms / 2)
+    for mode in ("cpu-shared", "cpu-pinned"):
+        [one, _] = predict_slowdowns([passive, passive], mode, CPU)
+        [other, _] = predict_slowdowns([busy, busy], mode, CPU)
+        assert other.slowdown == pytest.approx(2 * one.slowdown)

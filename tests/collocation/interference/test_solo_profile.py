@@ -61,8 +61,9 @@ def test_a_script_is_profiled_alone_in_a_process_of_its_own(tmp_path):
     # (64, 32) by (32, 16), counted from shapes; the optimiser's step adds a little
     assert profile.flop_per_step == pytest.approx(2 * 64 * 32 * 16, rel=0.01)
     assert profile.bytes_per_step >= 4 * (64 * 32 + 32 * 16 + 64 * 16)
+    assert profile.steps_per_s == 1000 / profile.step_time_alone_ms
     # the shares are those rates over the machine's, at the step time that was measured
-    per_s = profile.flop_per_step * profile.steps_per_s
+    per_s = profile.flop_per_step * 1000 / profile.step_time_ms
     assert profile.arithmetic_share == pytest.approx(per_s / 1e9 / CPU.gflops)
     assert profile.step_time_one_core_ms > 0
     assert profile.step_time_crowded_ms > 0
