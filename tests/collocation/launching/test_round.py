@@ -48,7 +48,7 @@ def test_no_job_goes_before_all_are_ready(tmp_path):
 
 
 def test_forty_jobs_start_together(tmp_path):
-    outcomes, happened, record = run_round(commands_of(tmp_path, *[""] * 40))
+    outcomes, happened, _ = run_round(commands_of(tmp_path, *[""] * 40))
     assert [outcome.status for outcome in outcomes.values()] == ["done"] * 40
     assert happened[: happened.index(("", "Go"))].count(("job-39", "Ready")) == 1
 

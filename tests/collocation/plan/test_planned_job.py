@@ -35,7 +35,7 @@ def test_a_job_comes_back_from_its_data_as_it_was():
 
 def test_plans_are_read_without_torch_pandas_and_arrow():
     code = (
-        "import sys, labkit.collocation.plan.read_plan, labkit.collocation.plan.yaml_plan as y, "
+        "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
         "labkit.collocation.plan.short_form as s; s.parse_jobs('dlrm x2'); "
         "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
     )
