@@ -17,6 +17,7 @@ COMMANDS = (
     "profile",
     "collocate",
     "launch",
+    "pack",
     "runs",
     "monitor",
     "energy",

@@ -44,7 +44,7 @@ def test_wheel_holds_the_whole_package(names):
     assert "labkit/hardware/tiers.toml" in names
 
 
-@pytest.mark.parametrize("folder", ["speech", "schemas"])
+@pytest.mark.parametrize("folder", ["speech", "schemas", "recorded"])
 def test_wheel_holds_the_shipped_datasets(names, folder):
     shipped = shipped_files(f"datasets/{folder}")
     assert shipped

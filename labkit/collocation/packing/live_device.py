@@ -1,0 +1,120 @@
+"""The devices that a queue really runs on, and what a job gets of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from labkit.collocation.modes.choice import mode_refusals, mode_shares
+from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.share import Share
+from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
+from labkit.hardware.cpu import read_cpu
+from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
+
+CPU_MODES = ("cpu-shared", "cpu-pinned")
+PARTITIONS = 2
+"""Of a CPU in mode cpu-pinned: halves, our choice; a job in one takes turns with nobody but those in the same half."""
+
+
+@dataclass(frozen=True)
+class LiveDevice:
+    """A GPU, a MIG slice, the CPU, or a partition of it."""
+
+    packing: PackingDevice
+    """Its memory is what was free when the queue was checked: what others hold is theirs"""
+    share: Share
+    """What every job on it gets"""
+    device: Device
+    """As found; of partitions, the whole CPU"""
+
+    @property
+    def cores(self) -> int | None:
+        """CPU cores that jobs on it share; None on a GPU."""
+        if self.device.kind != "cpu":
+            return None
+        return self.device.cores if self.share.cores is None else len(self.share.cores)
+
+
+def live_devices(
+    mode: str,
+    wanted: Sequence[str] = (),
+    *,
+    shared: bool = True,
+    spin: bool = False,
+    memory_bytes: int | None = None,
+    nvml: Callable[[], Nvml] = Nvml,
+) -> list[LiveDevice]:
+    """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU, whole or in partitions.
+
+    Args:
+        mode: of CPU_MODES, how jobs share the CPU; on GPUs they are plain processes (naive).
+        wanted: names as `find_device` takes them; none takes all GPUs, or the CPU.
+        shared: whether jobs are to run beside each other at all.
+        spin: whether idle CPU threads wait busily.
+        memory_bytes: of each device that counts; None takes all that is free.
+        nvml: makes a session that is not yet open.
+
+    Raises:
+        UserError: a device that is not there, or cannot be used so; with every reason.
+    """
+    if mode not in CPU_MODES:
+        raise UserError(f"mode {mode!r} is none of a queue's: choose one of {', '.join(CPU_MODES)}.")
+    devices = get_devices(nvml())
+    found = [find_device(name, devices) for name in dict.fromkeys(wanted)]
+    found = found or [each for each in devices[1:] if _is_reached(each)] or [devices[0]]
+    if len({each.kind == "cpu" for each in found}) > 1:
+        raise UserError("a queue runs on the CPU or on GPUs: name devices of one kind.")
+    live, faults = [], []
+    for device in dict.fromkeys(found):
+        way = mode if device.kind == "cpu" else "naive" if shared else "alone"
+        jobs = [PlannedJob(f"part-{part}", "dlrm") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
+        against = mode_refusals(way, [] if way == "naive" else jobs, device, devices, nvml=nvml())
+        if device.kind == "cpu" and way == "cpu-pinned" and device.cores < PARTITIONS:
+            against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))
+        faults += [reason for _, reason in against]
+        if not against:
+            shares = mode_shares(way, jobs, device, devices, nvml=nvml(), spin=spin)
+            live += _of(device, list(shares.values()), nvml)
+    if faults:
+        raise UserError("\n".join(dict.fromkeys(faults)))
+    return live if memory_bytes is None else [_with_less(each, memory_bytes) for each in live]
+
+
+def _is_reached(gpu: Device) -> bool:
+    """Whether a process that names a GPU or slice sees it; one that does not sees a slice only, and hides the rest."""
+    return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
+
+
+def _with_less(live: LiveDevice, memory_bytes: int) -> LiveDevice:
+    return replace(live, packing=replace(live.packing, memory_bytes=min(live.packing.memory_bytes, memory_bytes)))
+
+
+def _of(device: Device, shares: list[Share], nvml: Callable[[], Nvml]) -> list[LiveDevice]:
+    if len(shares) > 1:
+        return [
+            LiveDevice(PackingDevice(f"cpu:{number}", share.memory_bytes), share, device)
+            for number, share in enumerate(shares)
+        ]
+    with nvml() as session:
+        free_bytes = free_memory(device, session)
+    whole = PackingDevice.of(device)
+    return [LiveDevice(PackingDevice(whole.name, free_bytes or whole.memory_bytes), shares[0], device)]
+
+
+def free_memory(device: Device, nvml: Nvml) -> int | None:
+    """Bytes that are free on a device now; None where its driver does not say.
+
+    Args:
+        device: a CPU, a GPU or a slice.
+        nvml: an open session.
+    """
+    if device.kind == "cpu":
+        return read_cpu().memory_available_bytes
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
+    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+    return None if memory.reason else memory.value.free

@@ -1,0 +1,207 @@
+"""`labkit pack`, as its users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.cli import main
+from labkit.collocation.launching.containment import MARK
+from labkit.collocation.packing.queue_record import QUEUE_FILE, read_queue_record
+from labkit.data.store import shipped_datasets
+
+SCRIPT = """\
+import sys, time
+from pathlib import Path
+Path(sys.argv[1]).touch()
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+"""
+QUEUE = """\
+jobs:
+  - {script: train.py, name: a, arguments: "a b", memory: 1GiB, utilisation: 0.3}
+  - {script: train.py, name: b, arguments: "b a", memory: 1GiB, utilisation: 0.3}
+"""
+
+
+@pytest.fixture
+def queue(tmp_path, monkeypatch) -> Path:
+    """Two scripts that end only beside each other."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    path = tmp_path / "queue.yaml"
+    path.write_text(QUEUE)
+    return path
+
+
+def test_a_queue_is_checked_run_and_told(queue, capsys):
+    queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
+    assert main(["pack", str(queue), "--device", "cpu", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (ran,) = answer["queues"]
+    assert ran["status"] == "done"
+    row, exclusive = answer["policies"]
+    assert (row["policy"], row["provenance"], row["done"]) == ("best-fit", "measured", 2)
+    assert row["makespan_s"] > 0 and row["energy_note"]
+    assert (exclusive["policy"], exclusive["provenance"], exclusive["makespan_s"]) == ("exclusive", "predicted", 10)
+    record = read_queue_record(ran["folder"])
+    assert all((Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file() for job in record.jobs)
+
+
+def test_a_comparison_runs_exclusive_first_and_a_failure_is_told_with_its_reason(queue, tmp_path, capsys):
+    (tmp_path / "train.py").write_text("raise ValueError('no such thing')")
+    queue.write_text(QUEUE.splitlines(keepends=True)[0] + QUEUE.splitlines(keepends=True)[1])
+    assert main(["pack", str(queue), "--device", "cpu", "--compare", "--mode", "cpu-shared"]) == 1
+    said = capsys.readouterr().out
+    assert said.index("exclusive: 1 jobs") < said.index("best-fit: 1 jobs")
+    assert said.count("a: failed: ValueError: no such thing") == 2
+    assert " done " in said and "labkit pack --resume" in said
+    assert "Energy" in said
+
+
+def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    path = tmp_path / "queue.yaml"
+    path.write_text(
+        "jobs:\n"
+        "  - {job: dlrm:tour, memory: 900000GiB, utilisation: 0.5}\n"
+        "  - {script: train.py}\n"
+        "  - {script: train.py, memory: 1GiB, utilisation: 0.1, device: cpu}\n"
+        "  - {script: train.py, name: sound, memory: 1GiB, utilisation: 0.1}\n"
+    )
+    assert main(["pack", str(path), "--device", "cpu"]) == 2
+    said = capsys.readouterr()
+    _, *lines = said.err.splitlines()
+    assert [line.split(": ")[0].split(", ")[1] for line in lines] == ["line 2", "line 3", "line 4"]
+    assert "make its batch smaller" in lines[0]
+    assert "nobody knows what train.py asks for" in lines[1]
+    assert "the packer chooses devices" in lines[2]
+    assert "sound" in said.out, "the table has a row for each job"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_check_starts_nothing(queue, tmp_path, capsys):
+    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "before the start" in said and "1 GiB" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sixty = str(shipped_datasets() / "recorded" / "queue_60.yaml")
+    assert main(["pack", sixty, "--simulate", "--compare", "--memory", "2GiB", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert answer["provenance"] == "predicted"
+    exclusive, *others = answer["policies"]
+    assert exclusive["policy"] == "exclusive" and len(others) == 4
+    assert {row["jobs"] for row in answer["policies"]} == {60}
+    assert min(row["makespan_ratio"] for row in others) < 0.95, "packing is to gain something"
+    assert main(["pack", sixty, "--simulate", "--policy", "exclusive"]) == 0
+    said = capsys.readouterr().out
+    assert "predicted from recorded profiles" in said
+    assert "Energy is unknown: no idle power is known" in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "name one of: a queue's file, or --resume QUEUE"),
+        (["queue.yaml", "--devices", "2"], "--devices is for --simulate"),
+        (["--resume", "x", "--check"], "leave --simulate, --check and --compare away"),
+        (["--resume", "x"], "queue 'x' is none of those in runs"),
+        (["nowhere.yaml"], "nowhere.yaml"),
+        (["queue.yaml", "--device", "cpu", "--memory", "512MiB"], "a needs 1 GiB of memory by the queue"),
+        (["queue.yaml", "--simulate", "--memory", "much"], "--memory 'much' is no size"),
+        (["queue.yaml", "--simulate", "--devices", "0"], "--devices is 0"),
+        (["queue.yaml", "--simulate"], "has no duration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(queue, capsys, arguments, reason):
+    assert main(["pack", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="caps and partitions are Linux's")
+def test_who_takes_more_than_was_believed_is_ended_and_runs_again_alone(queue, tmp_path, capsys):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core cannot be halved")
+    # the neighbour stays until the greedy one was ended, which comes into its partition: that is the best fit
+    (tmp_path / "train.py").write_text(
+        "import sys, time\nimport torch\nfrom pathlib import Path\n"
+        "if sys.argv[1] == 'greedy':\n    held = torch.ones(2**28)  # 1 GiB\n"
+        "while sys.argv[1] != 'greedy' and '\"ending\": \"out of memory\"' not in "
+        "next(Path('runs').glob('*/queue.json')).read_text():\n    time.sleep(0.1)\n"
+    )
+    queue.write_text(
+        "jobs:\n"
+        "  - {script: train.py, name: beside, arguments: waits, memory: 1500MiB, utilisation: 0.1}\n"
+        "  - {script: train.py, name: greedy, arguments: greedy, memory: 400MiB, utilisation: 0.1}\n"
+    )
+    assert main(["pack", str(queue), "--device", "cpu", "--mode", "cpu-pinned", "--memory", "2GiB", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    beside, greedy = read_queue_record(answer["queues"][0]["folder"]).jobs
+    assert [attempt.ending for attempt in beside.attempts] == ["done"]
+    assert [(attempt.ending, attempt.alone) for attempt in greedy.attempts] == [
+        ("out of memory", False),
+        ("done", True),
+    ]
+    assert greedy.attempts[0].device == beside.attempts[0].device
+    assert "more memory than its budget" in greedy.attempts[0].reason
+    assert answer["policies"][0]["ooms"] == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them")
+def test_a_killed_packer_leaves_no_process_and_its_queue_can_go_on(queue, tmp_path, capsys):
+    queue.write_text(QUEUE.replace('"b a"', '"b never"').replace('"a b"', '"a a"'))
+    packer = subprocess.Popen([sys.executable, "-m", "labkit", "pack", str(queue), "--device", "cpu"], cwd=tmp_path)
+
+    def record():
+        paths = list((tmp_path / "runs").glob(f"*/{QUEUE_FILE}"))
+        return read_queue_record(paths[0].parent) if paths else None
+
+    wait_for(lambda: (tmp_path / "b").exists() and record().jobs[0].status == "done")
+    packer.send_signal(signal.SIGKILL)
+    packer.wait(60)
+    wait_for(lambda: not processes_of(tmp_path))
+    before = record()
+    assert before.status == "interrupted"
+    assert [job.status for job in before.jobs] == ["done", "running"]
+    folder = tmp_path / "runs" / before.id
+    assert not list(folder.glob(f".{QUEUE_FILE}.*"))
+
+    (tmp_path / "never").touch()
+    assert main(["pack", "--resume", before.id[:20]]) == 0
+    after = record()
+    assert after.status == "done"
+    assert after.jobs[0] == before.jobs[0], "what was done is not run again"
+    assert [attempt.ending for attempt in after.jobs[1].attempts] == ["stopped", "done"]
+    assert "2 jobs: measured" in capsys.readouterr().out
+
+
+def processes_of(folder: Path) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if MARK in process.environ() and Path(process.cwd()) == folder:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition) -> None:
+    until = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.1)

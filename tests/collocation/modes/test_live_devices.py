@@ -1,0 +1,78 @@
+"""The devices that a queue runs on: GPUs and slices by UUID, the CPU whole or in halves, and why not."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pynvml
+import pytest
+from fake_gpu_tools import FIRST, SECOND, fake_nvml, process, write_mig
+
+from labkit.collocation.packing.live_device import live_devices
+from labkit.errors import UserError
+from labkit.hardware.nvml import Nvml
+
+GIB = 2**30
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def devices(library=None, mode="cpu-shared", wanted=(), **more):
+    return live_devices(mode, wanted, nvml=lambda: Nvml(library or fake_nvml(None)), **more)
+
+
+def test_every_gpu_is_a_device_and_a_job_on_it_sees_that_one_only():
+    live = devices(fake_nvml("ampere"))
+    assert [each.packing.name for each in live] == [FIRST, SECOND]
+    assert [each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live] == [FIRST, SECOND]
+    assert all(0 < each.packing.memory_bytes <= 40 * GIB and each.cores is None for each in live)
+    assert [each.packing.name for each in devices(fake_nvml("ampere"), wanted=["1"])] == [SECOND]
+
+
+def test_every_slice_is_a_device(tmp_path):
+    state = write_mig(tmp_path / "mig", instances=[("1g.5gb", 6), ("3g.20gb", 0)])
+    live = devices(fake_nvml("ampere", mig=state))
+    assert [each.device.kind for each in live] == ["mig", "mig", "gpu"]
+    assert len({each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live}) == 3
+    assert live[0].packing.memory_bytes < live[1].packing.memory_bytes < live[2].packing.memory_bytes
+
+
+def test_without_a_gpu_the_cpu_is_one_device():
+    (live,) = devices()
+    assert (live.packing.name, live.cores) == ("cpu", live.device.cores)
+    assert 0 < live.packing.memory_bytes <= psutil.virtual_memory().total
+    assert live.share.environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    (less,) = devices(memory_bytes=GIB)
+    assert less.packing.memory_bytes == GIB
+    assert [each.packing.name for each in devices(fake_nvml("ampere"), wanted=["cpu"])] == ["cpu"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_partitions_are_halves_with_cores_and_memory_of_their_own():
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core cannot be halved")
+    first, second = devices(mode="cpu-pinned")
+    assert [first.packing.name, second.packing.name] == ["cpu:0", "cpu:1"]
+    assert not set(first.share.cores) & set(second.share.cores)
+    assert first.cores + second.cores == first.device.cores
+    assert first.packing.memory_bytes == first.share.memory_bytes
+    assert first.packing.memory_bytes + second.packing.memory_bytes <= psutil.virtual_memory().total
+
+
+def test_devices_that_cannot_be_shared_are_refused_with_the_reason():
+    exclusive = fake_nvml("ampere", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    with pytest.raises(UserError, match="EXCLUSIVE_PROCESS"):
+        devices(exclusive)
+    assert len(devices(exclusive, shared=False)) == 2, "a job at a time is what the mode is for"
+    with pytest.raises(UserError, match="is used by someone else"):
+        devices(fake_nvml("ampere", computing={SECOND: [process(1)]}))
+    with pytest.raises(UserError, match="devices of one kind"):
+        devices(fake_nvml("ampere"), wanted=["cpu", "0"])
+    with pytest.raises(UserError, match="there is no device '7'"):
+        devices(fake_nvml("ampere"), wanted=["7"])
+    with pytest.raises(UserError, match="choose one of cpu-shared, cpu-pinned"):
+        devices(mode="mps")

@@ -1,0 +1,60 @@
+"""A job's process without torch: it speaks the protocol, and does what its arguments say, in order.
+
+`touch FILE`, `await FILE` (before it goes) and `wait FILE` (after); `greedy FILE` runs out of memory and `killed FILE`
+dies by SIGKILL where FILE is not there yet, which they make; `stay` ends when it is asked to, `fail` fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from labkit.collocation.launching.containment import die_with
+from labkit.collocation.launching.keeper import KEEPER
+
+
+def main() -> None:
+    die_with(int(os.environ[KEEPER]))
+    command = json.loads(sys.stdin.readline())
+    name, words = command["jobs"][0]["name"], list(command["jobs"][0]["arguments"])
+    say(name, "Started", run=f"run-of-{name}", folder=name)
+    while words[:1] == ["await"]:
+        wait_for(words[1])
+        words = words[2:]
+    say(name, "Ready")
+    sys.stdin.readline()
+    status = "done"
+    for verb, file in zip(words[::2], words[1::2], strict=True):
+        again = Path(file).exists()
+        if verb in ("touch", "greedy", "killed"):
+            Path(file).touch()
+        if verb == "wait":
+            wait_for(file)
+        elif verb == "always-greedy" or (verb == "greedy" and not again):
+            say(name, "Failed", status="out_of_memory", reason="it wanted more", answer=None)
+            sys.exit(2)
+        elif verb == "killed" and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif verb == "fail":
+            say(name, "Failed", status="failed", reason="as asked", answer=None)
+            sys.exit(2)
+        elif verb == "stay" and not sys.stdin.readline():
+            status = "stopped"
+    say(name, "Ended", run=f"run-of-{name}", folder=name, status=status, result={"wall_s": 1.0})
+
+
+def wait_for(file: str) -> None:
+    while not Path(file).exists():
+        time.sleep(0.01)
+
+
+def say(job: str, kind: str, **content) -> None:
+    print(json.dumps({"kind": kind, "job": job, **content}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
