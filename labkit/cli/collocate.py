@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
+    from labkit.collocation.checking.plan_check import PlanCheck
     from labkit.collocation.plan.csv_plan import CsvPlan
     from labkit.collocation.plan.plan import Plan
 
@@ -106,12 +107,14 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
-        console.print(notice, soft_wrap=True)
-    with made_slices(plan, memory_need, console.print) if args.allow_mig_changes else contextlib.nullcontext():
-        found = check_plan(plan, memory_need)
+        console.print(notice, soft_wrap=True, markup=False)
+    found = check_plan(plan, memory_need)
+    with contextlib.ExitStack() as stack:
+        if found.lacks_slices_only and args.allow_mig_changes and not args.check:
+            stack.enter_context(made_slices(plan, memory_need, console.print))
+            found = check_plan(plan, memory_need)
         print_check(console, plan, found)
-        if found.refusals:
-            raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
+        _refuse(found)
         if args.check:
             return 0
         with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
@@ -120,19 +123,29 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
 
 
 def resume(folder: Path, args: argparse.Namespace) -> int:
-    """Go on with a group."""
+    """Go on with a group, after the same check as before its start."""
     from labkit.cli.collocate_live import GroupDisplay
-    from labkit.cli.collocate_text import print_verdict
+    from labkit.cli.collocate_text import print_check, print_verdict
     from labkit.cli.console import Console
+    from labkit.collocation.checking.memory_need import memory_need
+    from labkit.collocation.checking.plan_check import check_plan
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.launching.plan_run import resume_plan
     from labkit.training.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     plan = read_group(folder).plan
+    found = check_plan(plan, memory_need)
+    print_check(console, plan, found)
+    _refuse(found)
     with StopRequest() as stop, GroupDisplay(console, plan) as display:
         resume_plan(folder, on_event=display.show, stop=stop)
     return print_verdict(folder, as_json=args.json, stopped=bool(stop))
+
+
+def _refuse(found: PlanCheck) -> None:
+    if found.refusals:
+        raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
 
 
 def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:

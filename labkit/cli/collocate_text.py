@@ -31,7 +31,7 @@ ENDED_BADLY = 1
 
 def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
     """Print the table before the start: a row a job, with what it would have and need, or what is against it."""
-    table = Table(box=box.SIMPLE, title=f"{plan.name}: before the start", title_justify="left")
+    table = Table(box=box.SIMPLE, title=escape(f"{plan.name}: before the start"), title_justify="left")
     for title in ("mode", "job", "needs", "free", "may have"):
         table.add_column(title, justify="right" if title in ("needs", "free") else "left", no_wrap=title != "may have")
     before = None
@@ -49,7 +49,7 @@ def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
     needs = "Needs: predicted by labkit's analytic estimate, or as the plan gives it; a script's is not known."
     console.print(f"{needs} Each round runs {plan.repeats} time{'s' * (plan.repeats > 1)}.", soft_wrap=True)
     for warning in found.warnings:
-        console.print(f"[yellow]{warning}[/yellow]", soft_wrap=True)
+        console.print(warning, style="yellow", markup=False, soft_wrap=True)
 
 
 def print_groups(runs_dir: Path, *, as_json: bool) -> None:
@@ -98,21 +98,24 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
         _print_mix(console, found, mix)
     console.print(LEGEND, style="dim", soft_wrap=True)
     for each in advice:
-        console.print(f"[bold]Verdict[/bold] on {each.mix}: {each.reason}", soft_wrap=True)
+        console.print(f"Verdict on {each.mix}: {each.reason}", markup=False, soft_wrap=True)
     for job in broken:
-        console.print(f"[red]{job.job}: {job.status.replace('_', ' ')}[/red]: {job.reason}", soft_wrap=True)
+        words = f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}"
+        console.print(words, style="red", markup=False, soft_wrap=True)
     if words := not_attributed(attribution(found.jobs)):
-        console.print(f"[dim]{words}[/dim]", soft_wrap=True)
-    console.print(f"group {record.id} ({record.status}): {folder}", soft_wrap=True)
+        console.print(words, style="dim", markup=False, soft_wrap=True)
+    console.print(f"group {record.id} ({record.status}): {folder}", markup=False, soft_wrap=True)
     if record.status != "done":
-        console.print(f"go on with: labkit collocate --resume {folder}", soft_wrap=True)
+        ran = sum(each.status in ("done", "failed") for each in record.rounds)
+        console.print(f"{ran} of {len(record.rounds)} rounds came to their end; what is said above is of these.")
+        console.print(f"go on with: labkit collocate --resume {folder}", markup=False, soft_wrap=True)
     return status
 
 
 def _print_mix(console: Console, found: Verdict, mix: str) -> None:
     modes = found.modes[found.modes["mix"] == mix]
     provenance = ", ".join(sorted(set(modes["provenance"])))
-    table = Table(box=box.SIMPLE, title=f"{mix}: {provenance}", title_justify="left")
+    table = Table(box=box.SIMPLE, title=escape(f"{mix}: {provenance}"), title_justify="left")
     titles = ("mode", "gain", "slowdown", "worst", "fairness", "makespan", "energy")
     for title in titles:
         table.add_column(title, justify="left" if title == "mode" else "right", no_wrap=title == "mode")
@@ -134,7 +137,7 @@ def _print_mix(console: Console, found: Verdict, mix: str) -> None:
         console.print(_job_table(slow, times))
     notes = modes["energy_note"].dropna().unique()
     if not modes["energy_j"].notna().any() and len(notes):
-        console.print(f"Energy: {notes[0]}.", soft_wrap=True)
+        console.print(f"Energy: {notes[0]}.", markup=False, soft_wrap=True)
 
 
 def _job_table(slow: pd.DataFrame, times: pd.DataFrame) -> Table:
@@ -165,8 +168,7 @@ def _time(row: pd.Series) -> str:
 def _with_interval(row: dict[str, Any], name: str) -> str:
     if not math.isfinite(row[f"{name}_low"]):
         return _number(row[name])
-    half = (row[f"{name}_high"] - row[f"{name}_low"]) / 2
-    return f"{row[name]:.2f} ± {half:.2f}"
+    return f"{row[name]:.2f} ({row[f'{name}_low']:.2f}-{row[f'{name}_high']:.2f})"
 
 
 def _number(value: float, unit: str = "") -> str:

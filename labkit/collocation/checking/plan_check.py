@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import psutil
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.occupants import warnings
+from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -49,6 +51,8 @@ class PlanCheck:
     refusals: tuple[str, ...]
     """One a line; nothing may start while there is one"""
     warnings: tuple[str, ...]
+    lacks_slices_only: bool = False
+    """Whether all that is against it is of mode mig, which slices made for it could mend"""
 
     @property
     def needs(self) -> dict[str, int]:
@@ -71,26 +75,35 @@ def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvm
         return PlanCheck((), (f"{plan.name}: {error}",), ())
     rows: list[CheckedJob] = []
     refusals: list[str] = []
+    mig_only = True
     known: dict[tuple[tuple, str], int | None] = {}
     for workload in plan.workloads:
-        kind = "cpu" if device.kind == "cpu" else "cuda"
         needs: dict[str, int] = {}
         for job in workload.jobs:
-            key = (job.likeness, kind)
+            key = (job.likeness, _kind(job, device, devices))
             if job.memory_bytes is None and key not in known:
                 try:
-                    known[key] = estimate(job, kind)
+                    known[key] = estimate(job, key[1])
                 except UserError as error:
                     known[key] = None
                     refusals.append(f"{_named(workload, job)}: {error}")
+                    mig_only = False
             if need := job.memory_bytes or known[key]:
                 needs[job.name] = need
         checked, against = _checked(workload, plan, device, devices, needs, nvml)
         rows += checked
         refusals += against
+        mig_only = mig_only and (workload.mode == "mig" or not against)
     with nvml() as session:
         notes = warnings(device, session)
-    return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes))
+    return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes), bool(refusals) and mig_only)
+
+
+def _kind(job: PlannedJob, device: Device, devices: Sequence[Device]) -> str:
+    """What a job computes on; on the plan's kind of device where its own cannot be found, which is told elsewhere."""
+    with contextlib.suppress(UserError):
+        device = device if job.device is None else find_device(job.device, devices)
+    return "cpu" if device.kind == "cpu" else "cuda"
 
 
 def _checked(
@@ -108,16 +121,12 @@ def _checked(
     shares, free = {}, {}
     if not by_job and not again:
         shares = mode_shares(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin)
-        free = {
-            job.name: shares[job.name].memory_bytes
-            or _free_bytes(find_device(job.device or plan.device, devices), nvml)
-            for job in workload.jobs
-        }
-        for name, reason in _too_much(
-            workload, needs, free, {name: share.memory_bytes for name, share in shares.items()}
-        ):
+        for name, share in shares.items():
+            free[name] = share.memory_bytes or _free_bytes(share, devices[0], nvml)
+        for name, reason in _too_much(workload, needs, free, shares):
             by_job.setdefault(name, []).append(reason)
-    rows, refusals = [], [f"{workload.name}: {reason}" for reason in by_job.get(None, [])]
+    refusals = [f"{workload.name}: {reason}" for reason in by_job.get(None, [])]
+    rows = []
     for job in workload.jobs:
         reasons = list(by_job.get(job.name, []))
         if id(job) in again:
@@ -140,9 +149,9 @@ def _checked(
 
 
 def _too_much(
-    workload: Workload, needs: Mapping[str, int], free: Mapping[str, int | None], capped: Mapping[str, int | None]
+    workload: Workload, needs: Mapping[str, int], free: Mapping[str, int | None], shares: Mapping[str, Share]
 ) -> list[tuple[str, str]]:
-    """Jobs that need more than there is: each by itself, then those that run at once together."""
+    """Jobs that need more than there is: each by itself, then those that run at once on one device together."""
     found = [
         (name, f"{name} needs {size_text(need)} of memory, and {size_text(free[name])} are free: make it smaller")
         for name, need in needs.items()
@@ -151,31 +160,36 @@ def _too_much(
     if found or workload.mode == "alone":
         return found
     together: dict[str, int] = {}
-    left: dict[str, int] = {}
     for job in workload.jobs:
-        place = job.device or ""
-        if capped.get(job.name) is None and free.get(job.name) is not None and job.name in needs:
-            together[place] = together.get(place, 0) + needs[job.name]
-            left[place] = free[job.name]
-            if together[place] > left[place]:
-                found.append(
-                    (
-                        job.name,
-                        f"with {job.name} the jobs need {size_text(together[place])} of memory at once, and "
-                        f"{size_text(left[place])} are free: run fewer together, or smaller ones",
-                    )
+        share, room = shares[job.name], free[job.name]
+        if share.memory_bytes is not None or room is None or job.name not in needs:
+            continue
+        place = _place(share)
+        together[place] = together.get(place, 0) + needs[job.name]
+        if together[place] > room:
+            found.append(
+                (
+                    job.name,
+                    f"with {job.name} the jobs need {size_text(together[place])} of memory at once, and "
+                    f"{size_text(room)} are free: run fewer together, or smaller ones",
                 )
+            )
     return found
 
 
-def _free_bytes(device: Device, nvml: Callable[[], Nvml]) -> int | None:
-    if device.kind == "cpu":
+def _place(share: Share) -> str:
+    """The device that a share is of: cpu, or the UUID of a GPU or slice, whatever it was called in the plan."""
+    return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
+
+
+def _free_bytes(share: Share, cpu: Device, nvml: Callable[[], Nvml]) -> int | None:
+    if _place(share) == "cpu":
         # a container's limit, or what others left of the machine
-        return min(device.memory_bytes or psutil.virtual_memory().available, psutil.virtual_memory().available)
+        return min(cpu.memory_bytes or psutil.virtual_memory().available, psutil.virtual_memory().available)
     with nvml() as session:
-        handle = session.read("nvmlDeviceGetHandleByUUID", device.uuid)
+        handle = session.read("nvmlDeviceGetHandleByUUID", _place(share))
         memory = session.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
-    return memory.value.free if memory.reason is None else device.memory_bytes
+    return None if memory.reason else memory.value.free
 
 
 def _named(workload: Workload, job: PlannedJob) -> str:

@@ -28,8 +28,21 @@ from labkit.errors import UserError
 
 SLICES, MEMORY_SLICES = 7, 8
 """Of an A100, H100 and H200 (NVIDIA MIG User Guide, "Concepts")."""
-MEMORY_OF_SLICES = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices of the profiles with so many compute slices (the same guide, "Supported MIG Profiles")."""
+MEMORY_OF_SLICES = {
+    # 40 GB, on which 1g.10gb would be two slices: it is taken for that of 80 GB, which is more common
+    (1, 5): 1,
+    (2, 10): 2,
+    (3, 20): 4,
+    (4, 20): 4,
+    (7, 40): 8,
+    (1, 10): 1,
+    (1, 20): 2,
+    (2, 20): 2,
+    (3, 40): 4,
+    (4, 40): 4,
+    (7, 80): 8,
+}
+"""Memory slices by compute slices and GB (the same guide, "Supported MIG Profiles": A100 and H100)."""
 WIDE = 1.05
 """From this stretch on, the slice is what binds."""
 
@@ -81,8 +94,11 @@ def slice_shares(name: str) -> tuple[float, float]:
     Raises:
         UserError: it is no name of a profile.
     """
-    found = re.match(r"(\d)g\.\d+gb", name)
-    if not found or int(found[1]) not in MEMORY_OF_SLICES:
-        raise UserError(f"MIG profile {name!r} is unknown: name one such as 1g.10gb, 2g.20gb, 3g.40gb or 7g.80gb.")
-    slices = int(found[1])
-    return slices / SLICES, MEMORY_OF_SLICES[slices] / MEMORY_SLICES
+    found = re.fullmatch(r"(\d)g\.(\d+)gb", name)
+    if not found or (int(found[1]), int(found[2])) not in MEMORY_OF_SLICES:
+        raise UserError(
+            f"What share of its GPU the MIG profile {name!r} has is not known: name one of those of an A100 or H100, "
+            f"{', '.join(f'{slices}g.{gb}gb' for slices, gb in MEMORY_OF_SLICES)}."
+        )
+    slices, gb = int(found[1]), int(found[2])
+    return slices / SLICES, MEMORY_OF_SLICES[slices, gb] / MEMORY_SLICES

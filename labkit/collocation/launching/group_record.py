@@ -57,6 +57,8 @@ class RoundRecord:
     go_at: str | None = None
     """When the barrier was lifted, ISO 8601"""
     ended_at: str | None = None
+    left: list[int] = field(default_factory=list)
+    """Processes that even SIGKILL did not end, because a driver keeps them"""
 
 
 @dataclass

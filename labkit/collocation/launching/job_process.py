@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 class _Barrier:
     """Lets jobs through when the launcher says so, and asks them to stop when it is gone."""
 
-    def __init__(self, orders: IO[str], stops: list[StopRequest]):
+    def __init__(self, orders: int, stops: list[StopRequest]):
+        """Listen at a file descriptor."""
         self._gone_through, self._stops = threading.Event(), stops
         threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
 
     def wait(self) -> None:
         self._gone_through.wait()
 
-    def _listen(self, orders: IO[str]) -> None:
-        for line in orders:
-            if line.strip() == "go":
+    def _listen(self, orders: int) -> None:
+        heard = b""
+        while chunk := os.read(orders, 4096):  # not through a buffer, whose lock would be held at exit
+            heard += chunk
+            if b"go\n" in heard:
                 self._gone_through.set()
         for stop in self._stops:
             stop.request("its launcher")
@@ -59,12 +62,12 @@ class _Teller:
 def main() -> int:
     die_with(int(os.environ[KEEPER]))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which the keeper ignores, and so would its children
-    command = json.loads(sys.stdin.readline())
+    command = json.loads(_first_line())
     if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command["cores"])  # before any library counts its cores
     tell = _Teller(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)  # what a library or a script prints is no event
-    orders = os.fdopen(os.dup(0), encoding="utf-8")
+    orders = os.dup(0)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
 
@@ -84,6 +87,14 @@ def main() -> int:
     for thread in threads:
         thread.join()
     return 0
+
+
+def _first_line() -> bytes:
+    """The first line of standard input, and not a byte more: what follows is the barrier's."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
 
 
 def _run_on_a_stream(job: dict[str, Any], command: dict[str, Any], *others: Any) -> None:
@@ -154,7 +165,9 @@ def _run_script(job: dict[str, Any], command: dict[str, Any], stop: StopRequest,
 
 if __name__ == "__main__":
     status = main()
+    if "labkit.collocation.launching.script_job" in sys.modules:
+        sys.exit(status)  # a script's threads, exit handlers and open files end as Python ends them
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(status)
+    os._exit(status)  # all is written; taking torch apart would take up to a second more

@@ -31,6 +31,7 @@ from labkit.collocation.launching.containment import (
     kill_until_gone,
     marked,
     of_session,
+    wait_until_gone,
 )
 from labkit.errors import UserError
 
@@ -39,8 +40,19 @@ KEEPER = "LABKIT_KEEPER"
 POLITE_S, TERM_S = 8.0, 3.0
 """A job that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
 
+TIDY_S = 1.0
+"""What a job has started may end by itself for so long after it."""
 DAEMON_ENDS_S = 30.0
 """The guard of our MPS daemon asks it to quit, waits, and kills it, within this."""
+
+
+def event_of(line: str | bytes) -> dict[str, Any]:
+    """The event that a line holds; empty where it holds none, because something else was printed to the pipe."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) and "kind" in event else {}
 
 
 @dataclass
@@ -110,7 +122,7 @@ class _Keeper:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={name: value for name, value in environment.items() if value != ""},
+                env={name: value for name, value in environment.items() if command["environment"].get(name) != ""},
                 start_new_session=True,
             )
         job = self.jobs[name] = _Job(name, process)
@@ -189,7 +201,8 @@ class _Keeper:
             return False
         *lines, job.heard = (job.heard + chunk).split(b"\n")
         for line in lines:
-            self._tell(kind="told", job=job.name, event=json.loads(line))
+            if event := event_of(line):
+                self._tell(kind="told", job=job.name, event=event)
         return True
 
     def _signal(self, job: _Job, number: signal.Signals) -> None:
@@ -197,11 +210,9 @@ class _Keeper:
             os.killpg(job.process.pid, number)
 
     def _kill(self, job: _Job) -> None:
-        self._signal(job, signal.SIGKILL)
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(job.process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    child.kill()
+        """Kill its main process; what it has started follows when its end is noticed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         """Take the exit statuses of jobs, and of orphans that nobody else takes."""
@@ -229,7 +240,13 @@ class _Keeper:
         with contextlib.suppress(OSError):
             job.process.stdin.close()
         del self.jobs[job.name]
-        left = kill_until_gone(lambda: of_session(job.process.pid) | marked(self.mark, job.name))
+
+        def left_by_it() -> set[psutil.Process]:
+            return of_session(job.process.pid) | marked(self.mark, job.name)
+
+        # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
+        wait_until_gone(left_by_it, TIDY_S)
+        left = kill_until_gone(left_by_it)
         self._tell(kind="ended", job=job.name, status=job.process.returncode, asked=job.asked, left=left)
 
     def _until_next_deadline(self) -> float | None:

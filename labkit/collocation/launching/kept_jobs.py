@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from labkit.collocation.launching.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
 from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S
+from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S, event_of
 from labkit.errors import UserError
 from labkit.runs.process import OUT_OF_CTRL_C
 
@@ -87,7 +88,7 @@ class KeptJobs:
             KeeperDied: the keeper was killed.
         """
         self._order(do="sweep")
-        event = self.next_event(3 * GONE_S + MPS_S)
+        event = self._answer("swept", 3 * GONE_S + DAEMON_ENDS_S)
         return [] if event is None else event["left"]
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
@@ -100,7 +101,7 @@ class KeptJobs:
             UserError: it does not start.
         """
         self._order(do="mps", gpus=list(gpus))
-        event = self.next_event(MPS_S)
+        event = self._answer("mps", MPS_S)
         if event is None:
             raise UserError(f"CUDA MPS does not start: it said nothing for {MPS_S:g} s.")
         if "why_not" in event:
@@ -127,6 +128,15 @@ class KeptJobs:
             )
         return event
 
+    def _answer(self, kind: str, timeout_s: float) -> dict[str, Any] | None:
+        """The event that answers an order; others that come before it are of jobs that have ended."""
+        until = time.monotonic() + timeout_s
+        while (left_s := until - time.monotonic()) > 0:
+            event = self.next_event(left_s)
+            if event is not None and event["kind"] == kind:
+                return event
+        return None
+
     def __exit__(self, *exception) -> None:
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.close()
@@ -149,14 +159,16 @@ class KeptJobs:
 
     def _listen(self) -> None:
         over = False
-        with self._process.stdout as stream:
-            for line in stream:
-                event = json.loads(line)
-                over = over or event["kind"] == "over"
-                if not over:
-                    self._events.put(event)
-        if not over:
-            self._events.put(None)
+        try:
+            with self._process.stdout as stream:
+                for line in stream:
+                    event = event_of(line)  # what a library prints at its start is none
+                    over = over or event.get("kind") == "over"
+                    if event and not over:
+                        self._events.put(event)
+        finally:
+            if not over:
+                self._events.put(None)
 
     def _kill_marked(self) -> None:
         """Kill what the keeper left, should it have been killed itself."""

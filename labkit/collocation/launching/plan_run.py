@@ -208,13 +208,15 @@ def _command(name: str, jobs: list[PlannedJob], share: Share, folder: Path, log:
 def _settled(folder: Path, record: GroupRecord) -> dict[tuple, dict[str, Any]]:
     """The kind of step that each job took when it ran alone, by likeness: shared, it is to take the same."""
     found: dict[tuple, dict[str, Any]] = {}
-    by_name = {job.name: job for workload in record.plan.workloads for job in workload.jobs}
+    by_name = {
+        (workload.name, workload.mode, job.name): job for workload in record.plan.workloads for job in workload.jobs
+    }
     for each in record.rounds:
         for outcome in each.jobs:
             if each.mode == "alone" and outcome.status == "done" and outcome.run is not None:
                 train = read_run(folder / outcome.run).config.get("train", {})
                 kind = {name: train[name] for name in ("precision", "compiled_tables") if name in train}
-                found.setdefault(by_name[outcome.job].likeness, kind)
+                found.setdefault(by_name[each.workload, each.mode, outcome.job].likeness, kind)
     return found
 
 

@@ -70,7 +70,7 @@ class Round:
             for command in self.commands:
                 self.kept.start(replace(command, environment=clients | command.environment))
             self._follow()
-            self.kept.sweep()
+            self.record.left = self.kept.sweep()
         except (KeeperDied, UserError) as error:  # the latter where MPS does not start
             self._end_all("failed", str(error))
         except BaseException:

@@ -68,6 +68,10 @@ def click_shape(request: TrainRequest) -> ClickShape:
     )
 
 
+EPOCHS_SEEN = 12
+"""Batches are drawn anew in each epoch, and after so many a longer one is rare, and little longer."""
+
+
 def speech_shape(request: TrainRequest) -> SpeechShape:
     """Sizes of a request's speech set, which is prepared if it was not before, as a run would."""
     from labkit.data.speech.features import MEL_BINS
@@ -96,7 +100,7 @@ def longest_batch(lengths: np.ndarray, request: TrainRequest) -> np.ndarray:
     config = request.train_config(len(lengths))
     batches = (
         batch
-        for epoch in range(config.max_epochs)
+        for epoch in range(min(config.max_epochs, EPOCHS_SEEN))
         for batch in length_bucketed_batches(lengths, config.batch_size, config.seed, epoch)
     )
     return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max()))

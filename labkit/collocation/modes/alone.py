@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from labkit.collocation.modes.cpu import cpu_share
 from labkit.collocation.modes.gpu import gpu_share, why_no_gpu
+from labkit.collocation.modes.occupants import BUSY, others_share
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -20,10 +21,17 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
 
 
 def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
-    """The whole device for each job."""
+    """The whole device for each job.
+
+    With nobody beside it, a job on a CPU is faster if its threads wait busily, as OpenMP's do by default; but where
+    other programs run, that makes it many times slower than it is.
+    """
     found = {}
     for job in jobs:
         device = place.device_of(job)
-        # with nobody beside it, it loses nothing by waiting busily, as OpenMP does by default
-        found[job.name] = cpu_share(device, spin=True) if device.kind == "cpu" else gpu_share(device)
+        found[job.name] = cpu_share(device, _quiet()) if device.kind == "cpu" else gpu_share(device)
     return found
+
+
+def _quiet() -> bool:
+    return others_share() < BUSY

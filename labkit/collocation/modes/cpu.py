@@ -22,12 +22,13 @@ def cpu_environment(spin: bool) -> dict[str, str]:
     DLRM jobs of two threads each reached 0.19 of one job's throughput together so, and 1.25 with PASSIVE (measured).
 
     Args:
-        spin: keep what OpenMP does by default.
+        spin: keep what OpenMP does by default, or what this process' user has set.
     """
-    return {"CUDA_VISIBLE_DEVICES": "-1", "OMP_WAIT_POLICY": "" if spin else "PASSIVE"}
+    return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 def cpu_share(device: Device, spin: bool, words: str = "") -> Share:
     """A share of all cores, which nothing binds."""
     cores = f"{device.cores} core{'s' * (device.cores != 1)}"
-    return Share(f"{words}{device.name}, all {cores}", cpu_environment(spin))
+    waits = ", threads that wait busily" if spin else ""
+    return Share(f"{words}{device.name}, all {cores}{waits}", cpu_environment(spin))

@@ -66,6 +66,12 @@ class Plan:
             raise UserError(f"repeats is {self.repeats}: give a whole number from 1.")
         if not self.timeout_s > 0:
             raise UserError(f"timeout is {self.timeout_s:g}: give a number of seconds above zero.")
+        names = [(workload.name, workload.mode) for workload in self.workloads]
+        if again := sorted({name for name in names if names.count(name) > 1}):
+            raise UserError(
+                f"two workloads of mode {again[0][1]} are called {again[0][0]!r}: name each mode only once, and each "
+                "workload by itself."
+            )
         if not self.workloads:
             raise UserError(f"the plan {self.name!r} has no workload: name at least one job and one mode.")
 

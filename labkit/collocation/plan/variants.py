@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from labkit.collocation.plan.plan import Plan, Workload
@@ -37,7 +37,8 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
     if not missing:
         return plan
     jobs = tuple(replace(job, name=name) for name, job in missing.items())
-    return replace(plan, workloads=(Workload("baseline", "alone", jobs), *plan.workloads))
+    name = _free_name("baseline", {workload.name for workload in plan.workloads})
+    return replace(plan, workloads=(Workload(name, "alone", jobs), *plan.workloads))
 
 
 def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:
@@ -79,7 +80,7 @@ def _key(job: PlannedJob, baseline: str) -> tuple:
     return (job.likeness, job.request.get("seed", 0) if baseline == "each" else None)
 
 
-def _free_name(name: str, taken: dict[str, PlannedJob]) -> str:
+def _free_name(name: str, taken: Container[str]) -> str:
     number, free = 1, name
     while free in taken:
         number += 1

@@ -60,6 +60,13 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
         why = f"Only alone was measured whole: add {' or '.join(m for m in missing if m != 'alone') or 'a mode'}."
         return Advice(mix, None, " ".join([why, *tail]), (), missing)
     best = sound["gain"].idxmax()
+    if sound["slowdown"].min() < FASTER:
+        why = (
+            f"No advice: in {sound['slowdown'].idxmin()} each job was faster than alone ({sound['slowdown'].min():.2f} "
+            "times its time), which sharing cannot do. Other programs kept the machine busy during the runs alone, or "
+            "the jobs lose by having more threads: measure again while nothing else runs."
+        )
+        return Advice(mix, None, " ".join([why, *tail]), (), missing)
     meets = {mode: overlap(_gain(sound.loc[best]), _gain(row)) for mode, row in sound.iterrows() if mode != best}
     tied = [mode for mode, meet in meets.items() if meet]
     mode = "alone" if "alone" in (best, *tied) else max([best, *tied], key=lambda name: sound.loc[name, "fairness"])
@@ -103,11 +110,6 @@ def _doubts(mode: str, no_different: tuple[str, ...], meets: dict, sound: pd.Dat
     if others and mode != "alone":
         sentences.append(
             f"Between {' and '.join([mode, *others])} there is no difference that {_repeats(sound.loc[mode])} can show."
-        )
-    if sound.loc[mode, "slowdown"] < FASTER:
-        sentences.append(
-            "Each job was faster beside others than alone: other programs kept the machine busy during the runs alone, "
-            "or more threads do not help these jobs. Measure again while nothing else runs."
         )
     if any(meet is None for meet in meets.values()):
         sentences.append("Of one repeat there is no interval, so this is one observation: use at least 3 repeats.")

@@ -20,13 +20,21 @@ class Baseline:
         named = alike[alike["job"] == job["job"]]
         return alike if named.empty else named
 
-    def seconds(self, job: pd.Series, steps: float) -> float:
-        """Seconds that the job alone takes for its first steps: the median over its runs, NaN where there is none.
+    def seconds(self, job: pd.Series, steps: float, repeat: int | None = None) -> float:
+        """Seconds that the job alone takes for its first steps; NaN where it did not run alone.
 
         Its first steps are slower than its others, and evaluations come now and then: only the same steps compare.
+
+        Args:
+            job: a row of `job_table`.
+            steps: so many.
+            repeat: in which it ran alone; None takes the median over all, and so does one in which it did not.
         """
         runs = self.of(job)
-        return _median(runs.loc[~runs["status"].isin(BROKEN), "course"].map(lambda course: _seconds(*course, steps)))
+        runs = runs[~runs["status"].isin(BROKEN)]
+        of_repeat = runs[runs["repeat"] == repeat]
+        courses = (runs if of_repeat.empty else of_repeat)["course"]
+        return _median(courses.map(lambda course: _seconds(*course, steps)))
 
     def duration(self, job: pd.Series) -> float:
         """Seconds from the barrier until it was through, median of the runs alone that came to their end."""

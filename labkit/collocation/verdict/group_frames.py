@@ -49,11 +49,11 @@ NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_bytes")) or na
 def job_table(group_folder: Path | str) -> pd.DataFrame:
     """How each job of a group fared, in the order of its rounds.
 
-    All clocks begin at the barrier, once data and model are ready. wall_s goes from there until the job was through, as
-    the launcher has it: its training, evaluations included, but neither its final test nor the end of its process.
+    All clocks begin at the barrier, once data and model are ready. wall_s goes from there until the job was through,
+    as the launcher has it: its training, evaluations included, but neither its final test nor the end of its process.
     steps_per_s is that of the whole training; window_steps_per_s is that while *all* jobs of the round trained,
-    window_s long: from the barrier until the first of them was through. What a job does afterwards it does with fewer
-    neighbours, and would flatter the mode.
+    window_s long: from the barrier until the first of them took its last step. What a job does afterwards it does
+    with fewer neighbours, and would flatter the mode.
 
     Returns:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `likeness`
@@ -73,7 +73,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     for number, round_ in enumerate(group.rounds):
         known = {"round": number, "provenance": group.provenance.kind, **_of_round(round_)}
         own = [_of_job(folder, job, metrics.get(job.run)) for job in round_.jobs]
-        until_s = float(np.min([wall_s[-1] for _, (_, wall_s) in own]))  # NaN where one of them has no run
+        until_s = float(np.min([last_step_s(course) for _, course in own]))  # NaN where one of them has no run
         for job, (row, progress) in zip(round_.jobs, own, strict=True):
             rate = float(np.interp(until_s, *progress[::-1])) / until_s if until_s > 0 else np.nan
             likeness = kinds.get((round_.workload, round_.mode, job.job), job.label)
@@ -84,6 +84,12 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     alike = table.groupby("likeness", sort=False)[["target", "metric"]].transform("first")
     table = table.assign(target=table["target"].fillna(alike["target"]), metric=table["metric"].fillna(alike["metric"]))
     return table.astype(dict.fromkeys(NUMBERS, float))
+
+
+def last_step_s(course: tuple[np.ndarray, np.ndarray]) -> float:
+    """When a course came to its last step; an evaluation may follow."""
+    steps, wall_s = course
+    return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
 
 
 def _likenesses(group: GroupRecord) -> dict[tuple[str, str, str], str]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.verdict.baseline import BROKEN, Baseline
+from labkit.collocation.verdict.group_frames import last_step_s
 from labkit.collocation.verdict.mixes import by_mix, family_of, shared_rounds
 from labkit.collocation.verdict.round_energy import round_energy
 from labkit.telemetry import Energy
@@ -58,8 +59,9 @@ def slowdowns(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
     """How many times as long each job takes as alone, one row a job and round.
 
     It is the time in the round for the steps that the job took while all of its jobs trained, by the time of the same
-    steps alone (median over the repeats). Of a round in which a job broke there is none: its neighbours had more room
-    than the mode gives. In mode alone it is about 1, and its spread is that of the machine.
+    steps alone in the same repeat (in mode alone: the median over the repeats). Of a round in which a job broke there
+    is none: its neighbours had more room than the mode gives. In mode alone it is about 1, and its spread is that of
+    the machine.
 
     Returns:
         SLOWDOWN_COLUMNS; NaN where the job was not measured alone.
@@ -147,9 +149,10 @@ def _slowdowns(own: pd.DataFrame, mode: str, baseline: Baseline) -> np.ndarray:
         return np.full(len(own), np.nan)
     slowed = []
     for _, job in own.iterrows():
-        took_s = job["course"][1][-1] if mode == "alone" else job["window_s"]
+        took_s = last_step_s(job["course"]) if mode == "alone" else job["window_s"]
         steps = float(np.interp(took_s, *job["course"][::-1]))
-        slowed.append(took_s / baseline.seconds(job, steps) if steps > 0 else np.nan)
+        repeat = None if mode == "alone" else job["repeat"]
+        slowed.append(took_s / baseline.seconds(job, steps, repeat) if steps > 0 else np.nan)
     return np.array(slowed, float)
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from fake_gpu_tools import fake_nvml
 
-from labkit.collocation.modes import cpu_pinned
+from labkit.collocation.modes import alone, cpu_pinned
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.cpu_pinned import deal_cores, deal_memory
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -42,7 +42,15 @@ def shares(mode, jobs, **more):
 @pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned", "streams"])
 def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
     assert shares(mode, [A])["a"].environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert shares(mode, [A], spin=True)["a"].environment["OMP_WAIT_POLICY"] == ""
+    assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
+
+
+@pytest.mark.parametrize(("others", "waits"), [(0.0, None), (0.5, "PASSIVE")])
+def test_alone_waits_busily_unless_other_programs_would_pay_for_it(monkeypatch, others, waits):
+    monkeypatch.setattr(alone, "others_share", lambda: others)
+    share = shares("alone", [A])["a"]
+    assert share.environment.get("OMP_WAIT_POLICY") == waits
+    assert ("wait busily" in share.device) == (waits is None)
 
 
 @pytest.mark.parametrize("mode", ["alone", "cpu-shared", "cpu-pinned", "streams"])
