@@ -141,6 +141,57 @@ def test_a_failed_script_is_told_with_its_reason(tmp_path, script, capsys):
     assert "ValueError: invalid literal for int()" in said
 
 
+def test_what_a_script_says_is_printed_as_it_is(tmp_path, script, capsys):
+    script.write_text("raise ValueError('cannot open [/data/train] for [red]reading')")
+    assert main(["launch", str(script)]) == 1
+    assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
+    (group,) = group_folders(tmp_path / "runs")
+    assert main(["collocate", "--show", str(group)]) == 1
+    assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
+
+
+def test_a_script_ends_as_python_ends_it(tmp_path, script):
+    script.write_text(
+        "import atexit, threading, time\nfrom pathlib import Path\n"
+        "atexit.register(Path('exited').touch)\n"
+        "def late():\n    time.sleep(0.5)\n    Path('late').touch()\n"
+        "threading.Thread(target=late).start()\n"
+        "class Holder: pass\nholder = Holder()\nholder.file, holder.self = open('kept', 'w'), holder\n"
+        "holder.file.write('to the disk')\n"
+    )
+    assert main(["launch", str(script)]) == 0
+    assert (tmp_path / "exited").exists()
+    assert (tmp_path / "late").exists()
+    assert (tmp_path / "kept").read_text() == "to the disk"
+
+
+def test_what_python_prints_at_its_start_is_no_event(tmp_path, script, monkeypatch):
+    (tmp_path / "chatty").mkdir()
+    (tmp_path / "chatty" / "sitecustomize.py").write_text("print('welcome to this cluster')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "chatty"))
+    assert main(["launch", str(script), "3", "0"]) == 0
+
+
+def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
+    plan = tmp_path / "experiment.csv"
+    plan.write_text(
+        "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params\n"
+        "1,1,a,,,cpu,-,smi,train.py,60 0.05\n"
+    )
+    command = [sys.executable, "-m", "labkit", "collocate", str(plan), "--repeats", "2", "--baseline", "none"]
+    launcher = subprocess.Popen(command, cwd=tmp_path)
+
+    def is_second() -> bool:
+        groups = group_folders(tmp_path / "runs")
+        return bool(groups) and read_group(groups[0]).rounds[1].status == "running"
+
+    wait_for(is_second)
+    launcher.kill()
+    launcher.wait(60)
+    assert "FINISHED" not in plan.read_text()
+    wait_for(lambda: not processes_of(tmp_path))
+
+
 def processes_of(folder: Path) -> list[int]:
     found = []
     for process in psutil.process_iter():

@@ -68,8 +68,8 @@ def verdict(group_folder: Path | str) -> Verdict:
 def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
     """What each mode came to for each mix, over its repeats.
 
-    Each repeat of a mode is compared with the runs alone of the same repeat, so an interval holds the spread of both. The
-    row of mode alone compares each run with the median of all, and shows how much the machine itself varies.
+    Each repeat of a mode is compared with the runs alone of the same repeat, so an interval holds the spread of both.
+    The row of mode alone compares each run with the median of all, and shows how much the machine itself varies.
 
     Args:
         rounds: `round_table`.

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
 
 from labkit.collocation.launching.containment import die_with
 from labkit.collocation.launching.keeper import KEEPER
@@ -26,6 +28,8 @@ def main() -> None:
         subprocess.run([sys.executable, "-c", program], check=True)
     if "sibling" in how:
         subprocess.Popen([sys.executable, "-c", CHILD])
+    resource_tracker.ensure_running()  # while it is being started, the memory would be nobody's: Python's own race
+    shared = SharedMemory(create=True, size=4096)  # which the resource tracker removes, if it is let
     say(name, "Started", run=name, folder=name)
     if "fails" in how:
         say(name, "Failed", status="failed", reason="as asked", answer=None)
@@ -37,6 +41,8 @@ def main() -> None:
         if "stays" in how and not sys.stdin.readline():  # the end of input asks to stop
             while "deaf" in how:
                 time.sleep(1)
+    shared.close()
+    shared.unlink()
     say(name, "Ended", run=name, folder=name, status="stopped" if "stays" in how else "done", result={"wall_s": 1.0})
 
 

@@ -138,6 +138,31 @@ def test_a_daemon_that_does_not_start_fails_its_round_and_no_other(tmp_path, scr
     assert [each.status for each in read_group(folder).rounds] == ["failed", "done"]
 
 
+def test_memory_is_counted_by_the_device_that_a_job_gets(tmp_path, script, monkeypatch, capsys):
+    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0), ("3g.20gb", 4)])
+    give(monkeypatch, fake_nvml("ampere", mig=state))
+    jobs = "see.py[memory=12GiB] one, see.py[memory=12GiB] two"
+    command = ["collocate", "--jobs", jobs, "--mode", "mig", "--device", "0", "--baseline", "none"]
+    assert main([*command, "--check"]) == 0, "a slice each"
+    capsys.readouterr()
+    give(monkeypatch, fake_nvml("ampere"))
+    jobs = "see.py[memory=30GiB,device=0] one, see.py[memory=30GiB] two"
+    command = ["collocate", "--jobs", jobs, "--mode", "naive", "--device", FIRST, "--baseline", "none", "--check"]
+    assert main(command) == 2, "one GPU, by two names"
+    assert "the jobs need 60 GiB of memory at once, and 40 GiB are free" in capsys.readouterr().err
+
+
+def test_a_check_makes_no_slices_even_where_that_is_allowed(tmp_path, script, monkeypatch, capsys):
+    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
+    give(monkeypatch, fake_nvml("ampere", mig=state))
+    nvidia_smi(tmp_path, monkeypatch, state)
+    command = ["collocate", "--jobs", "see.py one, see.py two", "--mode", "mig", "--device", "0", "--allow-mig-changes"]
+    assert main([*command, "--check"]) == 2
+    assert read_mig(state)["calls"] == []
+    assert main([*command, "--mode", "mig,cpu-pinned"]) == 2, "another row is refused, so nothing is changed"
+    assert read_mig(state)["calls"] == []
+
+
 def wait_for(condition) -> None:
     until = time.monotonic() + 30
     while not condition():

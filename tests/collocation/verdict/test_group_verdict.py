@@ -117,15 +117,15 @@ def test_a_target_that_was_not_reached_is_censored_and_never_dropped(tmp_path):
     assert row(found.time_to_accuracy, mode="cpu-shared", job="quick")["median_s"] == 7.5
 
 
-def test_repeats_give_students_interval_against_the_median_alone(tmp_path):
+def test_repeats_give_students_interval_each_against_its_own_runs_alone(tmp_path):
     group = HandMadeGroup(tmp_path / "g", WORKLOADS, repeats=3)
     for repeat, factor in enumerate((1.0, 0.8, 1.25)):
-        # alone the slow job takes 20, 18 and 24 s: its median speed stays 2 steps a second
+        # alone the slow job takes 20, 18 and 24 s for its 40 steps
         alone(group, repeat, Told(even(40, (20.0, 18.0, 24.0)[repeat]), ends_s=25.0, reached_s=15.0))
         told = {"quick": in_seconds(factor, QUICK_SHARED), "slow": in_seconds(factor, SLOW_SHARED)}
         group.round("at once", "cpu-shared", repeat, told)
     found = verdict(group.save())
-    gains = np.array([1.3, 1.3 / 0.8, 1.3 / 1.25])
+    gains = np.array([0.8 + 20 / 40, (0.8 + 18 / 40) / 0.8, (0.8 + 24 / 40) / 1.25])
     mean, half = np.log(gains).mean(), T_975_2 * np.log(gains).std(ddof=1) / np.sqrt(3)
     shared = row(found.modes, mode="cpu-shared")
     assert shared["gain"] == pytest.approx(np.exp(mean))
