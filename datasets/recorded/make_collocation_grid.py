@@ -1,8 +1,9 @@
-"""Measures the collocation grid of this machine's CPU: collocation_grid.json, in about a quarter of an hour.
+"""Measures the collocation grid of this machine: collocation_grid.json, in about a quarter of an hour.
 
-Copies of two small jobs, and mixes of them, share the cores in every way that a CPU has, beside the same jobs alone in
-the same session; every round runs three times, the repeats interleaved. After *An Analysis of Collocation on GPUs for
-Deep Learning Training* (Robroek et al., arXiv 2209.06018), whose grid is 1, 2, 3 and 7 copies on a GPU.
+Copies of jobs, and mixes of them, share the device in several ways, beside the same jobs alone in the same session;
+every round runs three times, the repeats interleaved. After *An Analysis of Collocation on GPUs for Deep Learning
+Training* (Robroek et al., arXiv 2209.06018): on a GPU 1, 2, 3 and 7 copies of a small, a medium and a large job under
+naive, streams and MPS (collocation_grid_gpu.json), on a CPU 1, 2 and 4 of two small ones, shared and pinned.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import tempfile
 from pathlib import Path
 
 from labkit.collocation.collocate import collocate
+from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.variants import with_baseline, with_seconds
 from labkit.collocation.verdict.verdict import verdict
 from labkit.hardware.cpu import read_cpu
+from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance
 
 HERE = Path(__file__).parent
-MIXES = {
+CPU_MIXES = {
     "dlrm-1": "dlrm:tour",
     "dlrm-2": "dlrm:tour x2",
     "dlrm-4": "dlrm:tour x4",
@@ -32,7 +35,17 @@ MIXES = {
     "mix-2": "dlrm:tour, speech:tour",
     "mix-4": "dlrm:tour x2, speech:tour x2",
 }
-MODES = ("cpu-shared", "cpu-pinned")
+CPU_MODES = ("cpu-shared", "cpu-pinned")
+SIZES = {
+    "small": "dlrm:tour",
+    "medium": "dlrm:benchmark[data=synthetic]",
+    "large": "speech:budget-m5",
+}
+GPU_MIXES = {
+    **{f"{size}-{copies}": f"{job} x{copies}" for size, job in SIZES.items() for copies in (1, 2, 3, 7)},
+    "mix-3": ", ".join(SIZES.values()),
+}
+GPU_MODES = ("naive", "streams", "mps")
 
 
 def main() -> None:
@@ -40,23 +53,31 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each round (6)")
     parser.add_argument("--repeats", type=int, default=3, help="of each round (3)")
     parser.add_argument("--runs-dir", type=Path, help="keep the runs here (a temporary folder)")
+    parser.add_argument("--device", default="cpu", help="cpu, or a GPU's number or UUID (cpu)")
     args = parser.parse_args()
+    mixes, modes = (CPU_MIXES, CPU_MODES) if args.device == "cpu" else (GPU_MIXES, GPU_MODES)
     workloads = tuple(
-        Workload(f"{name}-{mode}", mode, tuple(parse_jobs(jobs))) for name, jobs in MIXES.items() for mode in MODES
+        Workload(f"{name}-{mode}", mode, tuple(parse_jobs(jobs))) for name, jobs in mixes.items() for mode in modes
     )
-    plan = Plan("grid", workloads, device="cpu", repeats=args.repeats)
+    plan = Plan("grid", workloads, device=args.device, repeats=args.repeats)
     with tempfile.TemporaryDirectory() as temporary:
         group = collocate(with_baseline(with_seconds(plan, args.seconds), "one"), args.runs_dir or Path(temporary))
         found = verdict(group)
-    cpu = read_cpu()
+    cpu, device = read_cpu(), find_device(args.device, get_devices())
     content = {
         "provenance": vars(Provenance.now("recorded", note="by make_collocation_grid.py")),
-        "machine": {"cpu": cpu.model, "cores": cpu.available_cores, "packages": package_versions()},
+        "machine": {
+            "device": device.name,
+            "cpu": cpu.model,
+            "cores": cpu.available_cores,
+            "packages": package_versions(),
+        },
         "seconds": args.seconds,
         "modes": json.loads(found.modes.to_json(orient="records", double_precision=6)),
         "slowdowns": json.loads(found.slowdowns.to_json(orient="records", double_precision=6)),
     }
-    (HERE / "collocation_grid.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    name = "collocation_grid.json" if args.device == "cpu" else "collocation_grid_gpu.json"
+    (HERE / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(found.modes[["mix", "mode", "gain", "gain_low", "gain_high", "slowdown", "fairness"]].round(2).to_string())
 
 

@@ -131,9 +131,13 @@ def test_jobs_die_with_keeper_and_launcher(tmp_path, environment):
     keeper.kill()
     launcher.wait(GONE_S)
     wait_for(lambda: all(not job.is_running() or job.status() == psutil.STATUS_ZOMBIE for job in jobs))
-    for left in ours(tmp_path / "tmp"):  # an orphan's child is nobody's any more: this is the net's end
-        psutil.Process(int(left.split()[0])).kill()
     assert len(jobs) == 4
+    # the net's end: what a job has started, and nobody is there to adopt
+    left = [line for line in ours(tmp_path / "tmp") if "resource_tracker" not in line]
+    assert all("time.sleep(600)" in line for line in left)
+    for line in left:
+        psutil.Process(int(line.split()[0])).kill()
+    assert wait_until_none(tmp_path / "tmp") == []
 
 
 def wait_for(condition) -> None:
