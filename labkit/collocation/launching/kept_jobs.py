@@ -18,7 +18,7 @@ from typing import Any
 
 from labkit.collocation.launching.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
 from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S, event_of
+from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S, event_of
 from labkit.errors import UserError
 from labkit.runs.process import OUT_OF_CTRL_C
 
@@ -172,6 +172,7 @@ class KeptJobs:
 
     def _kill_marked(self) -> None:
         """Kill what the keeper left, should it have been killed itself."""
+        wait_until_gone(lambda: marked(self.mark, but=DAEMON), TIDY_S)
         kill_until_gone(lambda: marked(self.mark, but=DAEMON))
         wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input with the keeper
         kill_until_gone(lambda: marked(self.mark))

@@ -111,6 +111,7 @@ def test_200_random_kills_leave_no_process_daemon_shared_memory_or_temporary_fil
 
 @pytest.mark.parametrize("arguments", [[], ["mps"]])
 def test_a_killed_keeper_takes_its_jobs_along(tmp_path, environment, arguments):
+    before = set(Path("/dev/shm").iterdir())
     launcher = launch(tmp_path / "run", environment, *arguments)
     record = tmp_path / "run" / "round.json"
     wait_for(lambda: record.is_file() and record.read_text().count("run='job") == 4)
@@ -119,6 +120,7 @@ def test_a_killed_keeper_takes_its_jobs_along(tmp_path, environment, arguments):
     assert record.read_text().count("status='failed', run='job") == 4
     assert wait_until_none(tmp_path / "tmp") == []
     assert list((tmp_path / "tmp").iterdir()) == []
+    assert set(Path("/dev/shm").iterdir()) - before == set()
 
 
 def test_jobs_die_with_keeper_and_launcher(tmp_path, environment):
