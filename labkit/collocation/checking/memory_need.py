@@ -7,7 +7,7 @@ from labkit.training.request import TrainRequest
 
 GROWTH_BYTES = 150 << 20
 """By how much a process on a CPU grows after the steps that the estimate is of: oneDNN keeps a kernel for each shape
-of batch, and the heap gets holes. Measured on two cores over three epochs: 138 MiB for speech:tour, 46 for dlrm:tour."""
+of batch, and the heap gets holes. Measured on two cores over three epochs: 138 MiB speech:tour, 46 dlrm:tour."""
 
 
 def memory_need(job: PlannedJob, kind: str) -> int | None:
