@@ -118,7 +118,9 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
         if args.check:
             return 0
         with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
-            folder = run_plan(plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop, needs=found.needs)
+            folder = run_plan(
+                plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop, needs=found.needs, quiet=found.quiet
+            )
     return print_verdict(folder, as_json=args.json, stopped=bool(stop))
 
 
@@ -153,7 +155,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     from labkit.collocation.plan.csv_plan import read_csv_plan
     from labkit.collocation.plan.plan import Plan, Workload
     from labkit.collocation.plan.short_form import parse_jobs
-    from labkit.collocation.plan.variants import in_modes, with_baseline, with_seconds
+    from labkit.collocation.plan.variants import in_modes, on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
 
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
@@ -172,7 +174,9 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
             plan = in_modes(plan, modes)
     else:
         raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
-    given: dict[str, Any] = {"device": args.device, "repeats": args.repeats, "timeout_s": args.timeout}
+    if args.device is not None:
+        plan = on_device(plan, args.device)
+    given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout}
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     if args.spin:
         plan = replace(plan, spin=True)

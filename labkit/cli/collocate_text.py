@@ -93,10 +93,14 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
         print_last(json.dumps(content))
         return status
     console = Console(highlight=False)
-    shared = found.modes[found.modes["jobs"] > 1]
-    for mix in (shared if len(shared) else found.modes)["mix"].unique():  # a job alone is in the tables of its mixes
+    # a job alone is in the tables of its mixes
+    mixes = found.modes.loc[(found.modes["jobs"] > 1) | (found.modes["mode"] != "alone"), "mix"].unique()
+    for mix in mixes:
         _print_mix(console, found, mix)
-    console.print(LEGEND, style="dim", soft_wrap=True)
+    if len(mixes):
+        console.print(LEGEND, style="dim", soft_wrap=True)
+    else:
+        _print_alone(console, found.jobs)
     for each in advice:
         console.print(f"Verdict on {each.mix}: {each.reason}", markup=False, soft_wrap=True)
     for job in broken:
@@ -105,9 +109,13 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
     if words := not_attributed(attribution(found.jobs)):
         console.print(words, style="dim", markup=False, soft_wrap=True)
     console.print(f"group {record.id} ({record.status}): {folder}", markup=False, soft_wrap=True)
-    if record.status != "done":
-        ran = sum(each.status in ("done", "failed") for each in record.rounds)
-        console.print(f"{ran} of {len(record.rounds)} rounds came to their end; what is said above is of these.")
+    if broken:
+        console.print(f"what the jobs printed: {folder / 'logs'}", markup=False, soft_wrap=True)
+    if record.quiet is False:
+        console.print("Other programs were running when this group began: its numbers are noisy.", style="yellow")
+    if record.status in ("stopped", "interrupted"):
+        ended = sum(each.status in ("done", "failed") for each in record.rounds)
+        console.print(f"{ended} of {len(record.rounds)} rounds have ended; what is said above is of these.")
         console.print(f"go on with: labkit collocate --resume {folder}", markup=False, soft_wrap=True)
     return status
 
@@ -140,10 +148,27 @@ def _print_mix(console: Console, found: Verdict, mix: str) -> None:
         console.print(f"Energy: {notes[0]}.", markup=False, soft_wrap=True)
 
 
+def _print_alone(console: Console, jobs: pd.DataFrame) -> None:
+    """A line a job: there is nothing to compare."""
+    for row in jobs.to_dict("records"):
+        words = [f"{row['job']} ({row['provenance']}): {row['status'].replace('_', ' ')}"]
+        if row["steps"] == 0:
+            words.append("no step of an optimiser of torch was seen")
+        elif math.isfinite(row["steps_per_s"]):
+            words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} a second")
+        if math.isfinite(row["peak_memory_bytes"]):
+            words.append(f"{size_text(row['peak_memory_bytes'])} of memory at its peak")
+        console.print("; ".join(words), markup=False, soft_wrap=True)
+
+
 def _job_table(slow: pd.DataFrame, times: pd.DataFrame) -> Table:
     """Slowdown and time to target, a row a job, a column a mode."""
     modes = list(dict.fromkeys([*times["mode"], *slow["mode"]]))
-    table = Table(box=box.SIMPLE, title="time to target (slowdown)", title_justify="left")
+    table = Table(
+        box=box.SIMPLE,
+        title="time to target (slowdown)" if len(times) else "slowdown of each job",
+        title_justify="left",
+    )
     table.add_column("job", no_wrap=True)
     for mode in modes:
         table.add_column(mode, justify="right")
@@ -153,7 +178,8 @@ def _job_table(slow: pd.DataFrame, times: pd.DataFrame) -> Table:
             time = times[(times["mode"] == mode) & (times["job"] == job)]
             factor = slow[(slow["mode"] == mode) & (slow["job"] == job)]
             words = [] if time.empty else [_time(time.iloc[0])]
-            words += [] if factor.empty else [f"({_number(factor['slowdown'].iloc[0])})"]
+            slowdown = math.nan if factor.empty else factor["slowdown"].iloc[0]
+            words += [f"({slowdown:.2f})" if len(times) else f"{slowdown:.2f}"] if math.isfinite(slowdown) else []
             cells.append(" ".join(words))
         table.add_row(job, *cells)
     return table
@@ -168,7 +194,7 @@ def _time(row: pd.Series) -> str:
 def _with_interval(row: dict[str, Any], name: str) -> str:
     if not math.isfinite(row[f"{name}_low"]):
         return _number(row[name])
-    return f"{row[name]:.2f} ({row[f'{name}_low']:.2f}-{row[f'{name}_high']:.2f})"
+    return f"{row[name]:.2f}\n{row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f}"
 
 
 def _number(value: float, unit: str = "") -> str:

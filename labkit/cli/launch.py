@@ -9,6 +9,7 @@ from labkit.cli.collocate import add_round_flags, check_and_run
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 
+LEAST_BYTES = 2**20
 EPILOG = """examples:
   labkit launch train.py --lr 0.1
   labkit launch --copies 2 --mode cpu-pinned train.py --note "two words"
@@ -49,8 +50,8 @@ def run_launch(args: argparse.Namespace) -> int:
     if args.copies < 1:
         raise UserError(f"--copies is {args.copies}: give a whole number from 1.")
     memory_bytes = None if args.memory is None else parse_size(args.memory)
-    if args.memory is not None and not memory_bytes:
-        raise UserError(f"--memory {args.memory!r} is no size: give one such as 2GiB.")
+    if args.memory is not None and (memory_bytes or 0) < LEAST_BYTES:
+        raise UserError(f"--memory {args.memory!r} is no size that a script could do with: give one such as 2GiB.")
     jobs = tuple(
         PlannedJob(name, "script", script=str(args.script), arguments=tuple(args.arguments), memory_bytes=memory_bytes)
         for name in numbered([safe_name(args.script.stem)] * args.copies)

@@ -53,6 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--devices", type=int, metavar="N", help=f"simulate so many devices (default: {SIMULATED_DEVICES})"
     )
     parser.add_argument("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
+    parser.add_argument("--show", metavar="QUEUE", help="print what a queue came to")
     parser.add_argument("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
     parser.add_argument("--json", action="store_true", help="print the totals as one JSON object on the last line")
@@ -60,14 +61,16 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_pack(args: argparse.Namespace) -> int:
-    if (args.queue is None) == (args.resume is None):
-        raise UserError("name one of: a queue's file, or --resume QUEUE.")
+    if sum(each is not None for each in (args.queue, args.resume, args.show)) != 1:
+        raise UserError("name one of: a queue's file, --resume QUEUE, or --show QUEUE.")
     if args.devices is not None and not args.simulate:
         raise UserError("--devices is for --simulate: real devices are chosen with --device.")
     if args.resume and (args.simulate or args.check or args.compare):
         raise UserError("--resume goes on with a queue as it was: leave --simulate, --check and --compare away.")
     if args.resume:
         return _resume(args)
+    if args.show:
+        return _show(args)
     from labkit.collocation.packing.queue import read_queue
 
     queue = read_queue(args.queue)
@@ -145,6 +148,14 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     if not any(record.policy == "exclusive" for _, record in records):
         exclusive = _predicted_exclusive(queue, live, args.mode)
     return print_queues(records, exclusive, as_json=args.json, stopped=bool(stop))
+
+
+def _show(args: argparse.Namespace) -> int:
+    from labkit.cli.pack_text import print_queues
+    from labkit.collocation.packing.queue_record import find_queue, read_queue_record
+
+    folder = find_queue(args.show, args.runs_dir)
+    return print_queues([(folder, read_queue_record(folder))], None, as_json=args.json, stopped=False)
 
 
 def _resume(args: argparse.Namespace) -> int:

@@ -78,7 +78,7 @@ class QueueDisplay:
         """What a job wants known; all of them may say the same."""
         if text not in self._noticed:
             self._noticed.add(text)
-            self.console.print(text, style="dim", soft_wrap=True)
+            self.console.print(text, style="dim", markup=False, soft_wrap=True)
 
     def _lines(self) -> list[Text]:
         waiting = self.jobs - self._ended - len(self._running)
@@ -87,7 +87,7 @@ class QueueDisplay:
         return [Text(head, style="bold"), *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows)]
 
     def _line(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True)
+        self.console.print(line, markup=False, soft_wrap=True)
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._began_s:7.1f} s"

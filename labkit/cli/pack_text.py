@@ -125,11 +125,12 @@ def print_queues(
 
 def _print_failures(console: Console, record: QueueRecord) -> None:
     for job in record.jobs:
-        for attempt in job.attempts:
+        for number, attempt in enumerate(job.attempts, 1):
             if attempt.ending not in ("done", None):
+                of = f" in attempt {number} of {len(job.attempts)}" if len(job.attempts) > 1 else ""
                 again = ", then it ran alone" if attempt.ending == "out of memory" and job.status == "done" else ""
                 reason = escape(attempt.reason)
-                console.print(f"[red]{job.name}: {attempt.ending}[/red]{again}: {reason}", soft_wrap=True)
+                console.print(f"[red]{job.name}: {attempt.ending}[/red]{of}{again}: {reason}", soft_wrap=True)
 
 
 def _totals_table(frame: pd.DataFrame, title: str) -> Table:

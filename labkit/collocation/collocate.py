@@ -69,7 +69,9 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
     for warning in found.warnings:
         tell(warning)
     with StopRequest() as stop:
-        folder = run_plan(plan, runs_dir=Path(runs_dir), on_event=_line_a_round(tell), stop=stop, needs=found.needs)
+        folder = run_plan(
+            plan, runs_dir=Path(runs_dir), on_event=_line_a_round(tell), stop=stop, needs=found.needs, quiet=found.quiet
+        )
     if stop:
         raise KeyboardInterrupt
     broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]

@@ -10,7 +10,7 @@ import psutil
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.occupants import warnings
+from labkit.collocation.modes.occupants import is_quiet, warnings
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -53,6 +53,8 @@ class PlanCheck:
     warnings: tuple[str, ...]
     lacks_slices_only: bool = False
     """Whether all that is against it is of mode mig, which slices made for it could mend"""
+    quiet: bool = True
+    """Whether other programs leave the CPU alone"""
 
     @property
     def needs(self) -> dict[str, int]:
@@ -75,7 +77,7 @@ def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvm
         return PlanCheck((), (f"{plan.name}: {error}",), ())
     rows: list[CheckedJob] = []
     refusals: list[str] = []
-    mig_only = True
+    mig_only, quiet = True, is_quiet()
     known: dict[tuple[tuple, str], int | None] = {}
     for workload in plan.workloads:
         needs: dict[str, int] = {}
@@ -90,13 +92,13 @@ def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvm
                     mig_only = False
             if need := job.memory_bytes or known[key]:
                 needs[job.name] = need
-        checked, against = _checked(workload, plan, device, devices, needs, nvml)
+        checked, against = _checked(workload, plan, device, devices, needs, nvml, quiet)
         rows += checked
         refusals += against
         mig_only = mig_only and (workload.mode == "mig" or not against)
     with nvml() as session:
         notes = warnings(device, session)
-    return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes), bool(refusals) and mig_only)
+    return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes), bool(refusals) and mig_only, quiet)
 
 
 def _kind(job: PlannedJob, device: Device, devices: Sequence[Device]) -> str:
@@ -113,6 +115,7 @@ def _checked(
     devices: Sequence[Device],
     needs: Mapping[str, int],
     nvml: Callable[[], Nvml],
+    quiet: bool,
 ) -> tuple[list[CheckedJob], list[str]]:
     again = {id(job) for job in workload.duplicates()}
     by_job: dict[str | None, list[str]] = {}
@@ -120,7 +123,9 @@ def _checked(
         by_job.setdefault(name, []).append(reason)
     shares, free = {}, {}
     if not by_job and not again:
-        shares = mode_shares(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin)
+        shares = mode_shares(
+            workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin, quiet=quiet
+        )
         for name, share in shares.items():
             free[name] = share.memory_bytes or _free_bytes(share, devices[0], nvml)
         for name, reason in _too_much(workload, needs, free, shares):

@@ -78,6 +78,8 @@ class GroupRecord:
     started_at: str
     needs: dict[str, int] = field(default_factory=dict)
     """Bytes that each job was estimated to take, by WORKLOAD/JOB"""
+    quiet: bool | None = None
+    """Whether other programs left the CPU alone when it began; jobs alone wait busily then"""
     rounds: list[RoundRecord] = field(default_factory=list)
     ended_at: str | None = None
     schema_version: int = SCHEMA_VERSION
@@ -88,7 +90,9 @@ class GroupRecord:
         replace_text(folder / "group.json", json.dumps(content, indent=1) + "\n")
 
 
-def new_group(runs_dir: Path, plan: Plan, needs: Mapping[str, int]) -> tuple[Path, GroupRecord]:
+def new_group(
+    runs_dir: Path, plan: Plan, needs: Mapping[str, int], quiet: bool | None = None
+) -> tuple[Path, GroupRecord]:
     """Make the folder of a plan; its record, not yet saved, has all rounds waiting.
 
     Raises:
@@ -116,6 +120,7 @@ def new_group(runs_dir: Path, plan: Plan, needs: Mapping[str, int]) -> tuple[Pat
         pid_started=pid_started,
         started_at=timestamp(),
         needs=dict(needs),
+        quiet=quiet,
         rounds=planned_rounds(plan),
     )
 

@@ -60,6 +60,7 @@ def run_plan(
     on_event: OnPlanEvent,
     stop: StopRequest,
     needs: Mapping[str, int] | None = None,
+    quiet: bool | None = None,
 ) -> Path:
     """Run a plan, which has been checked, to its end.
 
@@ -69,6 +70,7 @@ def run_plan(
         on_event: called with what happens.
         stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB, as the check has them.
+        quiet: whether other programs leave the CPU alone, as the check found; None looks before each round.
 
     Returns:
         The group's folder.
@@ -76,7 +78,7 @@ def run_plan(
     Raises:
         UserError: a folder cannot be made.
     """
-    folder, record = new_group(runs_dir, plan, needs or {})
+    folder, record = new_group(runs_dir, plan, needs or {}, quiet)
     with _locked(folder):
         _run_rounds(folder, record, on_event, stop)
     return folder
@@ -164,7 +166,7 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     jobs = [job for job in workload.jobs if job.name in names]
     prefix = f"{each.workload}/"
     needs = {name.removeprefix(prefix): need for name, need in record.needs.items() if name.startswith(prefix)}
-    shares = _shares(plan, each.mode, jobs, needs)
+    shares = _shares(record, each.mode, jobs, needs)
     settled = _settled(folder, record)
     planned = {job.name: _as_alone(job, settled) for job in jobs}
     for outcome in each.jobs:
@@ -178,14 +180,15 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     return commands, gpus if each.mode == "mps" else None
 
 
-def _shares(plan: Plan, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
+def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
     """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
+    plan = record.plan
     until = time.monotonic() + FREE_AGAIN_S
     while True:
         devices = get_devices()
         device = find_device(plan.device, devices)
         try:
-            return mode_shares(mode, jobs, device, devices, needs=needs, spin=plan.spin)
+            return mode_shares(mode, jobs, device, devices, needs=needs, spin=plan.spin, quiet=record.quiet)
         except UserError:
             if device.kind == "cpu" or time.monotonic() > until:
                 raise

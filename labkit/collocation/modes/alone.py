@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from labkit.collocation.modes.cpu import cpu_share
 from labkit.collocation.modes.gpu import gpu_share, why_no_gpu
-from labkit.collocation.modes.occupants import BUSY, others_share
+from labkit.collocation.modes.occupants import is_quiet
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -26,12 +26,10 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     With nobody beside it, a job on a CPU is faster if its threads wait busily, as OpenMP's do by default; but where
     other programs run, that makes it many times slower than it is.
     """
-    found = {}
+    found, quiet = {}, place.quiet
     for job in jobs:
         device = place.device_of(job)
-        found[job.name] = cpu_share(device, _quiet()) if device.kind == "cpu" else gpu_share(device)
+        if device.kind == "cpu" and quiet is None:
+            quiet = is_quiet()
+        found[job.name] = cpu_share(device, quiet) if device.kind == "cpu" else gpu_share(device)
     return found
-
-
-def _quiet() -> bool:
-    return others_share() < BUSY

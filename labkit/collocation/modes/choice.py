@@ -48,18 +48,20 @@ def mode_shares(
     nvml: Nvml | None = None,
     needs: Mapping[str, int] | None = None,
     spin: bool = False,
+    quiet: bool | None = None,
 ) -> dict[str, Share]:
     """What each job gets, by its name.
 
     Args:
         mode: as for `mode_refusals`, and so are jobs, device, devices, nvml and needs.
         spin: whether idle CPU threads of a job wait busily.
+        quiet: whether other programs leave the CPU alone; None looks, which takes half a second.
 
     Raises:
         UserError: the mode is not possible so; with every reason.
     """
     with nvml or Nvml() as session:
-        place = Place(device, devices, session, needs or {}, spin)
+        place = Place(device, devices, session, needs or {}, spin, quiet)
         refused = MODULES[mode].why_not(jobs, place)
         if refused:
             raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))

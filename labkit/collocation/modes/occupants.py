@@ -106,6 +106,11 @@ def warnings(device: Device, nvml: Nvml) -> list[str]:
     return notes
 
 
+def is_quiet() -> bool:
+    """Whether other programs leave the CPU alone; takes half a second."""
+    return others_share() < BUSY
+
+
 def others_share(seconds: float = LOOK_S) -> float:
     """Share of the CPU time of this process' cores that other programs take, from 0 to 1."""
     before, own_before = _busy_and_all(), _own_s()

@@ -29,6 +29,8 @@ class Place:
     """Bytes that each job is estimated to take, by its name"""
     spin: bool = False
     """Whether idle CPU threads wait busily"""
+    quiet: bool | None = None
+    """Whether other programs leave the CPU alone; None looks"""
 
     def need(self, job: PlannedJob) -> int | None:
         """Bytes of memory that count for a job: what was asked for, else the estimate; None where neither is known."""

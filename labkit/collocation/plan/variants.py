@@ -52,6 +52,19 @@ def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:
     return replace(plan, workloads=workloads)
 
 
+def on_device(plan: Plan, device: str) -> Plan:
+    """The plan with all of its jobs on one device, whatever they name; naive on the CPU is called cpu-shared."""
+    workloads = tuple(
+        replace(
+            workload,
+            mode="cpu-shared" if (workload.mode, device) == ("naive", "cpu") else workload.mode,
+            jobs=tuple(replace(job, device=None) for job in workload.jobs),
+        )
+        for workload in plan.workloads
+    )
+    return replace(plan, device=device, workloads=workloads)
+
+
 def with_seconds(plan: Plan, seconds: float | None) -> Plan:
     """The plan with its jobs trained for so many seconds, but for scripts and for those that say their end themselves.
 
