@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
     """Check a plan, print the table, and run it where nothing is against it."""
     from labkit.cli.collocate_live import GroupDisplay
     from labkit.cli.collocate_text import print_check, print_verdict
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_last
     from labkit.collocation.checking.made_slices import made_slices
     from labkit.collocation.checking.memory_need import memory_need
     from labkit.collocation.checking.plan_check import check_plan
@@ -116,6 +117,8 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
         print_check(console, plan, found)
         _refuse(found)
         if args.check:
+            if args.json:
+                print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
             return 0
         with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
             folder = run_plan(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "Gain: work done together, of that one after another (weighted speed-up). Slowdown: a job's time for its steps, of "
-    "that alone; mean and worst. Fairness: Jain's index of the jobs' speeds, 1 being even."
+    "that alone in the same repeat; mean and worst (of mode alone: of the median, which shows how much the machine "
+    "itself varies). Fairness: Jain's index of the jobs' speeds, 1 being even."
 )
 ENDED_BADLY = 1
 """Exit status where a job of the group failed"""
