@@ -53,7 +53,11 @@ def runnable(command: str) -> str:
 
 
 def write_example_files(folder: Path) -> None:
-    """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest."""
+    """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest.
+
+    And the checkout's datasets, in which a reader of these pages stands.
+    """
+    (folder / "datasets").symlink_to(REPOSITORY / "datasets")
     dice = random.Random(0)
     (schema,) = blocks(README, "toml")
     assert schema.startswith("# clicks.toml\n")

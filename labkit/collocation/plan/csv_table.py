@@ -96,7 +96,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        raise UserError(f"There is no plan {path}: check the path.") from None
+        raise UserError(f"There is no file {path}: check the path.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8.") from None
 

@@ -41,7 +41,7 @@ class YamlFile:
             self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8-sig"))
             root = self._loader.get_single_node()
         except FileNotFoundError:
-            raise UserError(f"There is no plan {path}: check the path.") from None
+            raise UserError(f"There is no file {path}: check the path.") from None
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8.") from None
         except RecursionError:

@@ -164,7 +164,7 @@ def test_a_mistake_names_its_place_and_the_fix(refusal, text, part):
 
 @pytest.mark.parametrize(("name", "read_it"), [("mix.yaml", read_yaml_plan), ("mix.csv", read_csv_plan)])
 def test_a_plan_that_is_not_there_is_told(tmp_path, name, read_it):
-    with pytest.raises(UserError, match=r"There is no plan .*: check the path\."):
+    with pytest.raises(UserError, match=r"There is no file .*: check the path\."):
         read_it(tmp_path / name)
     (tmp_path / name).write_bytes(b"a: \xff")
     with pytest.raises(UserError, match="byte 3 is not UTF-8"):
