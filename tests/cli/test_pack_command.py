@@ -116,7 +116,7 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "name one of: a queue's file, or --resume QUEUE"),
+        ([], "name one of: a queue's file, --resume QUEUE, or --show QUEUE"),
         (["queue.yaml", "--devices", "2"], "--devices is for --simulate"),
         (["--resume", "x", "--check"], "leave --simulate, --check and --compare away"),
         (["--resume", "x"], "queue 'x' is none of those in runs"),
