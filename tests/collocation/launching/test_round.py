@@ -10,6 +10,7 @@ from labkit.collocation.launching.job_command import JobCommand
 from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.launching.round import Round
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.runs import read_metrics, read_run
 from labkit.training.stop import StopRequest
 
@@ -194,7 +195,7 @@ def test_a_partition_binds_cores_and_memory(tmp_path):
     )
     job = PlannedJob("bound", "script", script=str(script))
     outcomes, _, _ = run_round(
-        [command_of(job, tmp_path, cores=[0], memory_bytes=3 * 2**30, environment={"OMP_NUM_THREADS": "1"})]
+        [command_of(job, tmp_path, cores=[0], memory_bytes=3 * 2**30, environment=dict.fromkeys(THREAD_VARIABLES, "1"))]
     )
     assert outcomes["bound"].status == "done", outcomes
     assert (tmp_path / "seen").read_text() == repr(([0], 1, 3 * 2**30))
