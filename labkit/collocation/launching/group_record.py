@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import platform
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit.collocation.launching.jobs_folder import new_jobs_folder
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
@@ -98,15 +97,7 @@ def new_group(
     Raises:
         UserError: no folder can be made there.
     """
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    name = "".join(char if char.isalnum() else "-" for char in plan.name)[:40]
-    folder = Path(runs_dir) / f"{now}-group-{name}-{secrets.token_hex(2)}"
-    try:
-        (folder / "logs").mkdir(parents=True)
-    except OSError as error:
-        raise UserError(
-            f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
-        ) from error
+    folder = new_jobs_folder(runs_dir, "group", plan.name)
     pid, pid_started = own_process()
     return folder, GroupRecord(
         id=folder.name,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import platform
-import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.collocation.launching.jobs_folder import new_jobs_folder
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import profile_from_dict
@@ -82,15 +81,7 @@ def new_queue(
     Raises:
         UserError: no folder can be made there.
     """
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    safe = "".join(char if char.isalnum() else "-" for char in name)[:40]
-    folder = Path(runs_dir) / f"{now}-queue-{safe}-{secrets.token_hex(2)}"
-    try:
-        (folder / "logs").mkdir(parents=True)
-    except OSError as error:
-        raise UserError(
-            f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
-        ) from error
+    folder = new_jobs_folder(runs_dir, "queue", name)
     pid, pid_started = own_process()
     return folder, QueueRecord(
         id=folder.name,
