@@ -3,7 +3,8 @@
 Copies of jobs, and mixes of them, share the device in several ways, beside the same jobs alone in the same session;
 every round runs three times, the repeats interleaved. After *An Analysis of Collocation on GPUs for Deep Learning
 Training* (Robroek et al., arXiv 2209.06018): on a GPU 1, 2, 3 and 7 copies of a small, a medium and a large job under
-naive, streams and MPS (collocation_grid_gpu.json), on a CPU 1, 2 and 4 of two small ones, shared and pinned.
+naive and MPS (collocation_grid_gpu.json; theirs has MIG, too), on a CPU 1, 2 and 4 of two small ones, shared and
+pinned.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ GPU_MIXES = {
     **{f"{size}-{copies}": f"{job} x{copies}" for size, job in SIZES.items() for copies in (1, 2, 3, 7)},
     "mix-3": ", ".join(SIZES.values()),
 }
-GPU_MODES = ("naive", "streams", "mps")
+GPU_MODES = ("naive", "mps")
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--mode",
         metavar="M[,M]",
-        help="naive, mps, mig, streams, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)",
+        help="naive, mps, mig, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)",
     )
     add_round_flags(parser)
     parser.add_argument("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")

@@ -120,12 +120,12 @@ _ROWS: tuple[tuple[str, str, str, str, str, _Source], ...] = (
         _OPERATOR,
     ),
     (
-        "streams",
+        "any",
         "gpu-access",
         "all",
-        "end",
+        "not spoken of",
         "After a kernel's exception all further CUDA work of the process returns the same error, until the process is "
-        "ended and started anew: streams are of one process.",
+        "ended and started anew.",
         _RUNTIME,
     ),
     (

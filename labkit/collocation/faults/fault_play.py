@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,11 +60,11 @@ class FaultPlay:
         """
         scene, kept = self.scene, self.scene.kept
         self._start()
-        kept.go(*scene.processes())
+        kept.go(*self.names[1:])
         self._until_each(self.names[1:], lambda client: len(client.steps) > 0, "its first step")
         if recovery:
             self.fresh_before_s = self._fresh("before")
-        kept.go(self.clients[FAULTY].process)
+        kept.go(FAULTY)
         self._until_each([FAULTY], lambda client: len(client.steps) > 0, "its first step")
         self.windows["before"] = scene.watch(self.seconds)
         self._fail(recovery)
@@ -76,11 +77,9 @@ class FaultPlay:
         if self.mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
             self.clients_of_mps = self.scene.kept.start_mps(gpus)
-        faults = {name: self.fault.name if name == FAULTY else None for name in self.names}
-        together = [self.names] if self.mode == "streams" else [[name] for name in self.names]
-        for names in together:
-            jobs = [{"name": name, "fault": faults[name], "steps": None} for name in names]
-            self.scene.start(self._command("streams" if self.mode == "streams" else names[0], jobs, names[0]))
+        for name in self.names:
+            job = {"name": name, "fault": self.fault.name if name == FAULTY else None, "steps": None}
+            self.scene.start(self._command(job, of=name))
         self.clients = {name: self.scene.clients[name] for name in self.names}
         self._until_each(self.names, lambda client: client.ready, "it was ready")
 
@@ -91,15 +90,14 @@ class FaultPlay:
             if not came(client):
                 raise UserError(f"The client {name} ended before {what}: {client.reason}. {self.scene.last_words()}")
 
-    def _command(self, process: str, jobs: list[dict], of: str) -> JobCommand:
-        """A process that has the share of one of the clients."""
+    def _command(self, job: dict[str, Any], of: str) -> JobCommand:
+        """A client that has the share of one of the clients."""
         share = self.shares[of]
         return JobCommand(
-            process,
-            jobs,
+            job,
             runs_dir=str(self.scene.folder),
             device=share.torch_name,
-            log=str(self.scene.folder / f"{process}.log"),
+            log=str(self.scene.folder / f"{job['name']}.log"),
             environment=self.clients_of_mps | share.environment,
             cores=None if share.cores is None else list(share.cores),
             memory_bytes=share.memory_bytes,
@@ -121,47 +119,42 @@ class FaultPlay:
     def _first_step_of(self, name: str) -> float | None:
         """When a client that is started now has taken its only step; None where it cannot."""
         scene = self.scene
-        scene.start(self._command(name, [{"name": name, "fault": None, "steps": 1}], FAULTY))
+        scene.start(self._command({"name": name, "fault": None, "steps": 1}, of=FAULTY))
         scene.kept.go(name)
         scene.until(lambda: not scene.lives(name), "the only step of a fresh client")
         steps = scene.clients[name].steps
         return steps[0][0] if steps else None
 
     def _fail(self, recovery: bool) -> None:
-        scene, process = self.scene, self.clients[FAULTY].process
+        scene = self.scene
         if self.fault.name == "kill":
             self.struck_at, self.ended_by = time.monotonic(), "SIGKILL"
-            scene.kept.kill(process)
+            scene.kept.kill(FAULTY)
         else:
-            scene.kept.go(process)
+            scene.kept.go(FAULTY)
             scene.until(lambda: self.clients[FAULTY].fails_at is not None, "the fault")
             self.struck_at = self.clients[FAULTY].fails_at
         if self.fault.hangs:
             self.fresh_after_s = self._fresh("after") if recovery else None
             self.windows["during"] = scene.watch(self.seconds)
-            self._end_the_hung(process)
-        self.gone_at = scene.until(self._is_gone, "the end of the faulty client")
+            self._end_the_hung()
+        self.gone_at = scene.until(lambda: not scene.lives(FAULTY), "the end of the faulty client")
         if recovery and not self.fault.hangs:
             began = time.monotonic()
             self.fresh_after_s = began - self.struck_at + self._fresh("after")
 
-    def _end_the_hung(self, process: str) -> None:
+    def _end_the_hung(self) -> None:
         self.ended_by = "SIGTERM"
-        self.scene.terminate(process)
+        self.scene.terminate(FAULTY)
         self.scene.watch(DEAF_S)
-        if self.scene.lives(process):
+        if self.scene.lives(FAULTY):
             self.ended_by = "SIGKILL"
-            self.scene.kept.kill(process)
-
-    def _is_gone(self) -> bool:
-        """Whether the client is; in mode streams it is a thread, whose process may go on."""
-        faulty = self.clients[FAULTY]
-        return faulty.ended_at is not None if self.mode == "streams" else not self.scene.lives(faulty.process)
+            self.scene.kept.kill(FAULTY)
 
     def _end_all(self) -> None:
-        for process in self.scene.processes():
-            self.scene.kept.end(process)
-        self.scene.until(lambda: not self.scene.processes(), "the end of all clients")
+        for name in self.scene.living():
+            self.scene.kept.end(name)
+        self.scene.until(lambda: not self.scene.living(), "the end of all clients")
         self.scene.left += self.scene.kept.sweep()
 
     def report(self, left: int) -> FaultReport:

@@ -13,6 +13,8 @@ from labkit.collocation.launching.containment import marked
 from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.plan.mistakes import did_you_mean
+from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
@@ -33,7 +35,7 @@ def run_fault(
         fault: one of `labkit.collocation.faults.fault.FAULTS`.
         mode: how they share the device; any of `labkit.collocation.plan.plan.MODES` but alone.
         neighbours: clients that train the same model and do not fail.
-        device: as `find_device` takes it; None takes the CPU in modes of the CPU and in streams, else the first GPU.
+        device: as `find_device` takes it; None takes the CPU in modes of the CPU, else the first GPU.
         seconds: for which rates are measured before the fault, during a hang, and after it.
         recovery: whether fresh clients are started to see when the device is usable; it takes two more starts.
 
@@ -41,13 +43,14 @@ def run_fault(
         UserError: the mode or the fault is not possible here, or a client does not start.
     """
     kind = find_fault(fault)
+    if mode not in MODES:
+        raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
     if mode == "alone":
         raise UserError("In mode alone nobody shares the device, so a fault has no neighbours: choose another mode.")
     if neighbours < 1:
         raise UserError(f"neighbours is {neighbours}: give a whole number from 1.")
     devices = get_devices()
-    on_cpu = mode == "streams" or mode.startswith("cpu")
-    chosen = find_device(device if device is not None or not on_cpu else "cpu", devices)
+    chosen = find_device("cpu" if device is None and mode.startswith("cpu") else device, devices)
     if kind.gpu_only and chosen.kind == "cpu":
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     names = [FAULTY, *(f"neighbour-{number}" for number in range(1, neighbours + 1))]

@@ -1,8 +1,7 @@
 """The program of a client in the fault lab: it trains a small model, and fails when it is told to.
 
-It speaks the protocol of `labkit.collocation.launching.job_process`, with a job `{"name", "fault", "steps"}` for each
-of its threads. Each line "go" is a cue: at the first, jobs without a fault begin; at the second those with one; at the
-third these fail. So no clock decides what has happened before the fault.
+It speaks the protocol of `labkit.collocation.launching.job_process`, with a job `{"name", "fault", "steps"}`. At the
+first line "go" it begins, and at the second it fails. So no clock decides what has happened before the fault.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from labkit.collocation.launching.containment import die_with
 from labkit.collocation.launching.keeper import KEEPER
 from labkit.hardware.budgets.budget import is_out_of_memory
 
-BEGIN, BEGIN_FAULTY, FAIL = 1, 2, 3
+BEGIN, FAIL = 1, 2
 """Cues."""
 TELL_EVERY_S = 0.05
 BATCH, WIDTH = 256, 384
@@ -105,7 +104,7 @@ def _leak(device: str) -> None:
 
 
 def _cap_data() -> None:
-    """Let the kernel refuse what is beyond the cap to this process, whichever of its threads asks.
+    """Let the kernel refuse what is beyond the cap to this process.
 
     Elsewhere than on Linux, and on a GPU, it is the leak itself that stops there.
     """
@@ -146,28 +145,27 @@ def main() -> int:
     command = json.loads(sys.stdin.readline())
     if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command["cores"])  # the mode's variables say how many threads
-    jobs = command["jobs"]
-    if any(job["fault"] in FAULTS and FAULTS[job["fault"]].hangs for job in jobs):
+    job = command["job"]
+    if job["fault"] in FAULTS and FAULTS[job["fault"]].hangs:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _leave_no_core()
-    stream, lock = os.fdopen(os.dup(1), "w", encoding="utf-8"), threading.Lock()
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(job: str, kind: str, **content: Any) -> None:
-        with lock, contextlib.suppress(OSError):
-            stream.write(json.dumps({"kind": kind, "job": job, **content}) + "\n")
-            stream.flush()
+    def tell(kind: str, **content: Any) -> None:
+        with contextlib.suppress(OSError):
+            events.write(json.dumps({"kind": kind, **content}) + "\n")
+            events.flush()
 
-    cues = _Cues(sys.stdin)
-    failed: list[str] = []
-    threads = [
-        threading.Thread(target=_run, args=(job, command["device"], cues, tell, failed), daemon=True) for job in jobs
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return len(failed) > 0
+    try:
+        _train(job, command["device"], _Cues(sys.stdin), tell)
+    except BaseException as error:
+        traceback.print_exc()
+        status = "out_of_memory" if is_out_of_memory(error) else "failed"
+        tell("Failed", status=status, reason=f"{type(error).__name__}: {error}".splitlines()[0])
+        return 1
+    tell("Ended", status="done")
+    return 0
 
 
 def _leave_no_core() -> None:
@@ -177,34 +175,20 @@ def _leave_no_core() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def _run(job: dict[str, Any], device: str, cues: _Cues, tell: Callable[..., None], failed: list[str]) -> None:
-    try:
-        on_gpu = device != "cpu"
-        with torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else contextlib.nullcontext():
-            _train(job, device, cues, tell)
-    except BaseException as error:
-        traceback.print_exc()
-        status = "out_of_memory" if is_out_of_memory(error) else "failed"
-        failed.append(job["name"])
-        tell(job["name"], "Failed", status=status, reason=f"{type(error).__name__}: {error}".splitlines()[0])
-    else:
-        tell(job["name"], "Ended", status="done")
-
-
 def _train(job: dict[str, Any], device: str, cues: _Cues, tell: Callable[..., None]) -> None:
-    training, name, fault = Training(device), job["name"], job["fault"]
-    tell(name, "Ready")
-    cues.wait(BEGIN if fault is None else BEGIN_FAULTY)
+    training, fault = Training(device), job["fault"]
+    tell("Ready")
+    cues.wait(BEGIN)
     steps, tell_at = 0, 0.0
     while not cues.over and steps != job["steps"]:
         if fault is not None and cues.given >= FAIL:
-            tell(name, "Fails", steps=steps, at_s=time.monotonic())
+            tell("Fails", steps=steps, at_s=time.monotonic())
             fail(fault, device)
         training.step()
         steps += 1
         now = time.monotonic()
         if now >= tell_at:
-            tell(name, "Steps", steps=steps, at_s=now)
+            tell("Steps", steps=steps, at_s=now)
             tell_at = now + TELL_EVERY_S
 
 

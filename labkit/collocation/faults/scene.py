@@ -25,7 +25,6 @@ PATIENCE_S = 120.0
 class Client:
     """One client, as far as it is known; moments are those of `time.monotonic`."""
 
-    process: str
     ready: bool = False
     steps: list[tuple[float, int]] = field(default_factory=list)
     """When it had taken how many"""
@@ -47,25 +46,24 @@ class Scene:
         """Processes that the keeper could not end"""
         self._pids: dict[str, int] = {}
         self._over: set[str] = set()
-        """Processes that have ended"""
+        """Clients whose process has ended"""
 
     def start(self, command: JobCommand) -> None:
-        """Start a process, whose clients then wait for their cue."""
-        for job in command.jobs:
-            self.clients[job["name"]] = Client(command.name)
+        """Start a client, which then waits for its cue."""
+        self.clients[command.job["name"]] = Client()
         self.kept.start(command)
 
-    def processes(self) -> list[str]:
-        """Those that have not ended."""
-        return [name for name in dict.fromkeys(each.process for each in self.clients.values()) if self.lives(name)]
+    def living(self) -> list[str]:
+        """Clients whose process has not ended."""
+        return [name for name in self.clients if self.lives(name)]
 
-    def lives(self, process: str) -> bool:
-        return process not in self._over
+    def lives(self, name: str) -> bool:
+        return name not in self._over
 
-    def terminate(self, process: str) -> None:
-        """Send SIGTERM to a process."""
+    def terminate(self, name: str) -> None:
+        """Send SIGTERM to a client."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pids[process], signal.SIGTERM)
+            os.kill(self._pids[name], signal.SIGTERM)
 
     def until(self, happened: Callable[[], bool], what: str) -> float:
         """Listen until something has happened; the moment.
@@ -93,16 +91,16 @@ class Scene:
         event = self.kept.next_event(LISTEN_S)
         if event is None:
             return
+        name, client = event["job"], self.clients[event["job"]]
         if event["kind"] == "started":
-            self._pids[event["job"]] = event["pid"]
+            self._pids[name] = event["pid"]
         elif event["kind"] == "told":
-            self._hear(self.clients[event["event"]["job"]], event["event"])
+            self._hear(client, event["event"])
         elif event["kind"] == "ended":
-            self._over.add(event["job"])
+            self._over.add(name)
             self.left += event["left"]
-            for client in self.clients.values():
-                if client.process == event["job"] and client.ended_at is None:
-                    self._end(client, *_how(event["status"]))
+            if client.ended_at is None:
+                self._end(client, *_how(event["status"]))
 
     def _hear(self, client: Client, told: dict[str, Any]) -> None:
         if told["kind"] == "Ready":

@@ -5,7 +5,7 @@ so the one resource is the GPU's time. Alone, job i keeps it busy for the share 
 time stretches (`stretching`). This is a bound from below: switching between processes costs, and kernels collide also
 where Σ f_i < 1.
 
-*MPS and streams*: kernels overlap, and share each resource by itself: places for warps (the occupancy of the
+*MPS*: kernels overlap, and share each resource by itself: places for warps (the occupancy of the
 multiprocessors) and the bandwidth of memory. Where occupancy is unknown, a multiprocessor with any warp counts as full.
 The same `stretching`, with two resources. The caches of the GPU, and the host's cores that launch kernels, are not in
 the model.
@@ -58,7 +58,7 @@ def time_sliced(profiles: Sequence[SoloProfile]) -> list[Slowed]:
 
 
 def overlapping(profiles: Sequence[SoloProfile]) -> list[Slowed]:
-    """Kernels that run at once (modes mps and streams)."""
+    """Kernels that run at once (mode mps)."""
     names = ("the multiprocessors' places for warps", "the GPU's memory bandwidth")
     demands = [[_warps(profile), *profile.need("dram_active")] for profile in profiles]
     slowdowns, binding = stretched(demands)

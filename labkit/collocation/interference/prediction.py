@@ -70,7 +70,7 @@ def predict_slowdowns(
         slowed = pinned_cores(profiles, machine, _partitions(len(profiles), machine, cores))
     elif mode == "naive":
         slowed = time_sliced(profiles)
-    elif mode in ("mps", "streams"):
+    elif mode == "mps":
         slowed = overlapping(profiles)
     elif mode == "mig":
         if slices is None or len(slices) != len(profiles):

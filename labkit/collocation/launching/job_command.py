@@ -11,11 +11,10 @@ JOB_PROGRAM = "labkit.collocation.launching.job_process"
 
 @dataclass(frozen=True)
 class JobCommand:
-    """One process of a round: it trains one job, or several as threads with a CUDA stream each (mode streams)."""
+    """The process of one job."""
 
-    name: str
-    jobs: list[dict[str, Any]]
-    """`PlannedJob.to_dict()` of each"""
+    job: dict[str, Any]
+    """`PlannedJob.to_dict()`"""
     runs_dir: str
     """Folder in which the run folders are made"""
     device: str

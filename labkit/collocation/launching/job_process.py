@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class _Barrier:
-    """Lets jobs through when the launcher says so, and asks them to stop when it is gone."""
+    """Lets the job through when the launcher says so, and asks it to stop when it is gone."""
 
-    def __init__(self, orders: int, stops: list[StopRequest]):
+    def __init__(self, orders: int, stop: StopRequest):
         """Listen at a file descriptor."""
-        self._gone_through, self._stops = threading.Event(), stops
+        self._gone_through, self._stop = threading.Event(), stop
         threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
 
     def wait(self) -> None:
@@ -41,22 +41,8 @@ class _Barrier:
             heard += chunk
             if b"go\n" in heard:
                 self._gone_through.set()
-        for stop in self._stops:
-            stop.request("its launcher")
+        self._stop.request("its launcher")
         self._gone_through.set()
-
-
-class _Teller:
-    """Writes events, of several threads one after another."""
-
-    def __init__(self, stream: IO[str]):
-        self._stream, self._lock = stream, threading.Lock()
-
-    def __call__(self, job: str, kind: str, content: dict[str, Any]) -> None:
-        # where the keeper is gone, so is this process in a moment
-        with self._lock, contextlib.suppress(OSError):
-            self._stream.write(json.dumps({"kind": kind, "job": job, **content}) + "\n")
-            self._stream.flush()
 
 
 def main() -> int:
@@ -65,7 +51,7 @@ def main() -> int:
     command = json.loads(_first_line())
     if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command["cores"])  # before any library counts its cores
-    tell = _Teller(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library or a script prints is no event
     orders = os.dup(0)
     with Path(os.devnull).open() as nothing:
@@ -73,20 +59,8 @@ def main() -> int:
 
     from labkit.training.stop import StopRequest
 
-    jobs = command["jobs"]
-    stops = [StopRequest() for _ in jobs]
-    barrier = _Barrier(orders, stops)
-    if len(jobs) == 1:
-        return _run(jobs[0], command, stops[0], barrier, tell)
-    threads = [
-        threading.Thread(target=_run_on_a_stream, args=(job, command, stop, barrier, tell))
-        for job, stop in zip(jobs, stops, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return 0
+    stop = StopRequest()
+    return _run(command, stop, _Barrier(orders, stop), events)
 
 
 def _first_line() -> bytes:
@@ -97,29 +71,24 @@ def _first_line() -> bytes:
     return line
 
 
-def _run_on_a_stream(job: dict[str, Any], command: dict[str, Any], *others: Any) -> None:
-    import torch
-
-    on_gpu = command["device"].startswith("cuda")
-    with torch.cuda.stream(torch.cuda.Stream(command["device"])) if on_gpu else contextlib.nullcontext():
-        _run(job, command, *others)
-
-
-def _run(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, barrier: _Barrier, tell: _Teller) -> int:
+def _run(command: dict[str, Any], stop: StopRequest, barrier: _Barrier, events: IO[str]) -> int:
     from labkit.errors import UserError, refusal
     from labkit.hardware.budgets.budget import is_out_of_memory
     from labkit.training.announcements import Ready
     from labkit.training.session import RunFailed
 
-    name = job["name"]
+    def tell(kind: str, content: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # where the keeper is gone, so is this process in a moment
+            events.write(json.dumps({"kind": kind, **content}) + "\n")
+            events.flush()
 
     def hear(event: Any) -> None:
-        tell(name, type(event).__name__, asdict(event))
+        tell(type(event).__name__, asdict(event))
         if isinstance(event, Ready):
             barrier.wait()
 
     try:
-        answer = (_run_script if job["kind"] == "script" else _train)(job, command, stop, hear)
+        answer = (_run_script if command["job"]["kind"] == "script" else _train)(command, stop, hear)
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if reason is None:
@@ -129,18 +98,19 @@ def _run(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, barrie
         status = "out_of_memory" if memory else "failed"
         # a run that was cut short, by a full disk say, is "stopped", and its folder is known
         answer = error.answer if isinstance(error, RunFailed) else None
-        tell(name, "Failed", {"status": status, "reason": str(reason), "answer": answer})
+        tell("Failed", {"status": status, "reason": str(reason), "answer": answer})
         return 2
-    tell(name, "Ended", answer)
+    tell("Ended", answer)
     return 0
 
 
-def _train(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
+def _train(command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
     from labkit.runs.parts import spare_pandas
     from labkit.training.request import TrainRequest
     from labkit.training.session import train
 
     spare_pandas()
+    job = command["job"]
     request = job["request"] | {"job": job["kind"], "device": command["device"]}
     if command["memory_bytes"] is not None:
         cores = "" if command["cores"] is None else f"cores={len(command['cores'])},"
@@ -148,9 +118,10 @@ def _train(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, hear
     return train(TrainRequest.from_dict(request), runs_dir=Path(command["runs_dir"]), on_event=hear, stop=stop)
 
 
-def _run_script(job: dict[str, Any], command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
+def _run_script(command: dict[str, Any], stop: StopRequest, hear: Any) -> dict[str, Any]:
     from labkit.collocation.launching.script_job import run_script
 
+    job = command["job"]
     return run_script(
         Path(job["script"]).absolute(),
         job["arguments"],

@@ -114,7 +114,7 @@ class _Keeper:
             getattr(self, f"_do_{order.pop('do')}")(**order)
 
     def _do_start(self, command: dict[str, Any]) -> None:
-        name = command["name"]
+        name = command["job"]["name"]
         environment = os.environ | command["environment"] | {KEEPER: str(os.getpid()), JOB: name}
         with Path(command["log"]).open("ab") as log:
             process = subprocess.Popen(

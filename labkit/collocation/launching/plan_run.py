@@ -157,7 +157,7 @@ def _fail(record: RoundRecord, reason: str) -> None:
 
 
 def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobCommand], list[str] | None]:
-    """What is started for a round, a process a job or one for all in mode streams; and the GPUs of its MPS daemon."""
+    """What is started for a round, and the GPUs of its MPS daemon."""
     plan = record.plan
     workload = next(
         workload for workload in plan.workloads if (workload.name, workload.mode) == (each.workload, each.mode)
@@ -172,10 +172,7 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     for outcome in each.jobs:
         outcome.device = shares[outcome.job].device
     log = f"{each.workload}-{each.mode}-{each.repeat}"
-    if each.mode == "streams":
-        share = shares[names[0]]
-        return [_command("streams", list(planned.values()), share, folder, log)], None
-    commands = [_command(name, [planned[name]], shares[name], folder, f"{log}-{name}") for name in names]
+    commands = [_command(planned[name], shares[name], folder, f"{log}-{name}") for name in names]
     gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
     return commands, gpus if each.mode == "mps" else None
 
@@ -195,10 +192,9 @@ def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mappi
             time.sleep(LOOK_EVERY_S)
 
 
-def _command(name: str, jobs: list[PlannedJob], share: Share, folder: Path, log: str) -> JobCommand:
+def _command(job: PlannedJob, share: Share, folder: Path, log: str) -> JobCommand:
     return JobCommand(
-        name=name,
-        jobs=[job.to_dict() for job in jobs],
+        job=job.to_dict(),
         runs_dir=str(folder),
         device=share.torch_name,
         log=str(folder / "logs" / f"{log}.log"),

@@ -51,9 +51,8 @@ class Round:
         self.outcomes = {outcome.job: outcome for outcome in record.jobs}
         self.timeout_s, self.on_event, self.stop, self.save = timeout_s, on_event, stop, save
         self.mps_gpus = mps_gpus
-        self._process_of = {job["name"]: command.name for command in commands for job in command.jobs}
-        self._running = {command.name for command in commands}
-        """Processes that have not ended"""
+        self._running = set(self.outcomes)
+        """Jobs whose process has not ended"""
         self._built: set[str] = set()
         self._went_at: float | None = None
         self._why_ending: tuple[str, str] | None = None
@@ -103,7 +102,7 @@ class Round:
         if failed:
             self._tell_to_end("stopped", f"not started, because {failed[0].job} ended before the start")
         elif len(self._built) == len(self.outcomes):
-            self.kept.go(*(command.name for command in self.commands))
+            self.kept.go(*self.outcomes)
             self._went_at, self.record.go_at = time.monotonic(), timestamp()
             self.save()
             self.on_event(JobEvent("", {"kind": "Go"}))
@@ -120,7 +119,7 @@ class Round:
         if event["kind"] != "told":
             return
         told = event["event"]
-        outcome = self.outcomes[told["job"]]
+        outcome = self.outcomes[event["job"]]
         if told["kind"] == "Started":
             outcome.run = told["run"]
             self.save()
@@ -149,12 +148,10 @@ class Round:
 
     def _process_ended(self, event: dict[str, Any]) -> None:
         self._running.discard(event["job"])
-        for outcome in self.outcomes.values():
-            if self._process_of[outcome.job] != event["job"]:
-                continue
-            if outcome.status not in ENDED:  # it had no word to say
-                self._finish(outcome, "stopped" if event["asked"] else "failed", _how(event["status"]))
-            self.on_event(JobEvent(outcome.job, {"kind": "Over", "status": outcome.status, "reason": outcome.reason}))
+        outcome = self.outcomes[event["job"]]
+        if outcome.status not in ENDED:  # it had no word to say
+            self._finish(outcome, "stopped" if event["asked"] else "failed", _how(event["status"]))
+        self.on_event(JobEvent(outcome.job, {"kind": "Over", "status": outcome.status, "reason": outcome.reason}))
 
     def _end_all(self, status: str, reason: str) -> None:
         for outcome in self.outcomes.values():

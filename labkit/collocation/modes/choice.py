@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from labkit.collocation.modes import alone, cpu_pinned, cpu_shared, mig, mps, naive, streams
+from labkit.collocation.modes import alone, cpu_pinned, cpu_shared, mig, mps, naive
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.plan import MODES
@@ -13,7 +13,7 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 
-MODULES = dict(zip(MODES, (alone, naive, streams, mps, mig, cpu_shared, cpu_pinned), strict=True))
+MODULES = dict(zip(MODES, (alone, naive, mps, mig, cpu_shared, cpu_pinned), strict=True))
 
 
 def mode_refusals(
@@ -79,7 +79,7 @@ def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str,
     with nvml or Nvml() as session:
         for mode, module in MODULES.items():
             # a GPU's reason says more than that the CPU is none
-            asked = devices if mode in ("alone", "streams") or mode.startswith("cpu") else devices[1:]
+            asked = devices if mode == "alone" or mode.startswith("cpu") else devices[1:]
             against = [[reason for _, reason in module.why_not((), Place(each, devices, session))] for each in asked]
             if not against:
                 why = f" ({session.reason})" if session.reason else ""

@@ -27,8 +27,8 @@ def cpu_environment(spin: bool) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
-def cpu_share(device: Device, spin: bool, words: str = "") -> Share:
+def cpu_share(device: Device, spin: bool) -> Share:
     """A share of all cores, which nothing binds."""
     cores = f"{device.cores} core{'s' * (device.cores != 1)}"
     waits = ", threads that wait busily" if spin else ""
-    return Share(f"{words}{device.name}, all {cores}{waits}", cpu_environment(spin))
+    return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))

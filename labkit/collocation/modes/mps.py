@@ -71,9 +71,9 @@ def client_limit(device: Device) -> int:
 
 def _machine_reasons() -> list[str]:
     if not sys.platform.startswith("linux"):
-        return ["CUDA MPS is for Linux only: use mode naive or streams"]
+        return ["CUDA MPS is for Linux only: use mode naive"]
     mps = find_mps()
-    return [] if mps["available"] else [f"{mps['note']}: install it, or use mode naive or streams"]
+    return [] if mps["available"] else [f"{mps['note']}: install it, or use mode naive"]
 
 
 def _device_reasons(device: Device, clients: int) -> list[str]:

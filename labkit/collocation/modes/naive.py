@@ -30,6 +30,6 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 def _exclusive(name: str, uuid: str | None) -> str:
     return (
-        f"the compute mode of {name} is EXCLUSIVE_PROCESS, which lets one process use it: use mode mps or streams, or "
-        f"ask its administrator for `sudo nvidia-smi -i {uuid} -c DEFAULT`"
+        f"the compute mode of {name} is EXCLUSIVE_PROCESS, which lets one process use it: use mode mps, or ask its "
+        f"administrator for `sudo nvidia-smi -i {uuid} -c DEFAULT`"
     )

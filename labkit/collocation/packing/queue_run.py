@@ -47,8 +47,7 @@ def job_command(
     """
     share = live.share
     return JobCommand(
-        name=queued.name,
-        jobs=[queued.job.to_dict()],
+        job=queued.job.to_dict(),
         runs_dir=str(folder),
         device=share.torch_name,
         log=str(folder / "logs" / f"{queued.name}-{attempt}.log"),

@@ -23,7 +23,7 @@ PROFILERS = ("nsys", "nsysraw", "ncu", "ncuraw", "ncuattach")
 NOTHING = ("", "-", "nan", "none")
 """Ways of saying none; pandas writes nan"""
 CPU = ("cpu", *NOTHING)
-GPU_MODES = ("naive", "streams", "mps", "mig")
+GPU_MODES = ("naive", "mps", "mig")
 CPU_MODES = ("cpu-shared", "cpu-pinned")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 
-MODES = ("alone", "naive", "streams", "mps", "mig", "cpu-shared", "cpu-pinned")
+MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")
 """`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
 DEFAULT_TIMEOUT_S = 3600.0
 

@@ -22,7 +22,7 @@ from labkit.collocation.plan.short_form import check_copies, copies_of, with_pre
 from labkit.collocation.plan.yaml_file import Node, YamlFile, items, text
 from labkit.errors import UserError
 
-JOB_FIELDS = ("job", "script", "arguments", "copies", "name")
+JOB_FIELDS = ("job", "script", "arguments", "args", "copies", "name")
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,13 @@ class YamlJobs:
         copies = self.file.value(fields, "copies", _copies, place) or 1
         name = self.file.value(fields, "name", safe_text, place)
         script = self.file.value(fields, "script", self._script, place)
-        arguments = self.file.value(fields, "arguments", _arguments, place) or ()
-        if kind != "script" and "arguments" in fields:
+        if {"args", "arguments"} <= fields.keys():
+            self.mistakes.add(place, "args is another spelling of arguments: leave one of the two away.")
+        spelling = "args" if "args" in fields else "arguments"
+        arguments = self.file.value(fields, spelling, _arguments, place) or ()
+        if kind != "script" and spelling in fields:
             self.mistakes.add(
-                place, "only a script has them: give the job's settings as fields.", within="field 'arguments'"
+                place, "only a script has them: give the job's settings as fields.", within=f"field {spelling!r}"
             )
         settings = self._settings(fields, kind, place)
         if self.mistakes.of(place):

@@ -130,24 +130,15 @@ def _best(samples: pd.DataFrame | None, rungs: tuple[tuple[str, str], ...], job:
 
 def _whose(found: dict, job: pd.Series, places: dict[str, tuple[str | None, str]]) -> dict:
     """Whether a value is the job's own, and the note that says so."""
-    if not found["samples"]:
-        return {"own": False, "note": found["note"]}
+    if not found["samples"] or found["scope"] == "process":
+        return {"own": found["samples"] > 0, "note": found["note"]}
     gpu, device = places[job["job"]]
     others = {
-        # streams of one process share whatever the process has
-        "process": len(places) if job["mode"] == "streams" else 1,
         "mig": sum(each == device for _, each in places.values()),
         "device": sum(each == gpu for each, _ in places.values()),
         "host": len(places),
     }[found["scope"]]
-    place = {
-        "process": "the process",
-        "mig": "the slice",
-        "device": "the whole GPU",
-        "host": "the whole machine",
-    }[found["scope"]]
-    if found["scope"] == "process" and others == 1:
-        return {"own": True, "note": found["note"]}
+    place = {"mig": "the slice", "device": "the whole GPU", "host": "the whole machine"}[found["scope"]]
     own = others == 1 and found["scope"] != "host"
     shared = f"of {place}, " + (f"which {others} jobs shared" if others > 1 else "which no other job of the round used")
     return {"own": own, "note": "; ".join(part for part in (shared, found["note"]) if part)}

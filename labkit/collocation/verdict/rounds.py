@@ -90,8 +90,8 @@ def round_table(jobs: pd.DataFrame, baseline: Baseline, energy: dict[int, Energy
 
     Returns:
         ROUND_COLUMNS. complete says whether all jobs were done; note says what broke, or what is missing.
-        peak_memory_bytes and peak_gpu_memory_bytes are sums of the jobs' peaks where they ran at once as processes,
-        the largest of them otherwise.
+        peak_memory_bytes and peak_gpu_memory_bytes are sums of the jobs' peaks where they ran at once, the largest of
+        them in mode alone.
     """
     rows = []
     joules_of = joules(energy)
@@ -107,7 +107,7 @@ def round_table(jobs: pd.DataFrame, baseline: Baseline, energy: dict[int, Energy
             total_j = joules_of.get(int(own["round"].iloc[0]), np.nan) if complete else np.nan
         # the one that says why there is no sum, if one does
         notes = sorted((energy[n] for n in own["round"] if n in energy), key=lambda each: each.value_j is not None)
-        at_once = "max" if alone or mode == "streams" else "sum"
+        at_once = "max" if alone else "sum"
         rows.append(
             {
                 "mix": mix,

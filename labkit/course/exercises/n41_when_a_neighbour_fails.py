@@ -36,11 +36,10 @@ EXERCISES = (
         hint="Which of them gives each team memory, cache and multiprocessors of its own?",
         explanation="A fault in one instance does not touch the others; what that costs is the freedom to use what the "
         "neighbour leaves idle.",
-        choices=("streams", "naive", "mps", "mig"),
+        choices=("naive", "mps", "mig"),
         mistakes=(
             Mistake("mps", "Under MPS a fatal fault of one client ends all that share its GPU."),
             Mistake("naive", "No isolation of memory or faults is promised to those who take turns on a GPU."),
-            Mistake("streams", "Streams are of one process, and it ends as a whole."),
         ),
     ),
 )

@@ -17,6 +17,6 @@ def test_each_row_has_its_source_and_says_that_it_was_not_run_here():
 
 def test_it_speaks_of_modes_and_faults_that_there_are():
     frame = documented_behaviour()
-    assert {"naive", "streams", "mps", "mig"} <= set(frame["mode"]) <= {*MODES, "any"}
+    assert {"naive", "mps", "mig"} <= set(frame["mode"]) <= {*MODES, "any"}
     assert set(frame["fault"]) <= {*FAULTS, "uncorrectable memory error"}
     assert not frame.duplicated(["mode", "fault", "gpus"]).any()

@@ -94,7 +94,7 @@ def test_kernels_that_overlap_are_held_up_by_the_fullest_resource():
     assert "bandwidth" in mps.why
     assert naive.slowdown == pytest.approx(2.0)
     # without its occupancy, multiprocessors that are active count as full
-    assert slowdowns([gpu_job(1.0, sm_active=0.9, dram_active=0.1)] * 2, "streams", GPU) == pytest.approx([1.8, 1.8])
+    assert slowdowns([gpu_job(1.0, sm_active=0.9, dram_active=0.1)] * 2, "mps", GPU) == pytest.approx([1.8, 1.8])
 
 
 def test_a_slice_slows_down_what_is_wider_than_the_slice_and_nothing_else():

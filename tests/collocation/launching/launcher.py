@@ -18,7 +18,7 @@ HOW = ["stays", "stays deaf", "stays breeds", "stays deaf breeds sibling"]
 
 def main(folder: Path, needs_mps: bool) -> None:
     commands = commands_of(folder, *HOW)
-    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(command.name, "light") for command in commands])
+    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(command.job["name"], "light") for command in commands])
     path = folder / "round.json"
     with KeptJobs(polite_s=0.2) as kept, StopRequest() as stop:
         kept.remove_at_end(temporary_of(path))

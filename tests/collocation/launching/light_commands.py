@@ -14,8 +14,7 @@ def commands_of(folder: Path, *hows: str) -> list[JobCommand]:
     """A light job for each way to behave."""
     return [
         JobCommand(
-            name=f"job-{number}",
-            jobs=[{"name": f"job-{number}", "arguments": how.split()}],
+            job={"name": f"job-{number}", "arguments": how.split()},
             runs_dir=str(folder),
             device="cpu",
             log=str(folder / f"job-{number}.log"),

@@ -20,7 +20,7 @@ CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); tim
 def main() -> None:
     die_with(int(os.environ[KEEPER]))
     command = json.loads(sys.stdin.readline())
-    name, how = command["jobs"][0]["name"], command["jobs"][0]["arguments"]
+    name, how = command["job"]["name"], command["job"]["arguments"]
     if "deaf" in how:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "breeds" in how:  # a child that has left group and session, and whose parent is gone
@@ -30,11 +30,11 @@ def main() -> None:
         subprocess.Popen([sys.executable, "-c", CHILD])
     resource_tracker.ensure_running()  # while it is being started, the memory would be nobody's: Python's own race
     shared = SharedMemory(create=True, size=4096)  # which the resource tracker removes, if it is let
-    say(name, "Started", run=name, folder=name)
+    say("Started", run=name, folder=name)
     if "fails" in how:
-        say(name, "Failed", status="failed", reason="as asked", answer=None)
+        say("Failed", status="failed", reason="as asked", answer=None)
         sys.exit(2)
-    say(name, "Ready")
+    say("Ready")
     if sys.stdin.readline().strip() == "go":
         if "dies" in how:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -43,11 +43,11 @@ def main() -> None:
                 time.sleep(1)
     shared.close()
     shared.unlink()
-    say(name, "Ended", run=name, folder=name, status="stopped" if "stays" in how else "done", result={"wall_s": 1.0})
+    say("Ended", run=name, folder=name, status="stopped" if "stays" in how else "done", result={"wall_s": 1.0})
 
 
-def say(job: str, kind: str, **content) -> None:
-    print(json.dumps({"kind": kind, "job": job, **content}), flush=True)
+def say(kind: str, **content) -> None:
+    print(json.dumps({"kind": kind, **content}), flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def run_round(commands, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.
         if on_event is not None:
             on_event(event)
 
-    names = [job["name"] for command in commands for job in command.jobs]
+    names = [command.job["name"] for command in commands]
     record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(name, "light") for name in names])
     with KeptJobs(polite_s) as kept:
         Round(
@@ -92,9 +92,7 @@ def test_a_request_to_stop_ends_all(tmp_path):
 
 
 def command_of(job: PlannedJob, folder, **settings) -> JobCommand:
-    return JobCommand(
-        job.name, [job.to_dict()], str(folder), "cpu", str(folder / f"{job.name}.log"), **settings
-    )  # fmt: skip
+    return JobCommand(job.to_dict(), str(folder), "cpu", str(folder / f"{job.name}.log"), **settings)
 
 
 SCRIPT = """
@@ -173,17 +171,6 @@ def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
     assert outcomes["long"].status == "stopped"
     assert (tmp_path / "saved").exists()
     assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
-
-
-def test_streams_train_all_jobs_in_one_process(tmp_path):
-    settings = {"data": "synthetic-small", "max_epochs": 1, "precision": "fp32", "compiled_tables": False}
-    jobs = [PlannedJob(f"job-{seed}", "dlrm", settings | {"seed": seed}) for seed in (0, 1)]
-    command = JobCommand("streams", [job.to_dict() for job in jobs], str(tmp_path), "cpu", str(tmp_path / "log"))
-    outcomes, _, record = run_round([command], polite_s=5)
-    assert record.status == "done", outcomes
-    runs = [read_run(tmp_path / outcome.run) for outcome in outcomes.values()]
-    assert len({run.pid for run in runs}) == 1
-    assert [run.seed for run in runs] == [0, 1]
 
 
 def test_a_partition_binds_cores_and_memory(tmp_path):

@@ -39,7 +39,7 @@ def shares(mode, jobs, **more):
     return mode_shares(mode, jobs, CPU, [CPU], nvml=Nvml(fake_nvml(None)), **more)
 
 
-@pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned", "streams"])
+@pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned"])
 def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
     assert shares(mode, [A])["a"].environment["OMP_WAIT_POLICY"] == "PASSIVE"
     assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
@@ -53,7 +53,7 @@ def test_alone_waits_busily_unless_other_programs_would_pay_for_it(monkeypatch, 
     assert ("wait busily" in share.device) == (waits is None)
 
 
-@pytest.mark.parametrize("mode", ["alone", "cpu-shared", "cpu-pinned", "streams"])
+@pytest.mark.parametrize("mode", ["alone", "cpu-shared", "cpu-pinned"])
 def test_a_job_on_the_cpu_sees_no_gpu(mode):
     assert shares(mode, [A])["a"].environment["CUDA_VISIBLE_DEVICES"] == "-1"
 

@@ -1,4 +1,4 @@
-"""Modes alone, naive, streams and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
+"""Modes alone, naive and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def shares(mode, jobs, library, device=None, **more):
     return mode_shares(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
 
 
-@pytest.mark.parametrize("mode", ["alone", "naive", "streams"])
+@pytest.mark.parametrize("mode", ["alone", "naive"])
 def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
     found = shares(mode, [A, B], fake_nvml("pascal"), device="1")
     assert set(found) == {"a", "b"}
@@ -54,12 +54,6 @@ def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
         assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
         assert (share.torch_name, share.cores, share.memory_bytes) == ("cuda:0", None, None)
         assert SECOND in share.device
-
-
-def test_streams_say_what_a_thread_is():
-    assert "CUDA stream" in shares("streams", [A, B], fake_nvml("ampere"))["a"].device
-    on_cpu = shares("streams", [A, B], fake_nvml(None))["a"]
-    assert "one Python interpreter" in on_cpu.device and on_cpu.torch_name == "cpu"
 
 
 @pytest.mark.parametrize(("mode", "instead"), [("naive", "cpu-shared"), ("mps", "cpu-shared"), ("mig", "cpu-pinned")])
@@ -74,24 +68,15 @@ def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
     assert [found[name].environment["CUDA_VISIBLE_DEVICES"] for name in "ab"] == [SECOND, FIRST]
     refused = refusals("naive", [other, lost, gone], fake_nvml("ampere"))
     assert [name for name, _ in refused] == ["b", "c"]
-    # one process cannot be on two devices
-    ((_, reason),) = refusals("streams", [other, B], fake_nvml("ampere"))
-    assert "one process on one device" in reason
 
 
-def test_a_script_is_no_thread():
-    script = PlannedJob("mine", "script", script="train.py")
-    ((name, reason),) = refusals("streams", [A, script], fake_nvml("ampere"))
-    assert name == "mine" and "process of its own" in reason
-
-
-@pytest.mark.parametrize("mode", ["alone", "naive", "streams", "mps"])
+@pytest.mark.parametrize("mode", ["alone", "naive", "mps"])
 @pytest.mark.parametrize(
     ("compute_mode", "refused"),
     [
         (pynvml.NVML_COMPUTEMODE_DEFAULT, ()),
         (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, ("naive",)),
-        (pynvml.NVML_COMPUTEMODE_PROHIBITED, ("alone", "naive", "streams", "mps")),
+        (pynvml.NVML_COMPUTEMODE_PROHIBITED, ("alone", "naive", "mps")),
     ],
 )
 def test_a_compute_mode_refuses_what_it_forbids(mode, compute_mode, refused, control):
@@ -106,7 +91,7 @@ def test_one_process_may_have_a_gpu_in_exclusive_mode():
     assert refusals("naive", [A], library) == []
 
 
-@pytest.mark.parametrize("mode", ["alone", "naive", "streams", "mps"])
+@pytest.mark.parametrize("mode", ["alone", "naive", "mps"])
 @pytest.mark.parametrize("name", ["/usr/bin/python3", "nvidia-cuda-mps-server"])
 def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(mode, name, control):
     library = fake_nvml("hopper", computing={FIRST: [process(1)]}, names={1: name})
@@ -209,16 +194,16 @@ def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, 
 @pytest.mark.parametrize(
     ("generation", "mig", "possible"),
     [
-        (None, None, {"alone", "streams", "cpu-shared", "cpu-pinned"}),
-        ("kepler", None, {"alone", "naive", "streams", "cpu-shared", "cpu-pinned"}),
-        ("pascal", None, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
-        ("ampere", {"on": False}, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
+        (None, None, {"alone", "cpu-shared", "cpu-pinned"}),
+        ("kepler", None, {"alone", "naive", "cpu-shared", "cpu-pinned"}),
+        ("pascal", None, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
+        ("ampere", {"on": False}, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
         (
             "ampere",
             {"instances": [("3g.20gb", 0)]},
             set(MODES),
         ),
-        ("hopper", None, {"alone", "naive", "streams", "mps", "cpu-shared", "cpu-pinned"}),
+        ("hopper", None, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
     ],
 )
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
@@ -232,8 +217,8 @@ def test_each_machine_has_its_modes_and_a_reason_against_the_others(generation, 
         assert "no NVIDIA driver is installed" in here["naive"]
 
 
-def test_a_used_machine_has_no_mode_of_a_gpu_but_streams_on_its_cpu(control):
+def test_a_used_machine_has_no_mode_of_a_gpu(control):
     library = fake_nvml("hopper", computing={FIRST: [process(1)], SECOND: [process(1)]})
     here = modes_here(get_devices(Nvml(library)), Nvml(library))
-    assert here["streams"] is None and here["alone"] is None
+    assert here["alone"] is None  # on its CPU
     assert "used by someone else" in here["naive"] and "used by someone else" in here["mps"]

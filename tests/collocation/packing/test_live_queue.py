@@ -258,7 +258,7 @@ def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, c
     ]
     half = device(8, cores=(0,), memory_bytes=8 * GIB)
     run(queue, tmp_path, devices=[half], admission=Admission())
-    assert [(command.name, command.memory_bytes / GIB, command.cores) for command in commands] == [
+    assert [(command.job["name"], command.memory_bytes / GIB, command.cores) for command in commands] == [
         ("a", 6, [0]),
         ("b", 5, [0]),
     ]

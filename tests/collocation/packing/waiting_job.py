@@ -20,12 +20,12 @@ from labkit.collocation.launching.keeper import KEEPER
 def main() -> None:
     die_with(int(os.environ[KEEPER]))
     command = json.loads(sys.stdin.readline())
-    name, words = command["jobs"][0]["name"], list(command["jobs"][0]["arguments"])
-    say(name, "Started", run=f"run-of-{name}", folder=name)
+    name, words = command["job"]["name"], list(command["job"]["arguments"])
+    say("Started", run=f"run-of-{name}", folder=name)
     while words[:1] == ["await"]:
         wait_for(words[1])
         words = words[2:]
-    say(name, "Ready")
+    say("Ready")
     sys.stdin.readline()
     status = "done"
     for verb, file in zip(words[::2], words[1::2], strict=True):
@@ -35,16 +35,16 @@ def main() -> None:
         if verb == "wait":
             wait_for(file)
         elif verb == "always-greedy" or (verb == "greedy" and not again):
-            say(name, "Failed", status="out_of_memory", reason="it wanted more", answer=None)
+            say("Failed", status="out_of_memory", reason="it wanted more", answer=None)
             sys.exit(2)
         elif verb == "killed" and not again:
             os.kill(os.getpid(), signal.SIGKILL)
         elif verb == "fail":
-            say(name, "Failed", status="failed", reason="as asked", answer=None)
+            say("Failed", status="failed", reason="as asked", answer=None)
             sys.exit(2)
         elif verb == "stay" and not sys.stdin.readline():
             status = "stopped"
-    say(name, "Ended", run=f"run-of-{name}", folder=name, status=status, result={"wall_s": 1.0})
+    say("Ended", run=f"run-of-{name}", folder=name, status=status, result={"wall_s": 1.0})
 
 
 def wait_for(file: str) -> None:
@@ -52,8 +52,8 @@ def wait_for(file: str) -> None:
         time.sleep(0.01)
 
 
-def say(job: str, kind: str, **content) -> None:
-    print(json.dumps({"kind": kind, "job": job, **content}), flush=True)
+def say(kind: str, **content) -> None:
+    print(json.dumps({"kind": kind, **content}), flush=True)
 
 
 if __name__ == "__main__":

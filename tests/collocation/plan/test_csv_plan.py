@@ -120,7 +120,7 @@ def test_all_rows_are_checked_and_each_has_one_line(refusal):
         "'Collocation': it is mps here, and - in line 4 of the same workload: rows that run together share in one way; "
         "make them equal, or give this one another Workload.",
         "csv/plan.csv, line 6: field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such as 3g.20gb, nor a "
-        "mode of labkit: choose one of MPS, alone, naive, streams, mps, mig, cpu-shared, cpu-pinned. Also: the "
+        "mode of labkit: choose one of MPS, alone, naive, mps, mig, cpu-shared, cpu-pinned. Also: the "
         'arguments "--note \'open" end inside a quote, or in a backslash: close the quote, or put the backslash in '
         "quotes.",
     ]

@@ -73,7 +73,7 @@ def test_values_are_read_as_they_were_written(read, tmp_path):
     (tmp_path / "plans" / "train.py").write_text("")
     plan = read(
         "mode: alone\njobs:\n- &usual {job: dlrm, target: 0.80, name: 2024-01-01}\n- {<<: *usual, name: on}\n"
-        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, arguments: -n 'a b'}\n"
+        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, args: -n 'a b'}\n"
     )
     jobs = plan.workloads[0].jobs
     assert jobs[0].request["target"] == "0.80" and jobs[1].request["target"] == "0.80"
@@ -145,6 +145,9 @@ def test_all_rows_are_checked_and_each_has_one_line(refusal):
         ("mode: alone\njobs: [{job: dlrm}]\nworkloads: []", "both are there: put all jobs in one of the two"),
         ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
         ("mode: alone\njobs: [{job: dlrm, arguments: a}]", "field 'arguments': only a script has them"),
+        ("mode: alone\njobs: [{job: dlrm, args: a}]", "field 'args': only a script has them"),
+        ("mode: alone\njobs: [{job: dlrm, arguments: a, args: b}]", "args is another spelling of arguments: leave"),
+        ("mode: streams\njobs: [{job: dlrm}]", "mode 'streams' is unknown: choose one of alone, naive, mps, mig, "),
         ("mode: alone\njobs: [{job: dlrm, job: speech}]", "field 'job': it stands there twice"),
         ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "field 'name': 'a/b' names files, too"),
         ("mode: alone\njobs: [{job: dlrm, name: ..}]", "field 'name': '..' names files, too"),

@@ -59,12 +59,6 @@ def test_a_share_of_the_job_comes_before_the_device(tmp_path):
     assert own.loc["multiprocessors' time", ["mean", "own"]].to_list() == [40.0, True]
 
 
-def test_streams_of_one_process_share_what_the_process_has(tmp_path):
-    own, table = attributed(tmp_path, "streams", [("GPU-1", "process", "sm_utilisation", 80.0, "%", None)], GPU)
-    assert not own.loc["multiprocessors' time", "own"]
-    assert "of the process, which 2 jobs shared" in not_attributed(table)
-
-
 def test_a_slice_of_its_own_is_the_jobs(tmp_path):
     group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", JOBS[:1]),), devices=SLICE)
     counters = [("MIG-1", "mig", "sm_active", 70.0, "%", None), ("GPU-1", "device", "power", 300.0, "W", None)]
