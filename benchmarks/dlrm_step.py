@@ -17,6 +17,7 @@ from measuring import Ratio, in_turn, report, speed_ups
 from textbook_dlrm import TextbookDlrm, textbook_optimiser, textbook_step
 
 from labkit.compiled import why_not_compiled
+from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training.clicks_job import ClicksJob
 from labkit.training.config import TrainConfig
@@ -116,7 +117,7 @@ def measure(name: str, batch_size: int, optimiser: str, *, seconds: float) -> li
     )
     ways["textbook"] = lambda: textbook_step(textbook, optimisers, next(split))
     for kind in kinds():
-        model = Dlrm(shape.model)
+        model = fast_dlrm(shape.model)
         if not ways.keys() - {"textbook"}:
             textbook.take_weights(model)
         step = TrainStep(StepJob(model), TrainConfig(optimiser=optimiser, lr=LR), kind, CPU)

@@ -24,8 +24,9 @@ from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from labkit.data.torchaudio_cpu import import_torchaudio  # noqa: E402
+from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.models.dlrm import Dlrm  # noqa: E402
-from labkit.models.interaction import PairwiseProducts  # noqa: E402
+from labkit.fast.interaction import PairwiseProducts  # noqa: E402
 from labkit.training.config import TrainConfig  # noqa: E402
 from labkit.training.step import TrainStep  # noqa: E402
 from labkit.training.step_choice import step_time_ms  # noqa: E402
@@ -36,7 +37,7 @@ Step = Callable[[Batch], object]
 
 
 def ours(shape: Shape) -> Step:
-    job = StepJob(Dlrm(shape.model), made_up_batch(shape, BATCH))
+    job = StepJob(fast_dlrm(shape.model), made_up_batch(shape, BATCH))
     config = TrainConfig(optimiser="sgd", lr=LR, batch_size=BATCH)
     took = step_time_ms(kinds(), job, config, CPU)
     step = TrainStep(job, config, min(took, key=took.get), CPU)
@@ -84,7 +85,7 @@ def fbgemm_tables(shape: Shape) -> Step:
     tables = SplitTableBatchedEmbeddingBagsCodegen(
         specs, optimizer=EmbOptimType.EXACT_SGD, learning_rate=LR, pooling_mode=PoolingMode.SUM
     )
-    model = Dlrm(config)
+    model = fast_dlrm(config)
     products = PairwiseProducts(config.num_tables + 1)
     dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
     optimiser = torch.optim.SGD(dense_parameters, lr=LR, fused=True)

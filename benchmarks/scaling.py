@@ -24,6 +24,7 @@ from picture import save_picture
 
 from labkit.compiled import why_not_compiled
 from labkit.hardware.calibration import matmul_gflops
+from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.telemetry import forget_peak_memory
 from labkit.training.config import TrainConfig
@@ -103,7 +104,7 @@ def measure(sweep: str, value: float, shape: Shape, batch_size: int) -> Point:
     """Time a step, a second or so."""
     forget_peak_memory()
     torch.manual_seed(0)
-    model = Dlrm(shape.model)
+    model = fast_dlrm(shape.model)
     kind = StepKind("fp32", why_not_compiled() is None)
     step = TrainStep(StepJob(model), TrainConfig(optimiser="sgd", lr=LR), kind, CPU)
     batches = cycle([made_up_batch(shape, batch_size) for _ in range(4)])

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.training.rowwise_adagrad import RowwiseAdagrad
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
 
 
 class TextbookDlrm(nn.Module):

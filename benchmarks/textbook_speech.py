@@ -19,8 +19,8 @@ from labkit.data.speech.audio import decode
 from labkit.data.speech.features import FLOOR, mel_spectrogram
 from labkit.data.speech.shipped import read_shipped
 from labkit.data.speech.utterance import Utterance
-from labkit.models.activation import MaskedRelu
-from labkit.models.dropout import ByteDropout
+from labkit.fast.activation import MaskedRelu
+from labkit.fast.dropout import ByteDropout
 from labkit.models.speech import SpeechConfig, SpeechModel
 
 

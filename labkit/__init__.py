@@ -1,3 +1,26 @@
-"""labkit: what does it cost to reach this accuracy, on this hardware, run this way?"""
+"""labkit: what does it cost to reach this accuracy, on this hardware, run this way?
+
+`labkit.Run` is the one thing a training script needs; `labkit.device` names what to compute on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labkit.tracking.harness import device
+    from labkit.tracking.run import Run
 
 __version__ = "0.1.0"
+__all__ = ["Run", "__version__", "device"]
+
+_HOMES = {"Run": "labkit.tracking.run", "device": "labkit.tracking.harness"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs torch and Arrow when it is first used, so that `import labkit` takes no time."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'labkit' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

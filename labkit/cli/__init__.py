@@ -13,6 +13,7 @@ from labkit.errors import UserError, refusal
 
 COMMANDS = (
     "tour",
+    "run",
     "train",
     "profile",
     "collocate",
@@ -44,7 +45,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return 0, 2 for the user's mistakes, 1 for ours, 130 on Ctrl-C."""
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, passed_on = parser.parse_known_args(argv)
+    if getattr(args, "passes_on", False):
+        args.passed_on = passed_on
+    elif passed_on:
+        parser.error(f"unrecognized arguments: {' '.join(passed_on)}")
     warnings.showwarning = _show_warning
     try:
         return args.run(args)

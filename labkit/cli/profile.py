@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from labkit.cli.train import add_request_flags, given_request
+from labkit.cli.old_train_flags import add_request_flags, given_request
 from labkit.errors import UserError
 
 EPILOG = """\
@@ -104,11 +104,13 @@ def run_job(args: argparse.Namespace) -> int:
     if args.tool != "torch":
         return _run_under_tool(args, settings, TrainRequest(job=args.job, **given_request(args)))
     from labkit.cli.progress import TrainingDisplay
+    from labkit.hardware.allocator import keep_memory
     from labkit.profiling.recording.recorder import StepRecorder
     from labkit.training.session import train
     from labkit.training.stop import StopRequest
 
     request = TrainRequest(job=args.job, **given_request(args))
+    keep_memory()
     with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
         display.console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
         answer = train(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.live import Live
@@ -10,19 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
-from labkit.training.announcements import Notice, Preparing, Ready, Started
-from labkit.training.request import TrainRequest
-from labkit.training.time_left import time_left_s
+from labkit.tracking.events import Notice, Preparing, Progress, Started
+from labkit.tracking.progress_line import progress_text
+from labkit.tracking.time_left import time_left_s
 
 
 class TrainingDisplay:
     """One line that lives on a terminal, or a line an evaluation where the output is a file."""
 
-    def __init__(self, request: TrainRequest, *, to_stderr: bool):
-        self.request = request
+    def __init__(self, *, to_stderr: bool):
         self.console = Console(stderr=to_stderr)
         self._live = Live(console=self.console, refresh_per_second=4, transient=True)
-        self._run_config: dict[str, Any] = {}
+        self._config: dict[str, Any] = {}
         self._evaluations: list[tuple[float, float]] = []
 
     def __enter__(self) -> TrainingDisplay:
@@ -35,45 +33,42 @@ class TrainingDisplay:
             self._live.stop()
 
     def show(self, event: Any) -> None:
-        """Take an event of `training.session.train`."""
+        """Take an event of `labkit.tracking.events`."""
         if isinstance(event, Notice):
-            self.console.print(f"[dim]{event.text}[/dim]", highlight=False, soft_wrap=True)
+            self.console.print(event.text, style="dim", markup=False, highlight=False, soft_wrap=True)
         elif isinstance(event, Preparing):
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
-            self._run_config = event.config
-            data, budget = event.config["data"], event.config["budget"]["name"]
-            self.console.print(
-                f"run [bold]{event.run}[/bold]: {self.request.job} on {data['name']}, budget {budget}, "
-                f"{self._run_config['train']['precision']}, {self._goal()}",
-                highlight=False,
-                soft_wrap=True,
-            )
-        elif not isinstance(event, Ready):
+            self._config, self._evaluations = event.config, []
+            text = Text.assemble("run ", (event.run, "bold"), f": {self._what()}, {self._goal()}")
+            self.console.print(text, highlight=False, soft_wrap=True)
+        elif isinstance(event, Progress):
             self._progress(event)
 
-    def _goal(self) -> str:
-        target, metric = self._run_config["train"]["target"], self._run_config["train"]["target_metric"]
-        return f"target {metric} {target:g}" if target is not None else f"watching {metric}, no target"
+    def _what(self) -> str:
+        config, train = self._config, self._config["train"]
+        data = f" on {config['data']['name']}" if "data" in config else ""
+        settings = [str(train[name]) for name in ("precision", "kernels") if name in train]
+        return ", ".join([f"{config['job']}{data}", f"budget {config['budget']['name']}", *settings])
 
-    def _progress(self, progress) -> None:
-        metric = self._run_config["train"]["target_metric"]
-        line = (
-            f"{progress.point.wall_s:6.1f} s  {progress.point.samples:>9,} samples  {progress.samples_per_s:>8,.0f}/s"
-        )
-        if not math.isnan(progress.loss):
-            line += f"  loss {progress.loss:.4f}"
-        if progress.metrics:
-            line += f"  {metric} {progress.metrics[metric]:.4f}"
-            if progress.evaluated:
-                self._evaluations.append((progress.point.wall_s, progress.metrics[metric]))
-        left = time_left_s(self._run_config, progress.point.wall_s, progress.point.samples, self._evaluations)
+    def _goal(self) -> str:
+        target, metric = self._config["train"]["target"], self._config["train"]["target_metric"]
+        if target is not None:
+            return f"target {metric} {target:g}"
+        return f"watching {metric}, no target" if metric else "no target"
+
+    def _progress(self, progress: Progress) -> None:
+        metric = self._config["train"]["target_metric"]
+        line = progress_text(progress, metric)
+        if progress.evaluated and metric in progress.metrics:
+            self._evaluations.append((progress.point.wall_s, progress.metrics[metric]))
+        left = time_left_s(self._config, progress.point.wall_s, progress.point.samples, self._evaluations)
         if left is not None:
             line += f"  about {left:.0f} s left"
         if self.console.is_terminal:
             self._live.update(Text(line))
         elif progress.evaluated:
-            self.console.print(line, highlight=False, soft_wrap=True)
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _update(self, line: str) -> None:
         if self.console.is_terminal:
@@ -83,7 +78,7 @@ class TrainingDisplay:
         """Print how the run ended, and the test split's metrics."""
         result = answer["result"]
         table = Table(show_header=False, box=None, pad_edge=False)
-        table.add_row("ended", f"{answer['status']}: {result['reason']}")
+        table.add_row("ended", Text(f"{answer['status']}: {result['reason']}"))
         if result["target_reached"]:
             table.add_row(
                 "target reached",
@@ -93,7 +88,7 @@ class TrainingDisplay:
             table.add_row("target", "not reached; analysis counts this run as censored")
         for name, value in result["metrics"].items():
             table.add_row(f"test {name}", f"{value:.4f}")
-        table.add_row("throughput", f"{result['samples_per_s']:,.0f} samples/s")
+        table.add_row("throughput", _throughput(result))
         if result["peak_memory_bytes"] is not None:
             table.add_row("peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB")
         if result["peak_gpu_memory_bytes"] is not None:
@@ -103,4 +98,11 @@ class TrainingDisplay:
         table.add_row("run folder", answer["folder"])
         self.console.print(table)
         if answer["status"] == "stopped":
-            self.console.print(f"go on with: labkit train {self.request.job} --resume {answer['folder']}")
+            text = f"go on with: labkit run --resume {answer['folder']}"
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _throughput(result: dict[str, Any]) -> str:
+    if result["samples"]:
+        return f"{result['samples_per_s']:,.0f} samples/s"
+    return f"{result['steps'] / result['wall_s']:,.1f} steps/s" if result["wall_s"] else "no step was taken"

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
-from labkit.models.activation import MaskedRelu
 from labkit.models.masking import Masking
 from labkit.models.tdnn import Tdnn
 
@@ -59,13 +58,35 @@ class SpeechConfig:
         return math.prod(self.strides)
 
 
+class ConvBlock(nn.Module):
+    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape.
+
+    In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded frames,
+    too.
+    """
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
+        super().__init__()
+        self.stride = stride
+        self.residual = before == after and stride == 1
+        self.conv = nn.Conv1d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+        self.norm = nn.BatchNorm1d(after)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return (B, after, T/stride) for (B, before, T); `mask` (B, 1, T/stride) keeps padded frames at zero."""
+        y = self.dropout(F.relu(self.norm(self.conv(x)))) * mask
+        return x + y if self.residual else y  # what a shortcut brings is masked already
+
+
 class SpeechModel(nn.Module):
     """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters.
 
     Of kind "tdnn", linear layers only.
     """
 
-    def __init__(self, config: SpeechConfig):
+    def __init__(self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock):
+        """Build the model; `block` is the part that `labkit.fast` has a faster equal of."""
         super().__init__()
         self.config = config
         self.masking = Masking(config.mask_bins, config.mask_frames)
@@ -77,13 +98,12 @@ class SpeechModel(nn.Module):
         else:
             widths = [config.mel_bins] + [config.channels] * len(config.strides)
             self.subsample = nn.ModuleList(
-                ConvBlock(before, after, config.kernel, stride, config.dropout)
+                block(before, after, config.kernel, stride, config.dropout)
                 for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
             )
         if config.kind == "conv":
             self.blocks = nn.ModuleList(
-                ConvBlock(config.channels, config.channels, config.kernel, 1, config.dropout)
-                for _ in range(config.layers)
+                block(config.channels, config.channels, config.kernel, 1, config.dropout) for _ in range(config.layers)
             )
         # dropout of recurrent layers sits between them, and torch warns of it where there is one
         between = config.dropout if config.layers > 1 else 0.0
@@ -106,15 +126,15 @@ class SpeechModel(nn.Module):
         return F.log_softmax(self.characters(x).float(), dim=2), lengths
 
     def _convolved(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        x = features.transpose(1, 2).unsqueeze(2)  # (B, 80, 1, T)
+        x = features.transpose(1, 2)  # (B, 80, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
-            x = block(x, _mask(lengths, -(-x.shape[3] // block.stride)))
+            x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
         if self.config.kind == "conv":
-            mask = _mask(lengths, x.shape[3])
+            mask = _mask(lengths, x.shape[2])
             for block in self.blocks:
                 x = block(x, mask)
-        x = x.squeeze(2).transpose(1, 2)  # (B, T', C)
+        x = x.transpose(1, 2)  # (B, T', C)
         if self.config.kind == "lstm":
             x, _ = self.lstm(x)
         if self.config.kind == "bigru":
@@ -124,33 +144,6 @@ class SpeechModel(nn.Module):
         return x, lengths
 
 
-class ConvBlock(nn.Module):
-    """Convolution over time, batch norm, ReLU, dropout; a shortcut where input and output have one shape.
-
-    Written as images of height 1, because those may lie channels last, (B, T, C) in memory, as features do: oneDNN
-    then needs no copies around its products.
-    """
-
-    def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
-        super().__init__()
-        self.stride = stride
-        self.residual = before == after and stride == 1
-        self.conv = nn.Conv2d(before, after, (1, kernel), stride=(1, stride), padding=(0, kernel // 2), bias=False).to(
-            memory_format=torch.channels_last
-        )
-        self.norm = nn.BatchNorm2d(after)
-        self.activation = MaskedRelu(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return (B, after, 1, T/stride); `mask` (B, 1, 1, T/stride) keeps padded frames at zero.
-
-        In evaluation no padded frame leaks into a real one. In training the batch norm's statistics count padded
-        frames too, which are few because batches hold utterances of like length.
-        """
-        y = self.activation(self.norm(self.conv(x)), mask)
-        return x + y if self.residual else y  # what a shortcut brings is masked already
-
-
 def _mask(lengths: Tensor, frames: int) -> Tensor:
-    """Ones where a frame is real: (B, 1, 1, frames)."""
-    return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).view(-1, 1, 1, frames)
+    """Ones where a frame is real: (B, 1, frames)."""
+    return (torch.arange(frames, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(1)

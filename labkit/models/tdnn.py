@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.models.dropout import ByteDropout
-
 DELAYS = (1, 2, 4)
 """How far the neighbours are that a block sees, one block after another."""
 
@@ -50,7 +48,7 @@ class SpliceBlock(nn.Module):
         super().__init__()
         self.linear = nn.Linear(before, after, bias=False)
         self.norm = nn.BatchNorm1d(after)
-        self.dropout = ByteDropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (B, T', after) for (B, T', before)."""

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from labkit.data.clicks.order import EpochOrder
 from labkit.data.clicks.prepared import ClickLog, ClickSplit
-from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.fast.models import fast_dlrm
+from labkit.models.dlrm import DlrmConfig
 from labkit.training.metrics import CLICK_METRICS, click_metrics
 from labkit.training.phases import TO_DEVICE, phase
 
@@ -32,7 +33,7 @@ class ClicksJob:
 
     def __init__(self, log: ClickLog, model: DlrmConfig, *, batch_size: int, seed: int, device: torch.device):
         self.log, self.batch_size, self.seed, self.device = log, batch_size, seed, device
-        self.model: nn.Module = Dlrm(model).to(device)
+        self.model: nn.Module = fast_dlrm(model).to(device)
         self._train = log.split("train")
         self.train_samples = len(self._train.label)
 
@@ -40,7 +41,7 @@ class ClicksJob:
         config = self.model.config
         return (
             f"{config.dense_dim}-{'-'.join(map(str, config.bottom_mlp))} / {'-'.join(map(str, config.top_mlp))}, "
-            f"{self._interaction()}, {self._tables()}, {self.log.pooling_factor} lookups, batch {self.batch_size}"
+            f"dot, {self._tables()}, {self.log.pooling_factor} lookups, batch {self.batch_size}"
         )
 
     def _tables(self) -> str:
@@ -49,11 +50,6 @@ class ClicksJob:
             return f"{len(sizes)} tables of {sizes[0]:,} rows"
         mark = hashlib.blake2s(str(sizes).encode(), digest_size=3).hexdigest()
         return f"{len(sizes)} tables of {min(sizes):,} to {max(sizes):,} rows ({mark})"
-
-    def _interaction(self) -> str:
-        config = self.model.config
-        cross = f" {config.cross_layers} × {config.cross_rank}" if config.interaction == "dcnv2" else ""
-        return config.interaction + cross
 
     def num_batches(self, epoch: int) -> int:
         return -(-self.train_samples // self.batch_size)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from labkit.models.tables import EmbeddingTables
+from labkit.fast.tables import EmbeddingTables
 from labkit.training.config import TrainConfig
-from labkit.training.quick_optimiser import without_compiler
-from labkit.training.rowwise_adagrad import RowwiseAdagrad
-from labkit.training.table_blocks import BlockUpdate
+from labkit.fast.quick_optimiser import without_compiler
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
+from labkit.fast.table_blocks import BlockUpdate
 
 
 class Optimisers:
@@ -92,7 +92,7 @@ class Optimisers:
 
 def _table_update(compiled: bool) -> type:
     if compiled:
-        from labkit.training.table_compiled import CompiledUpdate  # which needs numba
+        from labkit.fast.table_compiled import CompiledUpdate  # which needs numba
 
         return CompiledUpdate
     return BlockUpdate

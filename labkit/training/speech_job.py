@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from labkit.data.speech.buckets import length_bucketed_batches
 from labkit.data.speech.prepared import Batch, SpeechSet
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.fast.models import fast_speech
+from labkit.models.speech import SpeechConfig
 from labkit.training.metrics import SPEECH_METRICS, speech_metrics
 from labkit.training.phases import TO_DEVICE, phase
 
@@ -27,7 +28,7 @@ class SpeechJob:
 
     def __init__(self, speech: SpeechSet, model: SpeechConfig, *, batch_size: int, seed: int, device: torch.device):
         self.speech, self.batch_size, self.seed, self.device = speech, batch_size, seed, device
-        self.model: nn.Module = SpeechModel(model).to(device)
+        self.model: nn.Module = fast_speech(model).to(device)
         self._train = speech.split("train")
         self.train_samples = len(self._train)
         self._order: tuple[int, list[np.ndarray]] = (-1, [])

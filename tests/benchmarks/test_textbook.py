@@ -10,7 +10,7 @@ from torch import nn
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
-from labkit.models.activation import MaskedRelu
+from labkit.fast.activation import MaskedRelu
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig
 from labkit.training.config import OPTIMISERS, TrainConfig

@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit.models.activation import MaskedRelu
-from labkit.models.dropout import LEVELS, draw_kept, levels
+from labkit.fast.activation import MaskedRelu
+from labkit.fast.dropout import LEVELS, draw_kept, levels
 
 P = 0.25
 

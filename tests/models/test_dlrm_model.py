@@ -4,8 +4,8 @@ from torch import nn
 
 from labkit.errors import UserError
 from labkit.models.dlrm import INTERACTIONS, Dlrm, DlrmConfig
-from labkit.models.interaction import PairwiseProducts, pairwise_products
-from labkit.models.tables import EmbeddingTables, row_gradients
+from labkit.fast.interaction import PairwiseProducts, pairwise_products
+from labkit.fast.tables import EmbeddingTables, row_gradients
 
 SHAPE = {"dense_dim": 3, "num_rows": (5, 7), "embedding_dim": 4, "bottom_mlp": (8, 4), "top_mlp": (6, 1)}
 

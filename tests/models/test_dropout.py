@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from labkit.models.dropout import ByteDropout
+from labkit.fast.dropout import ByteDropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

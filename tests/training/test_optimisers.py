@@ -7,7 +7,7 @@ from torch import nn
 
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers, clip_gradients
-from labkit.training.quick_optimiser import without_compiler
+from labkit.fast.quick_optimiser import without_compiler
 
 
 class Bag(nn.Module):

@@ -9,7 +9,7 @@ from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.training import table_blocks
 from labkit.training.config import OPTIMISERS, TrainConfig
 from labkit.training.optimisers import Optimisers
-from labkit.training.rowwise_adagrad import RowwiseAdagrad
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
 
 # three tables of which one is so small that every bag names rows more than once, and more lookups than rows
 SHAPE = {"dense_dim": 3, "num_rows": (4, 50, 900), "embedding_dim": 8, "bottom_mlp": (8,), "top_mlp": (6, 1)}

@@ -124,6 +124,7 @@ def _read_through(data: Any) -> None:
 
 def base(job_name: str, compiled: bool) -> dict[str, Any]:
     """What a process holds whatever it trains: Python, torch, libraries, and what their first use makes of them."""
+    from labkit.fast.models import fast_dlrm, fast_speech
     from labkit.models.dlrm import Dlrm, DlrmConfig
     from labkit.models.speech import SpeechConfig, SpeechModel
 
@@ -131,7 +132,7 @@ def base(job_name: str, compiled: bool) -> dict[str, Any]:
         import labkit.data.clicks
         import labkit.training.clicks_job
 
-        model = Dlrm(DlrmConfig(dense_dim=4, num_rows=(8, 8), embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,)))
+        model = fast_dlrm(DlrmConfig(dense_dim=4, num_rows=(8, 8), embedding_dim=4, bottom_mlp=(4,), top_mlp=(1,)))
         batch = torch.rand(BASE_SAMPLES, 4), torch.ones(BASE_SAMPLES, 2, 1, dtype=torch.int32)
         names = ("tables.weight",)
     else:
@@ -139,7 +140,7 @@ def base(job_name: str, compiled: bool) -> dict[str, Any]:
         import labkit.training.speech_job  # noqa: F401
 
         config = SpeechConfig(vocabulary=3, kind="conv", channels=4, layers=1, mel_bins=4)
-        model = SpeechModel(config)
+        model = fast_speech(config)
         batch, names = (torch.rand(BASE_SAMPLES, 16, 4), torch.full((BASE_SAMPLES,), 16)), ()
     job = _BaseJob(model, names)
     step = TrainStep(job, TrainConfig(optimiser="adam"), StepKind("fp32", compiled), torch.device("cpu"))

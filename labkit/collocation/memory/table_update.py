@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from labkit.collocation.memory.storage_log import room
-from labkit.models.tables import EmbeddingTables
-from labkit.training.table_blocks import BLOCK_BYTES
+from labkit.fast.tables import EmbeddingTables
+from labkit.fast.table_blocks import BLOCK_BYTES
 
 STATE_COPIES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 """Tensors as large as the tables that the optimiser keeps; rowwise Adagrad keeps a number a row instead."""

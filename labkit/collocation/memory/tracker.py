@@ -16,7 +16,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from labkit.collocation.memory.job_shape import ClickShape, SpeechShape
 from labkit.collocation.memory.walk import shaped_job
-from labkit.models.tables import EmbeddingTables
+from labkit.fast.tables import EmbeddingTables
 from labkit.training.optimisers import Optimisers
 from labkit.training.request import TrainRequest
 from labkit.training.step import StepKind

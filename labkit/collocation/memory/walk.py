@@ -20,9 +20,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from labkit.collocation.memory.job_shape import ClickShape, SpeechShape
 from labkit.collocation.memory.storage_log import StorageLog, room
 from labkit.collocation.memory.table_update import PredictedUpdate
+from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig, SpeechModel
-from labkit.models.tables import EmbeddingTables
+from labkit.fast.tables import EmbeddingTables
 from labkit.training.clicks_job import EVALUATION_ROWS
 from labkit.training.config import TrainConfig
 from labkit.training.optimisers import Optimisers
@@ -163,7 +164,7 @@ def shaped_job(
 
 def _clicks(request: TrainRequest, shape: ClickShape, batch_size: int, place: torch.device) -> ShapedJob:
     config = DlrmConfig(dense_dim=shape.dense_dim, num_rows=shape.num_rows, **request.chosen_preset.model)
-    model = _shaped(lambda: Dlrm(config), place)
+    model = _shaped(lambda: fast_dlrm(config), place)
 
     def batch_of(rows: int) -> tuple[Tensor, Tensor, Tensor]:
         categorical = torch.empty(rows, config.num_tables, shape.pooling_factor, dtype=torch.int32)
@@ -183,7 +184,7 @@ def _clicks(request: TrainRequest, shape: ClickShape, batch_size: int, place: to
 
 def _speech(request: TrainRequest, shape: SpeechShape, place: torch.device) -> ShapedJob:
     model = _shaped(
-        lambda: SpeechModel(SpeechConfig(vocabulary=shape.vocabulary, **request.chosen_preset.model)), place
+        lambda: fast_speech(SpeechConfig(vocabulary=shape.vocabulary, **request.chosen_preset.model)), place
     )
     characters = shape.longest[2]
 

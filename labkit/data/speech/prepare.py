@@ -80,7 +80,7 @@ def prepare_speech(
     Raises:
         DataError: an utterance cannot be used and `bad` says to stop, or a split is empty.
     """
-    utterances, split_note = fill_splits(_readable(source, alphabet, punctuation, bad), seed)
+    utterances, split_note = fill_splits(readable(source, alphabet, punctuation, bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written = Written()
     with (folder / "features.f16").open("wb") as file:
@@ -121,7 +121,7 @@ def prepare_speech(
     )
 
 
-def _readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadRows) -> list[Utterance]:
+def readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts the alphabet can write, in its characters."""
     readable = []
     for utterance in source.utterances:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from labkit.hardware.allocator import VARIABLES
 from labkit.profiling.diagnosis.case import Case
 from labkit.profiling.diagnosis.finding import Claim, Finding
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
@@ -47,6 +48,22 @@ def diagnose(case: Case) -> list[Finding]:
     """Bottlenecks that are worth a try, the one that claims most first."""
     found = [case.finding(claim) for rule in RULES for claim in rule(case)]
     return sorted((each for each in found if each.claimed_share >= WORTH_SHARE), key=lambda each: -each.claimed_share)
+
+
+def _page_faults(case: Case) -> Iterator[Claim]:
+    if case.faults is None:
+        return
+    faults = case.faults
+    yield Claim(
+        "page faults",
+        f"{faults.in_words}, take {case.percent(case.fault_us)}: its tensors get fresh memory each time, which the "
+        "system clears page by page",
+        f"let the allocator keep what is freed: `labkit run` does, and so does glibc in any program with {VARIABLES} in "
+        "its environment before Python starts",
+        case.fault_us,
+        faults.unprofiled * faults.cost_us,
+        needs_idle_device=True,
+    )
 
 
 def _input(case: Case) -> Iterator[Claim]:
@@ -135,7 +152,7 @@ def _lookups(case: Case) -> Iterator[Claim]:
         "lookups",
         f"{calls:,.0f} embedding lookups a step, one call each, take {case.percent(us)} with their gradients",
         "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
-        "table begins (labkit.models.tables)",
+        "table begins (labkit.fast.tables)",
         us - max(one_call_us, kernels_us),
         # and there is one parameter to update in place of many
         us - one_call_us + glue_us + case.phase_us[OPTIMISER],
@@ -249,6 +266,6 @@ def _python(case: Case) -> Iterator[Claim]:
 
 
 RULES: tuple[Callable[[Case], Iterator[Claim]], ...] = (
-    _input, _between, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
+    _page_faults, _input, _between, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
 )  # fmt: skip
 """In the order in which they claim."""

@@ -4,7 +4,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from labkit.collocation.memory.hidden_room import lstm_workspace_bytes
 from labkit.collocation.memory.storage_log import StorageLog
 from labkit.collocation.memory.table_update import PredictedUpdate, distinct_rows
-from labkit.models.tables import EmbeddingTables
+from labkit.fast.tables import EmbeddingTables
 
 NUM_ROWS = (1000, 50)
 BATCH, POOLING, DIM = 10, 2, 4

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.models.dropout import LEVELS, draw_kept, levels
+from labkit.fast.dropout import LEVELS, draw_kept, levels
 
 
 class MaskedRelu(nn.Module):

@@ -11,15 +11,8 @@ import torch
 from torch import Tensor, nn
 
 
-def pairwise_products(features: Tensor) -> Tensor:
-    """Dot products (B, P) of every pair of features (B, N, D): what `PairwiseProducts` computes, said plainly."""
-    count = features.shape[1]
-    first, second = torch.tril_indices(count, count, offset=-1, device=features.device)
-    return torch.bmm(features, features.transpose(1, 2))[:, first, second]
-
-
 class PairwiseProducts(nn.Module):
-    """`pairwise_products` with a backward pass of one gather and one matrix product.
+    """`labkit.models.dlrm.PairwiseDots` with a backward pass of one gather and one matrix product.
 
     Autograd would scatter the gradient into a zeroed matrix of all N² products, one number at a time, and multiply
     that matrix twice.

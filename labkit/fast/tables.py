@@ -1,5 +1,7 @@
 """The embedding tables of a DLRM, all in one: a single lookup call instead of one a table.
 
+Equals `labkit.models.dlrm.TableAFeature`.
+
 Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables together, U distinct rows of a batch.
 """
 
@@ -19,7 +21,7 @@ class EmbeddingTables(nn.Module):
     def __init__(self, num_rows: Sequence[int], embedding_dim: int, *, sparse: bool = True):
         """Make tables of `num_rows` rows each; `sparse` makes their gradient a sparse tensor."""
         super().__init__()
-        self.sparse = sparse
+        self.sparse, self._num_rows = sparse, list(num_rows)
         self.weight = nn.Parameter(torch.empty(sum(num_rows), embedding_dim))  # (R, D)
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
@@ -32,6 +34,10 @@ class EmbeddingTables(nn.Module):
         rows = categorical + self.row_start.view(1, -1, 1)
         return _Lookup.apply(self.weight, rows, self) if self.sparse else look_up(self.weight, rows)
 
+    def table_weights(self) -> list[Tensor]:
+        """The part (rows, D) of the weight that is each table's."""
+        return list(self.weight.split(self._num_rows))
+
     def take_bags(self) -> tuple[Tensor, Tensor]:
         """The latest backward pass's rows int32 (B, F, L), counted over all tables, and gradient float32 (B, F, D).
 
@@ -40,6 +46,10 @@ class EmbeddingTables(nn.Module):
         assert self._bags is not None, "no backward pass since the last time"
         bags, self._bags = self._bags, None
         return bags
+
+    def drop_bags(self) -> None:
+        """Forget the latest backward pass."""
+        self._bags = None
 
 
 def look_up(weight: Tensor, rows: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.models.tables import EmbeddingTables
-from labkit.training import table_kernels
-from labkit.training.rowwise_adagrad import RowwiseAdagrad
-from labkit.training.table_blocks import begin_adam
+from labkit.fast import table_kernels
+from labkit.fast.table_blocks import begin_adam
+from labkit.fast.tables import EmbeddingTables
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
 
 
 class CompiledUpdate:
@@ -36,6 +36,16 @@ class CompiledUpdate:
             _array(weight), self._optimiser.state[weight], self._optimiser.param_groups[0], _array(rows),
             _array(gradient), lambda: self._arrays(rows, threads),
         )  # fmt: skip
+
+    def load_kernel(self) -> None:
+        """Compile the kernel, or load what was compiled before: half a second that no first step is to take."""
+        tables = EmbeddingTables([1], self._tables.weight.shape[1])
+        tables.keeps_bags = True
+        torch.nn.init.zeros_(tables.weight)
+        kind, group = type(self._optimiser), self._optimiser.param_groups[0]
+        once = CompiledUpdate(tables, kind([tables.weight], lr=group["lr"]))
+        tables(torch.zeros(1, 1, 1, dtype=torch.int32)).sum().backward()
+        once.step()
 
     def _arrays(self, rows: Tensor, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if self._room is None or not self._room.fits(rows, threads):

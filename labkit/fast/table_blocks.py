@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.models.tables import EmbeddingTables, row_gradients
-from labkit.training.rowwise_adagrad import RowwiseAdagrad
+from labkit.fast.tables import EmbeddingTables, row_gradients
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
 
 BLOCK_BYTES = 4 << 20
 """Of a block's gradient: enough rows for all cores, few enough for their caches."""

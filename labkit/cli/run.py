@@ -1,0 +1,228 @@
+"""`labkit run`: the one harness for any training script."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    from labkit.tracking.command import ScriptCommand
+
+MOST_SEEDS = 1000
+SEED = "{seed}"
+"""Stands for the seed among a script's arguments"""
+EPILOG = """examples:
+  labkit run train.py --lr 0.1
+  labkit run --budget one-core --seeds 3 train.py --seed {seed}
+  labkit run -m mypackage.train
+  labkit run --resume runs/20261122-101502-my-cnn-7f3a
+All that stands after the script is the script's own. What it tells through labkit.Run is recorded: losses, metrics, the
+time to its target. Without that its optimiser's steps are counted.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run any training script: under a budget, sampled, recorded, resumed",
+        description="Run a training script under a budget, sample what the machine does, and record it in a folder.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_harness_flags(parser)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help=f"run it N times, with seeds from 0; {SEED} in its arguments stands for one",
+    )
+    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as for python -m")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="a Python file that trains")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    parser.set_defaults(run=run_run)
+
+
+def add_harness_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of the harness: what a script is run with, whatever it trains."""
+    parser.add_argument(
+        "--budget",
+        metavar="B",
+        help="one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
+    )
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
+    parser.add_argument(
+        "--sample-hz", type=float, metavar="N", help="telemetry samples a second, 0.1 to 100 (default: 2)"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
+
+
+def run_run(args: argparse.Namespace) -> int:
+    if args.resume is not None:
+        if args.seeds is not None:
+            raise UserError("--resume goes on with one run, and --seeds starts several: leave one of the two away.")
+        given = [args.script, *args.arguments] if args.script else []
+        return run_here(resumed_command(args, given), args.json)
+    if args.script is None:
+        raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
+    command = harness_command(args, _script(args.script, args.module), args.arguments)
+    if args.module:
+        command = replace(command, module=args.script)
+    if args.seeds is None:
+        return run_here(command, args.json)
+    if not 1 <= args.seeds <= MOST_SEEDS:
+        raise UserError(f"--seeds is {args.seeds}: give a whole number from 1 to {MOST_SEEDS}.")
+    return max(_run_seed(command, seed, args.json) for seed in range(args.seeds))
+
+
+def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]) -> ScriptCommand:
+    """The command that the flags of `add_harness_flags` make of a script."""
+    from labkit.tracking.command import ScriptCommand
+
+    if args.sample_hz is not None:
+        from labkit.telemetry import LEAST_HZ, MOST_HZ
+
+        if not LEAST_HZ <= args.sample_hz <= MOST_HZ:
+            raise UserError(
+                f"--sample-hz is {args.sample_hz:g}: give a number of samples a second from {LEAST_HZ:g} to "
+                f"{MOST_HZ:g}, such as 10."
+            )
+    return ScriptCommand(
+        str(script), tuple(arguments), runs_dir=str(args.runs_dir), budget=args.budget, sample_hz=args.sample_hz
+    )
+
+
+def resumed_command(args: argparse.Namespace, given: list[str], job: str | None = None) -> ScriptCommand:
+    """The command of an earlier run, with further arguments; the last of a flag counts.
+
+    Raises:
+        UserError: there is no such run, it was no script's, or a budget is given.
+    """
+    from labkit.runs import find_run, read_run
+    from labkit.tracking.command import ScriptCommand
+
+    folder = find_run(args.resume, args.runs_dir)
+    record = read_run(folder)
+    if args.budget is not None:
+        raise UserError(
+            f"{folder}: a resumed run keeps its own settings, so --budget cannot be given: leave it out, or start a "
+            "new run."
+        )
+    script = record.config.get("script")
+    if job is not None and record.config["job"] != job:
+        raise UserError(
+            f"{folder}: this run trains {record.config['job']}: resume it with `labkit run --resume {folder}`."
+        )
+    if script is None:
+        raise UserError(
+            f"{folder}: this run was none of a script's, so there is nothing to start again: go on with it where it "
+            "was made, or put its code into a file and use `labkit run`."
+        )
+    module = None if script.endswith(".py") else script
+    path = _script(script, module is not None)
+    return ScriptCommand(
+        str(path),
+        (*record.config["arguments"], *given),
+        module=module,
+        runs_dir=str(folder.parent),
+        budget=record.budget.get("name"),
+        resume=str(folder),
+        sample_hz=args.sample_hz,
+    )
+
+
+def run_here(command: ScriptCommand, as_json: bool) -> int:
+    """Run a script in this process, shown on the terminal; the exit status."""
+    if command.budget is not None:
+        from labkit.hardware.budgets.names import parse_budget
+
+        # before NumPy and torch are loaded: they read their number of threads only then
+        os.environ.update(parse_budget(command.budget).environment())
+    from labkit.cli.console import print_last
+    from labkit.cli.progress import TrainingDisplay
+    from labkit.tracking.ending import RunFailed
+    from labkit.tracking.script import exit_status, print_error, run_command
+    from labkit.tracking.stop import StopRequest
+
+    try:
+        # with --json, stdout belongs to programs
+        with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, _quiet(as_json):
+            answer = run_command(command, stop, display.show)
+    except RunFailed as failure:
+        if as_json and failure.answer:
+            print_last(json.dumps(failure.answer))
+        raise
+    except (UserError, OSError, KeyboardInterrupt):
+        raise
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except Exception as error:
+        print_error(error)
+        return 1
+    if as_json:
+        print_last(json.dumps(answer))
+    else:
+        display.print_result(answer)
+    return exit_status(answer)
+
+
+class _quiet:
+    """Sends what a script prints to standard error, where standard output belongs to programs."""
+
+    def __init__(self, as_json: bool):
+        self._as_json = as_json
+
+    def __enter__(self) -> None:
+        self._before = sys.stdout
+        if self._as_json:
+            sys.stdout = sys.stderr
+
+    def __exit__(self, *error: Any) -> None:
+        sys.stdout = self._before
+
+
+def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
+    """Run a script with one seed in a process of its own; the exit status."""
+    from labkit.jobs.watch import watch
+    from labkit.tracking.ending import RunFailed
+    from labkit.tracking.launch import WorkerFailed
+    from labkit.tracking.script import exit_status
+
+    arguments = tuple(argument.replace(SEED, str(seed)) for argument in command.arguments)
+    print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
+    try:
+        answer = watch(replace(command, arguments=arguments, seed=seed), evaluations=not as_json)
+    except RunFailed as failure:
+        print(f"labkit: {failure}", file=sys.stderr)
+        answer = failure.answer
+    except WorkerFailed as failure:
+        print(f"labkit: {failure}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(answer), flush=True)
+    return exit_status(answer)
+
+
+def _script(name: str, is_module: bool) -> Path:
+    if not is_module:
+        if not Path(name).is_file():
+            raise UserError(f"{name}: there is no such script: name a Python file.")
+        return Path(name)
+    sys.path.insert(0, "")
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None:
+        raise UserError(f"there is no module {name!r} here: check its name, and run from the folder that has it.")
+    return Path(found.origin)

@@ -1,0 +1,40 @@
+"""What a click model is scored by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from labkit.data.auc import auc
+from labkit.errors import UserError
+
+CLICK_METRICS = ("auc", "log_loss", "normalised_entropy", "accuracy")
+
+
+def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
+    """AUC, log loss (nats), normalised entropy and accuracy of logits (N,) for labels 0 or 1 (N,).
+
+    Normalised entropy is the log loss over the entropy of the base rate (He et al., ADKDD 2014, §3).
+
+    >>> scores = click_metrics(np.array([0, 1, 1, 0]), np.array([-2.0, 1.0, 0.5, -1.0]))
+    >>> scores["auc"], scores["accuracy"]
+    (1.0, 1.0)
+    """
+    label = np.asarray(label, dtype=np.float64)
+    logit = np.asarray(logit, dtype=np.float64)
+    positives = label.sum()
+    negatives = len(label) - positives
+    if not positives or not negatives:
+        raise UserError(
+            f"this split holds {int(positives)} positive and {int(negatives)} negative labels, so AUC is not "
+            "defined: use more rows, or check the schema's positive value."
+        )
+    # log(1 + exp(-x)) for positives, log(1 + exp(x)) for negatives
+    log_loss = np.logaddexp(0.0, np.where(label == 1, -logit, logit)).mean()
+    rate = positives / len(label)
+    entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
+    return {
+        "auc": auc(label, logit),
+        "log_loss": float(log_loss),
+        "normalised_entropy": float(log_loss / entropy),
+        "accuracy": float(((logit > 0) == (label == 1)).mean()),
+    }

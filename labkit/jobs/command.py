@@ -1,0 +1,60 @@
+"""From a job's name and its settings to the command that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.jobs.presets import PRESETS
+from labkit.tracking.command import ScriptCommand
+
+
+def job_command(
+    job: str,
+    *,
+    budget: str | None = None,
+    runs_dir: Path | str = "runs",
+    sample_hz: float | None = None,
+    **settings: Any,
+) -> ScriptCommand:
+    """The command of a job.
+
+    Args:
+        job: "dlrm", "speech", or the path of a script.
+        budget: a budget's name; None takes the whole machine.
+        runs_dir: the folder that run folders are made in.
+        sample_hz: telemetry samples a second.
+        settings: the script's flags, by name; None leaves one out.
+
+    Raises:
+        UserError: there is no such job.
+
+    >>> job_command("dlrm", seed=1, max_seconds=None).arguments
+    ('--seed', '1')
+    """
+    return ScriptCommand(
+        str(script_of(job)), as_flags(settings), runs_dir=str(runs_dir), budget=budget, sample_hz=sample_hz
+    )
+
+
+def as_flags(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Settings as a command line; None leaves one out."""
+    flags: list[str] = []
+    for name, value in settings.items():
+        if value is not None:
+            flags += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(flags)
+
+
+def script_of(job: str) -> Path:
+    """The file of one of the kit's jobs, or of a script.
+
+    Raises:
+        UserError: there is neither.
+    """
+    if job in PRESETS:
+        return Path(__file__).with_name(f"{job}.py")
+    if not Path(job).is_file():
+        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(PRESETS)}, or name a Python file.")
+    return Path(job)

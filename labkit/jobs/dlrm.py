@@ -1,0 +1,142 @@
+"""Trains a DLRM on a click log to a target AUC: `python dlrm.py`, `labkit train dlrm`, or a copy of yours."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import labkit
+from labkit.data.clicks import load_clicks
+from labkit.data.clicks.batches import ClickBatches, in_order
+from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
+from labkit.fast.models import fast_dlrm
+from labkit.fast.optimisers import fast_optimisers, tables_compile
+from labkit.fast.precision import autocast, faster_precision
+from labkit.jobs.flags import add_common_flags, common_config, read_arguments
+from labkit.jobs.memory import refuse_tables_that_do_not_fit
+from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
+from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
+from labkit.tracking.harness import tell_preparing
+
+EVALUATIONS_AN_EPOCH = 10
+"""A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
+EVALUATION_ROWS = 2048
+"""Of a forward pass: on a CPU what it computes then stays in the cache."""
+OPTIMISERS = {
+    "sgd": (torch.optim.SGD, torch.optim.SGD),
+    "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
+    "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
+    "adam": (torch.optim.Adam, torch.optim.SparseAdam),
+}
+"""For the weights of the MLPs, and for tables, whose gradients are sparse"""
+
+
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add_common_flags(flags, "dlrm", CLICK_METRICS, OPTIMISERS)
+    flags.add_argument("--schema", metavar="FILE", help="TOML file that describes --data's columns")
+    return flags
+
+
+def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
+    return fast_dlrm(config) if kernels == "fast" else Dlrm(config)
+
+
+def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
+    tables = list(model.tables.parameters())
+    dense = [*model.bottom.parameters(), *model.top.parameters()]
+    if kernels == "fast":
+        return fast_optimisers(name, dense, model.tables, lr)
+    dense_kind, table_kind = OPTIMISERS[name]
+    return [dense_kind(dense, lr=lr), table_kind(tables, lr=lr)]
+
+
+def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """The mean binary cross-entropy of (dense (B, D), categorical (B, F, L), label (B,))."""
+    dense, categorical, label = batch
+    return F.binary_cross_entropy_with_logits(model(dense, categorical).float(), label)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, float]:
+    """AUC and its kin of all rows of a split."""
+    model.eval()
+    logits = []
+    with autocast(precision, device):
+        for dense, categorical, _ in in_order(split, EVALUATION_ROWS):
+            logits.append(model(dense.to(device), categorical.to(device)).float().cpu())
+    model.train()
+    return click_metrics(split.label, torch.cat(logits).numpy())
+
+
+def main() -> None:
+    # arguments
+    args, preset = read_arguments(parser(), "dlrm")
+
+    # data
+    options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
+    log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, progress=tell_preparing, **options)
+    train, validation = log.split("train"), log.split("validation")
+    batches = ClickBatches(train, args.batch_size, args.seed)
+    evaluate_every = max(1, len(train) // EVALUATIONS_AN_EPOCH)
+    target = chosen_target("dlrm", args.data, args.target, CLICK_METRICS)
+    ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
+
+    # model and optimiser
+    config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
+    refuse_tables_that_do_not_fit(config, args.optimiser, preset.name)
+    device = labkit.device(args.device)
+    torch.manual_seed(args.seed)
+    model = build_model(config, args.kernels).to(device)
+    optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
+    precision, why = args.precision, "as asked"
+    if precision == "auto":
+        first = [tensor.to(device) for tensor in next(batches.at(0, 0))]
+        job = f"dlrm {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
+        precision, why = faster_precision(job, model, lambda: loss_of(model, first))
+
+    with labkit.Run(
+        "dlrm",
+        target=target,
+        max_seconds=args.max_seconds,
+        evaluate_every=evaluate_every,
+        patience=None if ends_otherwise else PATIENCE_EPOCHS * EVALUATIONS_AN_EPOCH,
+        seed=args.seed,
+        runs_dir=args.runs_dir,
+        config={
+            **common_config("dlrm", args, log, len(train)),
+            "model": asdict(config),
+            "precision": precision,
+            "compiled_tables": args.kernels == "fast" and device == "cpu" and tables_compile(),
+            "step_note": why,
+        },
+    ) as run:
+        run.keep(model=model, dense=optimizers[0], tables=optimizers[1])
+        for _ in run.epochs(args.max_epochs):
+            for batch in run.batches(batches):
+                with run.phase("host-to-device"):
+                    batch = [tensor.to(device, non_blocking=True) for tensor in batch]
+                with run.phase("forward"), autocast(precision, device):
+                    loss = loss_of(model, batch)
+                with run.phase("backward"):
+                    loss.backward()
+                with run.phase("optimiser"):
+                    for optimizer in optimizers:
+                        optimizer.step()
+                        optimizer.zero_grad()
+                run.step(loss, samples=len(batch[0]))
+                if run.due:
+                    run.evaluate(**evaluate(model, validation, precision, device))
+
+        # the test split is touched once, with the weights that were best on the validation split
+        if run.load_best():
+            run.test(**evaluate(model, log.split("test"), precision, device))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Presets: the shape of a model and how to train it, by name; targets of our own datasets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.tracking.goal import METRICS, Target
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a preset fixes; the data fixes the rest (features, table sizes, alphabet)."""
+
+    name: str
+    source: str
+    """Where the shape comes from."""
+    model: dict[str, Any]
+    """Fields of DlrmConfig or SpeechConfig."""
+    train: dict[str, Any]
+    """Defaults of the script's flags."""
+    max_num_rows: int | None = None
+    """Largest embedding table; larger vocabularies are hashed into it. None keeps the data's own sizes."""
+    data: str | None = None
+    """The dataset it is made for, used where none is named."""
+
+
+FACEBOOK = "facebookresearch/dlrm, bench/*.sh"
+
+DLRM_PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "tour",
+            "labkit: reaches its target in seconds on two CPU cores",
+            model={"embedding_dim": 16, "bottom_mlp": (64, 16), "top_mlp": (128, 64, 1)},
+            train={"batch_size": 512, "optimiser": "adam", "lr": 2e-3},
+            data="synthetic",
+        ),
+        Preset(
+            "kaggle",
+            FACEBOOK,
+            model={"embedding_dim": 16, "bottom_mlp": (512, 256, 64, 16), "top_mlp": (512, 256, 1)},
+            train={"batch_size": 128, "optimiser": "sgd", "lr": 0.1},
+        ),
+        Preset(
+            "terabyte",
+            FACEBOOK,
+            model={"embedding_dim": 64, "bottom_mlp": (512, 256, 64), "top_mlp": (512, 512, 256, 1)},
+            train={"batch_size": 2048, "optimiser": "sgd", "lr": 0.1},
+            max_num_rows=10_000_000,
+        ),
+        Preset(
+            "mlperf-v1",
+            FACEBOOK,
+            model={"embedding_dim": 128, "bottom_mlp": (512, 256, 128), "top_mlp": (1024, 1024, 512, 256, 1)},
+            train={"batch_size": 2048, "optimiser": "sgd", "lr": 1.0},
+            max_num_rows=40_000_000,
+        ),
+        Preset(
+            "benchmark",
+            FACEBOOK,
+            model={"embedding_dim": 64, "bottom_mlp": (512, 64), "top_mlp": (1024, 1024, 1024, 1)},
+            train={"batch_size": 2048, "optimiser": "sgd", "lr": 0.1},
+            data="synthetic-benchmark",
+        ),
+    )
+}
+
+SPEECH_PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "tour",
+            "labkit: of three sizes of four families the first at its target (benchmarks/speech_search.py)",
+            model={
+                "kind": "conv",
+                "channels": 64,
+                "layers": 4,
+                "kernel": 7,
+                "dropout": 0.1,
+                "mask_bins": 8,
+                "mask_frames": 6,
+            },
+            train={
+                "batch_size": 32,
+                "optimiser": "adam",
+                "lr": 4e-3,
+                "schedule": "cosine",
+                "warmup_steps": 50,
+                "clip_norm": 5.0,
+                "max_epochs": 12,
+            },
+            data="shipped",
+        ),
+        Preset(
+            "budget-m5",
+            "Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers",
+            model={
+                "kind": "lstm",
+                "channels": 600,
+                "layers": 5,
+                "hidden": 800,
+                "kernel": 11,
+                "strides": (2,),
+                "dropout": 0.05,
+            },
+            # learning rate and clipping are ours: the paper's repository does not state them for this model
+            train={"batch_size": 96, "optimiser": "adam", "lr": 3e-4, "warmup_steps": 200, "clip_norm": 5.0},
+            data="shipped",
+        ),
+    )
+}
+
+PRESETS = {"dlrm": DLRM_PRESETS, "speech": SPEECH_PRESETS}
+
+
+def get_preset(job: str, name: str) -> Preset:
+    """Return a job's preset.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    presets = PRESETS[job]
+    if name not in presets:
+        raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.")
+    return presets[name]
+
+
+GOALS = {
+    ("dlrm", "synthetic"): "auc >= 0.78",
+    ("dlrm", "synthetic-small"): "auc >= 0.72",
+    ("speech", "shipped"): "cer <= 0.05",
+}
+"""Targets of our own datasets: a little short of the best that the preset `tour` reaches on them."""
+PATIENCE_EPOCHS = 3
+"""Without a value to reach, a run ends after this many epochs that brought nothing better."""
+NO_TARGET = "none"
+"""Asks for no target, where the dataset has one of its own"""
+
+
+def chosen_data(job: str, preset: Preset, data: str | None) -> str:
+    """The dataset asked for, or the preset's own.
+
+    Raises:
+        UserError: neither is there.
+    """
+    name = data or preset.data
+    if name is None:
+        raise UserError(
+            f"preset {preset.name!r} is made for a dataset that labkit does not ship: name yours with --data, "
+            "or try the preset on --data synthetic."
+        )
+    return name
+
+
+def chosen_target(job: str, data: str, asked: str | None, metrics: Sequence[str]) -> str:
+    """The target that `Run` takes: the one asked for, or the dataset's own, or the first metric without a value.
+
+    Args:
+        job: "dlrm" or "speech".
+        data: the dataset's name.
+        asked: as on the command line: "0.78", "log_loss=0.45", "log_loss <= 0.45", "none" or None.
+        metrics: what the job measures, its main one first.
+
+    Raises:
+        UserError: the job does not measure that metric, or it is no number.
+
+    >>> chosen_target("dlrm", "synthetic", "log_loss=0.45", ("auc", "log_loss"))
+    'log_loss <= 0.45'
+    """
+    watched = f"{_best(metrics[0])} {metrics[0]}"
+    if asked is None:
+        return GOALS.get((job, data), watched)
+    if asked == NO_TARGET:
+        return watched
+    parts = re.fullmatch(r"\s*(?:(\w+)\s*(>=|<=|>|<|=))?\s*([^=<>]*)", asked)
+    name, operator, number = (parts[1] or metrics[0], parts[2] or "=", parts[3]) if parts else (None, "", asked)
+    if name not in metrics:
+        raise UserError(f"target: metric {name!r} is not one this job measures: choose one of {', '.join(metrics)}.")
+    try:
+        float(number)
+    except ValueError:
+        example = 0.8 if METRICS[metrics[-1]].higher_is_better else 0.1
+        raise UserError(
+            f"target: {number!r} is not a number: write a value such as 0.78, or a metric and a value such as "
+            f"{metrics[-1]}={example}."
+        ) from None
+    direction = ">=" if METRICS[name].higher_is_better else "<="
+    return str(Target.parse(f"{name} {direction if operator == '=' else operator} {number}"))
+
+
+def _best(metric: str) -> str:
+    return "max" if METRICS[metric].higher_is_better else "min"

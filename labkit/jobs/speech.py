@@ -1,0 +1,159 @@
+"""Trains a CTC recogniser to a target error rate: `python speech.py`, `labkit train speech`, or a copy of yours."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import labkit
+from labkit.data.speech import Batch, load_speech
+from labkit.data.speech.alphabet import Alphabet
+from labkit.data.speech.batches import BucketedBatches, ByLength
+from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
+from labkit.data.speech.waveforms import textbook_loader
+from labkit.fast.models import fast_speech
+from labkit.fast.optimisers import KINDS as QUICK_OPTIMISERS
+from labkit.fast.precision import autocast, faster_precision
+from labkit.jobs.flags import add_common_flags, common_config, read_arguments
+from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
+from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.tracking.harness import tell_preparing
+
+EVALUATIONS_AN_EPOCH = 3
+EVALUATION_UTTERANCES = 64
+OPTIMISERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+
+
+def parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add_common_flags(flags, "speech", SPEECH_METRICS, OPTIMISERS)
+    return flags
+
+
+def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
+    return fast_speech(config) if kernels == "fast" else SpeechModel(config)
+
+
+def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
+    if kernels == "plain":
+        return OPTIMISERS[name](model.parameters(), lr=lr)
+    fused = name != "adagrad" or next(model.parameters()).device.type == "cpu"
+    return QUICK_OPTIMISERS[name][0](model.parameters(), lr=lr, fused=fused)
+
+
+def learning_rate(args: argparse.Namespace, total_steps: int):
+    """The factor of the learning rate at a step: linear warm-up, then constant or half a cosine down to zero."""
+
+    def factor(step: int) -> float:
+        factor = min(1.0, (step + 1) / args.warmup_steps) if args.warmup_steps else 1.0
+        if args.schedule == "cosine":
+            factor *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / total_steps)))
+        return factor
+
+    return factor
+
+
+def loss_of(model: nn.Module, batch: Batch, device: str) -> Tensor:
+    """The mean CTC loss of a batch: features (B, T, 80), tokens (B, S)."""
+    log_probabilities, lengths = model(batch.features.to(device), batch.feature_lengths.to(device))  # (B, T', V)
+    tokens, token_lengths = batch.tokens.to(device), batch.token_lengths.to(device)
+    # a transcript longer than its frames was refused when the data was prepared, so no loss is infinite
+    return F.ctc_loss(log_probabilities.transpose(0, 1), tokens, lengths, token_lengths, zero_infinity=True)
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, batches: Iterable[Batch], alphabet: Alphabet, precision: str, device: str) -> dict:
+    """Character and word error rate of what the model hears in all utterances."""
+    model.eval()
+    references, hypotheses = [], []
+    with autocast(precision, device):
+        for batch in batches:
+            log_probabilities, lengths = model(batch.features.to(device), batch.feature_lengths.to(device))
+            references += batch.texts
+            hypotheses += alphabet.decode(log_probabilities.argmax(2).cpu(), lengths.cpu())
+    model.train()
+    return speech_metrics(references, hypotheses)
+
+
+def main() -> None:
+    # arguments
+    args, preset = read_arguments(parser(), "speech")
+    for name, value in {"warmup_steps": 0, "schedule": "constant", "clip_norm": None}.items():
+        setattr(args, name, getattr(args, name, value))
+
+    # data: features made once and batches of like length, or anew for each utterance that comes up at random
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
+    speech = load_speech(
+        args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, frames_an_output=shape.frames_an_output
+    )
+    torch.manual_seed(args.seed)
+    if args.kernels == "fast":
+        batches = BucketedBatches(speech.split("train"), args.batch_size, args.seed)
+        held_out = {split: ByLength(speech.split(split), EVALUATION_UTTERANCES) for split in ("validation", "test")}
+    else:
+        batches = textbook_loader(args.data, "train", args.batch_size, shuffle=True)
+        held_out = {
+            split: textbook_loader(args.data, split, EVALUATION_UTTERANCES, shuffle=False)
+            for split in ("validation", "test")
+        }
+    train_samples = len(speech.split("train"))
+    target = chosen_target("speech", args.data, args.target, SPEECH_METRICS)
+    ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
+
+    # model and optimiser
+    device = labkit.device(args.device)
+    model = build_model(shape, args.kernels).to(device)
+    optimizer = build_optimizer(model, args.optimiser, args.lr, args.kernels)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(args, len(batches) * args.max_epochs))
+    precision, why = args.precision, "as asked"
+    if precision == "auto":
+        first = next(iter(ByLength(speech.split("train"), args.batch_size)))
+        job = f"speech {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
+        precision, why = faster_precision(job, model, lambda: loss_of(model, first, device))
+
+    with labkit.Run(
+        "speech",
+        target=target,
+        max_seconds=args.max_seconds,
+        evaluate_every=max(1, train_samples // EVALUATIONS_AN_EPOCH),
+        patience=None if ends_otherwise else PATIENCE_EPOCHS * EVALUATIONS_AN_EPOCH,
+        seed=args.seed,
+        runs_dir=args.runs_dir,
+        config={
+            **common_config("speech", args, speech, train_samples),
+            "model": asdict(shape),
+            "precision": precision,
+            "step_note": why,
+            "schedule": f"cosine over {args.max_epochs} epochs" if args.schedule == "cosine" else args.schedule,
+        },
+    ) as run:
+        run.keep(model=model, optimizer=optimizer, schedule=schedule)
+        for _ in run.epochs(args.max_epochs):
+            for batch in run.batches(batches):
+                with run.phase("forward"), autocast(precision, device):
+                    loss = loss_of(model, batch, device)
+                with run.phase("backward"):
+                    loss.backward()
+                with run.phase("optimiser"):
+                    if args.clip_norm is not None:
+                        nn.utils.clip_grad_norm_(model.parameters(), args.clip_norm)
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+                run.step(loss, samples=len(batch.texts))
+                if run.due:
+                    run.evaluate(**evaluate(model, held_out["validation"], speech.alphabet, precision, device))
+
+        # the test split is touched once, with the weights that were best on the validation split
+        if run.load_best():
+            run.test(**evaluate(model, held_out["test"], speech.alphabet, precision, device))
+
+
+if __name__ == "__main__":
+    main()

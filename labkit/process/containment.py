@@ -1,0 +1,121 @@
+"""What keeps a round's processes together, so that all of them can be ended however they or their starter end.
+
+Three nets, each for what slips through the one before. A job dies with its supervisor (PR_SET_PDEATHSIG). Children
+that lose their parent become the supervisor's (PR_SET_CHILD_SUBREAPER), whatever session or group they moved to. And
+all carry a mark in their environment, by which the launcher finds them should the supervisor itself be killed. The
+first two are Linux's; elsewhere children and mark have to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+
+PARENT = "LABKIT_SUPERVISOR"
+"""Environment variable that names the supervisor's process to a worker, which dies with it."""
+MARK = "LABKIT_ROUND"
+"""Environment variable that all processes of a round inherit; its value is the round's own."""
+JOB = "LABKIT_JOB"
+"""Names the job to all its processes."""
+DAEMON = "/mps"
+"""Stands for a job's name in the processes of our MPS daemon, which ends after all jobs."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+GONE_S = 10.0
+"""A killed process is gone after this long, unless a driver keeps it."""
+LOOK_EVERY_S = 0.02
+
+
+def adopt_orphans() -> bool:
+    """Make this process the parent of descendants that lose theirs; whether the system can."""
+    return _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with(parent_pid: int) -> None:
+    """Let the kernel kill this process when its parent ends; at once where that has ended already."""
+    if _prctl(_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def marked(mark: str, job: str | None = None, but: str | None = None) -> set[psutil.Process]:
+    """The processes that carry a round's mark, this one left out.
+
+    Args:
+        mark: the round's.
+        job: only those of this job.
+        but: all but those of this job.
+    """
+    found = set()
+    for process in psutil.process_iter():
+        # those of other users cannot be read, and are not ours
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid():
+                continue
+            environment = process.environ()
+            own = environment.get(JOB, "")
+            if environment.get(MARK) == mark and job in (None, own) and own != but:
+                found.add(process)
+    return found
+
+
+def descendants() -> set[psutil.Process]:
+    """All that this process, or what it adopted, has started."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def of_session(pid: int) -> set[psutil.Process]:
+    """The processes of the session that a process began, which may have ended."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getsid(process.pid) == pid:
+                found.add(process)
+    return found
+
+
+def kill_until_gone(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], None] = lambda: None) -> list[int]:
+    """Kill what `find` finds, anew until it finds nothing: while one is killed, another may be born.
+
+    Args:
+        find: the processes to kill.
+        reap: takes the exit statuses of children, which stay as zombies until then.
+
+    Returns:
+        The numbers of those that would not go, which a driver keeps.
+    """
+    until = time.monotonic() + GONE_S
+    while True:
+        reap()
+        left = [process for process in find() if _lives(process)]
+        if not left or time.monotonic() > until:
+            return [process.pid for process in left]
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(LOOK_EVERY_S)
+
+
+def wait_until_gone(find: Callable[[], Iterable[psutil.Process]], timeout_s: float) -> None:
+    """Wait for processes that end by themselves."""
+    until = time.monotonic() + timeout_s
+    while any(map(_lives, find())) and time.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _prctl(option: int, value: int) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0

@@ -1,0 +1,1 @@
+"""What a training script tells labkit, through one small object: `labkit.Run`."""

@@ -1,0 +1,47 @@
+"""What a process is to run: a training script, its arguments, and what the harness around it is to be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    """A script and its harness, as data that crosses to another process."""
+
+    script: str
+    """Path of a Python file"""
+    arguments: tuple[str, ...] = ()
+    """Of the script, one an item"""
+    module: str | None = None
+    """Its name, where it is to run as `python -m` does"""
+    runs_dir: str = "runs"
+    """The folder that the run's folder is made in"""
+    budget: str | None = None
+    """A budget's name; None takes the whole device"""
+    device: str | None = None
+    """What torch calls the device, where there is no budget; None lets the script choose"""
+    cores: tuple[int, ...] | None = None
+    """CPU cores that the process and all it starts are bound to, where the budget does not choose them"""
+    folder: str | None = None
+    """That it runs in; None takes the process' own"""
+    seed: int | None = None
+    """To seed Python, NumPy and torch with before the script begins"""
+    resume: str | None = None
+    """The folder of a run to go on with"""
+    sample_hz: float | None = None
+    """Telemetry samples a second"""
+    waits: bool = False
+    """Whether it waits before its first step until it is told to go"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ScriptCommand:
+        cores = values.get("cores")
+        return cls(
+            **values | {"arguments": tuple(values["arguments"]), "cores": None if cores is None else tuple(cores)}
+        )

@@ -1,0 +1,57 @@
+"""What a run tells whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.tracking.crossings import Point
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something an onlooker should know, in one line."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """How far the data's preparation is."""
+
+    fraction: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run folder is there."""
+
+    run: str
+    folder: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All is built, and the first step comes when the onlooker returns: others may be waited for here."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the run is, and the latest evaluation."""
+
+    point: Point
+    samples_per_s: float
+    """Training samples per second of training time."""
+    loss: float
+    """NaN where the script tells none."""
+    metrics: dict[str, float]
+    """The latest evaluation; empty before the first."""
+    evaluated: bool
+    """Whether that evaluation was made just now."""
+
+
+OnEvent = Callable[[Any], None]
+"""Takes any of the above."""

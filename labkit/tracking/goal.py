@@ -1,0 +1,112 @@
+"""Metrics and targets: what a run is watched for, and in which direction better lies."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from labkit.errors import UserError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number that evaluations give."""
+
+    name: str
+    label: str
+    higher_is_better: bool
+    low: float = -math.inf
+    """The least value it can take."""
+    high: float = math.inf
+    """The greatest value that takes any learning to reach; infinity where there is no such bound."""
+
+    def better(self, value: float, than: float) -> bool:
+        return value > than if self.higher_is_better else value < than
+
+    def reaches(self, value: float, target: float) -> bool:
+        return value >= target if self.higher_is_better else value <= target
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("auc", "AUC", True, 0.0, 1.0),
+        Metric("accuracy", "accuracy", True, 0.0, 1.0),
+        Metric("log_loss", "log loss (nats)", False, 0.0),
+        Metric("normalised_entropy", "normalised entropy", False, 0.0),
+        # insertions can bring an error rate beyond 1, which writing nothing at all would reach
+        Metric("cer", "character error rate", False, 0.0, 1.0),
+        Metric("wer", "word error rate", False, 0.0, 1.0),
+    )
+}
+"""Metrics whose direction and bounds are known; a script may use any other name."""
+
+
+def metric_named(name: str, higher_is_better: bool | None) -> Metric:
+    """The metric of that name; of an unknown one, the direction says what is better (None: lower)."""
+    return METRICS.get(name) or Metric(name, name, bool(higher_is_better))
+
+
+@dataclass(frozen=True)
+class Target:
+    """The value of one metric at which a job counts as trained."""
+
+    metric: Metric
+    value: float | None
+    """None watches the metric for its best value, and ends nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read "auc >= 0.78", "cer <= 0.05", or "max auc" and "min loss", which watch without a value to reach.
+
+        Raises:
+            UserError: it reads otherwise, or the metric cannot take the value.
+
+        >>> Target.parse("perplexity <= 12").metric.higher_is_better
+        False
+        >>> Target.parse("max auc").value is None
+        True
+        """
+        watched = re.fullmatch(r"\s*(max|min)\s+(\w+)\s*", text)
+        if watched:
+            return cls(_directed(watched[2], watched[1] == "max", text), None)
+        parts = re.fullmatch(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*", text)
+        try:
+            name, operator, value = parts[1], parts[2], float(parts[3])
+        except (TypeError, ValueError):
+            raise UserError(
+                f"target {text!r} is not understood: write a metric, >= or <=, and a number, such as "
+                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.'
+            ) from None
+        metric = _directed(name, operator[0] == ">", text)
+        # the best value needs a perfect model, and the worst no model at all
+        if not metric.low < value < metric.high or math.isnan(value):
+            raise _unreachable(metric, value)
+        return cls(metric, value)
+
+    def reached(self, value: float) -> bool:
+        return self.value is not None and self.metric.reaches(value, self.value)
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{'max' if self.metric.higher_is_better else 'min'} {self.metric.name}"
+        return f"{self.metric.name} {'>=' if self.metric.higher_is_better else '<='} {self.value:g}"
+
+
+def _directed(name: str, higher: bool, text: str) -> Metric:
+    metric = metric_named(name, higher)
+    if metric.higher_is_better != higher:
+        raise UserError(
+            f"target {text!r}: {metric.label} is better when it is {'higher' if metric.higher_is_better else 'lower'}: "
+            f"write {'max' if metric.higher_is_better else 'min'} {name}, or {name} "
+            f"{'>=' if metric.higher_is_better else '<='} and a number."
+        )
+    return metric
+
+
+def _unreachable(metric: Metric, value: float) -> UserError:
+    percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
+    bounds = f"above {metric.low:g}" if metric.high == math.inf else f"above {metric.low:g} and below {metric.high:g}"
+    finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
+    return UserError(f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.")

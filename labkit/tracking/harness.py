@@ -1,0 +1,196 @@
+"""What wraps the process of a training script: budget, device, stop, seed, and who is told; `Run` adopts it.
+
+A script that nobody wraps has a harness of its own, which is the whole machine and a line on the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.names import offered_budgets
+from labkit.tracking.events import OnEvent, Preparing
+from labkit.tracking.observer import StepObserver
+from labkit.tracking.stop import StopRequest
+
+if TYPE_CHECKING:
+    from labkit.tracking.run import Run
+
+_current: Harness | None = None
+
+
+def current_harness() -> Harness | None:
+    """The harness that this process is wrapped in."""
+    return _current
+
+
+def device(name: str = "auto") -> str:
+    """What to compute on, as torch names it: the budget's device, else the first GPU that torch can use, else "cpu".
+
+    Args:
+        name: "auto", "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        UserError: it is not here, or contradicts the budget that binds this process.
+    """
+    import torch
+
+    here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    bound = _current.whole_budget if _current is not None else None
+    wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else here[min(1, len(here) - 1)]}.get(name, name)
+    if wanted not in here:
+        raise UserError(
+            f"device {name!r} is not here: torch offers {', '.join(here)}. `labkit doctor` says what was found."
+        )
+    if bound is not None and wanted != bound.torch_name:
+        raise UserError(
+            f"device {name!r} contradicts the budget {bound.name!r}, which computes on {bound.torch_name}: leave one "
+            "of the two away."
+        )
+    return wanted
+
+
+def tell_preparing(fraction: float, text: str) -> None:
+    """Tell whoever watches this process how far the data's preparation is."""
+    if _current is not None:
+        _current.tell(Preparing(fraction, text))
+
+
+@dataclass
+class Harness:
+    """Holds what `Run` does not decide; one a process."""
+
+    stop: StopRequest | None
+    runs_dir: Path = Path("runs")
+    on_event: OnEvent = lambda event: None
+    whole_budget: Budget | None = None
+    """What binds this process; None: nothing does, and the device that computes decides what it is called"""
+    resume: Path | None = None
+    """The folder of a run to go on with"""
+    observer: StepObserver | None = None
+    """Looks at the steps, and ends the run when it has seen enough"""
+    sample_hz: float | None = None
+    seed: int | None = None
+    """What the generators were seeded with before the script began; None: they were not"""
+    script: str | None = None
+    """As a record names it"""
+    arguments: tuple[str, ...] = ()
+    is_script: bool = False
+    """Whether the script is its own harness"""
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    """Of each run that has ended: run, folder, status, result"""
+    on_step: Callable[[], bool] | None = None
+    """Told of each step of an open run; True ends it"""
+    _computing_on: str | None = None
+    _open: Run | None = None
+
+    @classmethod
+    def of_script(cls, runs_dir: Path) -> Harness:
+        """That of a script which nobody wraps."""
+        from labkit.tracking.progress_line import ProgressLine
+
+        return cls(StopRequest(), runs_dir, ProgressLine(), is_script=True)
+
+    @contextlib.contextmanager
+    def wrapped(self) -> Iterator[Harness]:
+        """Wrap what this process does in the block."""
+        global _current
+        assert _current is None, "one harness a process"
+        _current = self
+        try:
+            yield self
+        finally:
+            _current = None
+
+    @property
+    def budget(self) -> Budget:
+        if self.whole_budget is not None:
+            return self.whole_budget
+        whole = {budget.torch_name: budget for budget in offered_budgets()}
+        return whole.get(self.torch_name, whole["cpu"])
+
+    @property
+    def torch_name(self) -> str:
+        """What torch calls the device to compute on."""
+        if self.whole_budget is not None:
+            return self.whole_budget.torch_name
+        if self._computing_on is not None:
+            return self._computing_on
+        import torch
+
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def stop_asked(self) -> bool:
+        return bool(self.stop)
+
+    def described(self) -> dict[str, Any]:
+        """What the record says of the script."""
+        import sys
+
+        if self.script is not None:
+            return {"script": self.script, "arguments": list(self.arguments)}
+        main = sys.argv[0] if sys.argv else ""
+        return {"script": str(Path(main).absolute()), "arguments": sys.argv[1:]} if Path(main).is_file() else {}
+
+    def settle_seed(self, asked: int | None) -> int:
+        """The seed that a run records.
+
+        Raises:
+            UserError: the script fixes another one than this harness repeats it with.
+        """
+        if self.seed is not None and asked is not None and asked != self.seed:
+            raise UserError(
+                f"labkit run repeats this script with seed {self.seed}, and the script fixes {asked}, so that all "
+                "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
+                "as an argument, and write --seed {seed} behind the script's name."
+            )
+        chosen = self.seed if asked is None else asked
+        return 0 if chosen is None else chosen
+
+    # what an open run calls
+
+    def entered(self, run: Run) -> None:
+        self._open = run
+        if self.is_script:
+            self.stop.__enter__()
+
+    def opened(self, run: str, folder: str) -> None:
+        """The run has its folder."""
+
+    def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
+        self._open = None
+        self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
+        if self.is_script:
+            self.stop.__exit__()
+            self.tell(self.answers[-1])
+
+    def tell(self, event: Any) -> None:
+        self.on_event(event)
+
+    def stepped(self) -> bool:
+        """Take note of a step; whether the run is to end."""
+        step = self.on_step or (self.observer and self.observer.step)
+        return step is not None and step()
+
+    def computes_on(self, modules: dict[str, Any]) -> None:
+        """Learn the device from the first model that a run keeps."""
+        if self.whole_budget is None and self._computing_on is None:
+            self._computing_on = _device_of(modules)
+
+    def device_of(self, modules: dict[str, Any]) -> str:
+        """What computes, as far as is known: the models' device, else that of the budget."""
+        return _device_of(modules) or self.torch_name
+
+
+def _device_of(modules: dict[str, Any]) -> str | None:
+    for module in modules.values():
+        for parameter in module.parameters():
+            device = parameter.device
+            return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
+    return None

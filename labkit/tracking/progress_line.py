@@ -1,0 +1,75 @@
+"""The one line that a script without a harness prints while it trains."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from typing import Any
+
+from labkit.tracking.events import Notice, Progress, Started
+
+QUIET = "LABKIT_QUIET"
+"""Environment variable; 1 prints nothing."""
+SECONDS_A_LINE = 1.0
+"""Where lines stay, in a file say, evaluations that come faster than this are not all printed."""
+
+
+def progress_text(progress: Progress, metric: str | None) -> str:
+    """Where a run is, in one line."""
+    point = progress.point
+    parts = [f"{point.wall_s:7.1f} s", f"step {point.step:,}"]
+    if point.samples:
+        parts += [f"{point.samples:,} samples", f"{progress.samples_per_s:,.0f}/s"]
+    if not math.isnan(progress.loss):
+        parts.append(f"loss {progress.loss:.4f}")
+    shown = {metric: progress.metrics[metric]} if metric in progress.metrics else progress.metrics
+    parts += [f"{name} {value:.4f}" for name, value in shown.items()]
+    return "  ".join(parts)
+
+
+class ProgressLine:
+    """Prints events to standard error, over one another on a terminal and in a notebook."""
+
+    def __init__(self) -> None:
+        self._is_quiet = os.environ.get(QUIET) == "1"
+        self._rewrites = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._metric: str | None = None
+        self._printed_at, self._open_line = -math.inf, 0
+
+    def __call__(self, event: Any) -> None:
+        if self._is_quiet:
+            return
+        if isinstance(event, Notice):
+            self._print(event.text)
+        elif isinstance(event, Started):
+            self._metric = event.config["train"].get("target_metric")
+            self._print(f"run {event.run}")
+        elif isinstance(event, Progress):
+            self._progress(event)
+        elif isinstance(event, dict):
+            self._print(_ended(event))
+
+    def _progress(self, progress: Progress) -> None:
+        text = progress_text(progress, self._metric)
+        if self._rewrites:
+            print(f"\r{text:<{self._open_line}}", end="", file=sys.stderr, flush=True)
+            self._open_line = len(text)
+        elif progress.evaluated and time.monotonic() - self._printed_at >= SECONDS_A_LINE:
+            self._printed_at = time.monotonic()
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        start, self._open_line = "\n" if self._open_line else "", 0
+        print(f"{start}{text}", file=sys.stderr, flush=True)
+
+
+def _ended(answer: dict[str, Any]) -> str:
+    result = answer["result"]
+    text = f"{answer['status']}: {result['reason']}"
+    if result["target_reached"]:
+        text += f"; target first reached after {result['time_to_target_s']:.1f} s"
+    elif result["target_reached"] is False and result["best_validation"] is not None:
+        text += f"; target not reached, best {result['best_validation']:.4f}"
+    return f"{text}. {answer['folder']}"

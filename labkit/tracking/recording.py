@@ -1,0 +1,207 @@
+"""The folder of an open run: its record, its rows and events, its sampler, and its last word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import asdict
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import is_out_of_memory, memory_error
+from labkit.hardware.devices import get_devices
+from labkit.hardware.software import package_versions
+from labkit.runs import Provenance, RunWriter, lock_run, read_run
+from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.tracking.checkpoint import step_of
+from labkit.tracking.crossings import Point
+from labkit.tracking.events import Notice, Ready, Started
+from labkit.tracking.harness import Harness
+
+
+class Recording:
+    """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
+
+    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int):
+        """Make the run's folder, or open the one that is gone on with.
+
+        Raises:
+            UserError: no folder can be made there, or another process writes that run.
+        """
+        self._harness, self.config = harness, config
+        self.is_resumed = harness.resume is not None
+        self.before = read_run(harness.resume) if self.is_resumed else None
+        """The record that an earlier process of this run left."""
+        self._sampler = contextlib.ExitStack()
+        self._torch_name: str | None = None
+        self._peak_gpu_before = 0
+        if int(os.environ.get("RANK", "0")) != 0:
+            self._run: RunWriter | None = None
+            self.folder = harness.runs_dir
+        else:
+            self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
+            self.folder = self._run.folder
+
+    def _create(self, name: str, config: dict[str, Any], seed: int) -> RunWriter:
+        harness, budget = self._harness, self._harness.budget
+        kind = "emulated" if budget.emulated else "measured"
+        note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
+        return RunWriter.create(
+            harness.runs_dir,
+            "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60],
+            config=config,
+            budget=budget.to_dict(),
+            tier=budget.tier,
+            devices=self._devices(),
+            seed=seed,
+            provenance=Provenance.now(kind, note=note),
+            software=package_versions(),
+        )
+
+    def _reopen(self, config: dict[str, Any]) -> RunWriter:
+        folder = self._harness.resume
+        lock = lock_run(folder)  # from here on nobody saves another checkpoint
+        try:
+            self._refuse_another_machine()
+            self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
+            # the file keeps its old configuration until `started`, when the new one has been found to be the same run
+            return RunWriter.reopen(
+                folder,
+                lock,
+                from_step=step_of(folder / "checkpoint" / "latest.pt") or 0,
+                config=self.before.config,
+                software=package_versions(),
+                devices=self._devices(),
+            )
+        except BaseException:
+            lock.release()
+            raise
+
+    def _refuse_another_machine(self) -> None:
+        before, now = self.before.budget, self._harness.budget.to_dict()
+        was, is_ = (
+            f"{name}, {'all' if budget['cores'] is None else budget['cores']} cores"
+            for name, budget in ((self.before.devices[-1]["name"], before), (self._devices()[-1]["name"], now))
+        )
+        if was != is_:
+            raise UserError(
+                f"{self._harness.resume}: this run computed on {was}, and budget {now['name']!r} is {is_} here, so its "
+                "times would mix two machines: resume it where it began, or start a new run."
+            )
+
+    def _devices(self) -> list[dict[str, Any]]:
+        devices = get_devices()
+        computing = [device for device in devices[1:] if device.torch_name == self._harness.torch_name]
+        return [device.to_dict() for device in [devices[0], *computing]]
+
+    # while it goes on
+
+    def started(self) -> None:
+        """The run is what it will be: tell of it."""
+        if self._run is not None:
+            self._run.record.config = self.config
+            self._run.record.save(self.folder)
+            self._harness.opened(self._run.run_id, str(self.folder))
+            self._harness.tell(Started(self._run.run_id, str(self.folder), self.config))
+
+    def describe_training(self, **settings: Any) -> None:
+        """Add settings that the script tells late to the record."""
+        self.config["train"] |= settings
+        if self._run is not None:
+            self._run.record.config = self.config
+            self._run.record.save(self.folder)
+
+    def begin(self, torch_name: str) -> None:
+        """All is built: start the sampler, and let whoever waits at the barrier come."""
+        self._torch_name = torch_name
+        forget_peak_memory()
+        if torch_name.startswith("cuda"):
+            import torch
+
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(torch_name)
+        if self._run is not None:
+            if self._run.record.budget.get("torch_name") != torch_name:
+                self._run.record.devices, self._run.record.budget = self._devices(), self._harness.budget.to_dict()
+                self._run.record.save(self.folder)
+            self._sampler.enter_context(self._sampled(self._run))
+            if self._harness.observer is not None:
+                import torch
+
+                self._harness.observer.start(self.folder, torch.device(torch_name))
+                self._sampler.callback(self._harness.observer.finish)
+        self._harness.tell(Ready())
+
+    @contextlib.contextmanager
+    def _sampled(self, run: RunWriter):
+        """Sample this process; a sampler that dies is recorded and told, and stops nothing."""
+        faults: list[str] = []
+
+        def on_fault(kind: str, what: str) -> None:
+            run.event("fault", kind=kind, what=what)
+            faults.append(f"{FAULTS[kind]} ({what})")
+
+        sampler = Sampler(run.folder, hz=self._harness.sample_hz or DEFAULT_HZ, on_fault=on_fault)
+        try:
+            with sampler:
+                yield
+        finally:
+            for fault in [*faults, *(f"not recorded: {each}" for each in sampler.untold)]:
+                self.notice(fault)
+            if sampler.failure:
+                run.event("fault", kind="sampler", what=sampler.failure)
+                self.notice(f"the sampler failed ({sampler.failure}): memory and energy of this run are not measured")
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether somebody asks this run to stop, by its folder."""
+        return self._run is not None and bool(self._run.stop_requested)
+
+    def metric(self, name: str, value: float, at: Point) -> None:
+        if self._run is not None:
+            self._run.metric(name=name, value=value, **asdict(at))
+
+    def event(self, event: str, /, **values: Any) -> None:
+        if self._run is not None:
+            self._run.event(event, **values)
+
+    def notice(self, text: str) -> None:
+        self._harness.tell(Notice(text))
+
+    def flush(self) -> None:
+        if self._run is not None:
+            self._run.flush()
+
+    # the end
+
+    def why(self, error: BaseException) -> str:
+        """A sentence for an error that ends the run."""
+        self._harness.budget.forgive(error)  # what is written below needs memory
+        if is_out_of_memory(error):
+            batch_size = self.config.get("train", {}).get("batch_size") or 1
+            return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))
+        return f"{type(error).__name__}: {error}"
+
+    def finish(self, status: str, result: dict[str, Any]) -> None:
+        """Write the final record; `result` gets what the sampler knows."""
+        try:
+            self._sampler.close()
+        finally:
+            if self._run is not None:
+                try:
+                    energy = run_energy(self.folder)
+                    result |= {"peak_memory_bytes": peak_memory(self.folder)}
+                    result |= {"energy_j": energy.value_j, "energy_note": energy.note}
+                    result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
+                    self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
+                finally:
+                    self._run.finish(status, result)
+                    self._harness.ended(self._run.run_id, str(self.folder), status, result)
+
+    def _peak_gpu_memory(self) -> int | None:
+        """Most bytes torch held on the GPU at once, in this process or an earlier one of this run; None on a CPU."""
+        if self._torch_name is None or not self._torch_name.startswith("cuda"):
+            return None
+        import torch
+
+        return max(self._peak_gpu_before, torch.cuda.max_memory_reserved(self._torch_name))

@@ -1,0 +1,95 @@
+"""What a run that is gone on with must have in common with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.runs import RunRecord, read_events
+
+LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds", "max_epochs")
+"""What may change when a run is resumed; anything else would make it another run."""
+TOLD = ("budget", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir")
+"""What is recorded and decides nothing, or is checked elsewhere."""
+
+
+def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
+    """Stop a resume that would mix two experiments in one run, or that has nothing to do.
+
+    Args:
+        before: the record as the earlier process left it.
+        described: the configuration that it would go on with.
+        folder: the run's.
+
+    Raises:
+        UserError: it says what differs.
+    """
+    if before.profiled:
+        raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
+    changes = list(_changes(before.config, described))
+    limits = [change for change in changes if change[0] in LIMITS]
+    others = [change for change in changes if change[0] not in LIMITS]
+    if any(name == "fingerprint" for name, _, _ in others):
+        name = described.get("data", {}).get("name")
+        raise UserError(
+            f"{folder}: the data {name!r} has changed since this run began, so going on would mix two datasets: start "
+            "a new run."
+        )
+    if others:
+        what = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in others[:4])
+        flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in others[:4])
+        raise UserError(
+            f"{folder}: a resumed run keeps its own settings, and {what}, so {flags} cannot be given: only --target, "
+            "--max-seconds and --max-epochs may change. Leave the others out, or start a new run."
+        )
+    if before.status == "done" and not limits:
+        raise UserError(
+            f"{folder}: this run is done ({(before.result or {}).get('reason', '')}): give it something to go on for, "
+            "such as a larger --max-epochs or another --target."
+        )
+    events = read_events(folder)
+    if before.status == "failed" and any(event.get("kind") == "diverged" for event in events):
+        raise UserError(
+            f"{folder}: this run diverged, and going on from its last checkpoint with the same settings would fail "
+            "again: start a new run with another --lr."
+        )
+    used = max((event.get("wall_s", 0.0) for event in events), default=0.0)
+    for name, _, new in limits:
+        if name == "max_seconds" and new is not None and new <= used:
+            raise UserError(_used(folder, "max_seconds", used))
+
+
+def refuse_used_epochs(folder: Path, epochs: int, count: int, before: int | None) -> None:
+    """Stop a resume that is given another number of epochs, all of which it has trained.
+
+    Raises:
+        UserError: they are used up.
+    """
+    if count != before and count <= epochs:
+        raise UserError(_used(folder, "max_epochs", epochs))
+
+
+def _used(folder: Path, limit: str, used: float) -> str:
+    return (
+        f"{folder}: this run has used {used:.4g} of {limit} already, which counts from its beginning: give "
+        f"--{limit.replace('_', '-')} more than that."
+    )
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(name, before, now) of the settings that differ, in sections, too."""
+    for name in sorted({*before, *now} - set(TOLD)):
+        old, new = before.get(name), _plain(now.get(name))
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new)
+        elif old != new:
+            yield name, old, new
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

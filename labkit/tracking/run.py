@@ -1,0 +1,635 @@
+"""`labkit.Run`: the one thing a training script needs, to know what it costs to reach a target."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.runs import read_events
+from labkit.tracking.checkpoint import Checkpoints, clone_into, load_checkpoint, on_host, step_of
+from labkit.tracking.crossings import Crossings, Point
+from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, ending_of, exit_after_stop, reason_text
+from labkit.tracking.events import OnEvent, Progress
+from labkit.tracking.goal import Target
+from labkit.tracking.harness import Harness, current_harness
+from labkit.tracking.losses import Losses
+from labkit.tracking.phases import SYNC, phase
+from labkit.tracking.position import Clock, Position
+from labkit.tracking.recording import Recording
+from labkit.tracking.resume import refuse_another_run, refuse_used_epochs
+from labkit.tracking.schedule import Schedule
+
+CHECKPOINT_REST = 20
+"""A checkpoint that took t seconds is not repeated before 20 t have passed: at most 5 % of a run goes into them."""
+TELL_EVERY_S = 0.25
+"""So often an onlooker is told of steps; of evaluations always."""
+
+_open_run: Run | None = None
+
+
+def open_run() -> Run | None:
+    """The run that this process has open."""
+    return _open_run
+
+
+class Run:
+    """Keeps the clocks of a training script, watches its target, and writes its run folder.
+
+        with labkit.Run("my-cnn", target="accuracy >= 0.9", config={"lr": 0.1}) as run:
+            for epoch in range(20):
+                for x, y in loader:
+                    ...
+                    run.step(loss, samples=len(y))
+                if run.evaluate(accuracy=score(model)):
+                    break
+
+    The clock starts at the first batch of `run.batches`, else when the block is entered. What passes up to a `step` is
+    training; what passes from the last `step` to the end of `evaluate` is evaluation, which counts as wall time only.
+    Under `labkit run`, `profile run` or `collocate` the folder, budget, sampler and stop are theirs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        target: str | None = None,
+        confirm: int = 2,
+        config: dict[str, Any] | None = None,
+        runs_dir: Path | str = "runs",
+        max_seconds: float | None = None,
+        evaluate_every: int | None = None,
+        patience: int | None = None,
+        seed: int | None = None,
+    ):
+        """Describe a run; entering the block begins it.
+
+        Args:
+            name: of the job; figures compare runs of one name.
+            target: such as "auc >= 0.78" or "cer <= 0.05"; the operator gives the direction. "max auc" watches for the
+                best value and never ends the run by it.
+            confirm: evaluations in a row at or past the target that confirm it.
+            config: what decides the run, JSON-able: a resumed run must have the same. Entries that are dictionaries
+                ("data", "model") are sections of their own.
+            runs_dir: the folder that the run's folder is made in, but for a harness that has its own.
+            max_seconds: wall-clock seconds after which the run is over.
+            evaluate_every: samples after which `run.due` asks for an evaluation; None: at each epoch's end.
+            patience: evaluations without a better value of the target's metric after which the run is over.
+            seed: recorded, and by default what the harness seeded Python, NumPy and torch with.
+
+        Raises:
+            UserError: one of these cannot be.
+        """
+        _check(name, confirm=confirm, evaluate_every=evaluate_every, patience=patience, max_seconds=max_seconds)
+        self.name, self.config = name, dict(config or {})
+        self.target = None if target is None else Target.parse(target)
+        self.confirm, self.max_seconds = confirm, max_seconds
+        self.evaluate_every, self.patience, self.seed = evaluate_every, patience, seed
+        self._runs_dir = Path(runs_dir)
+        self.position = Position(next_evaluation=evaluate_every or 0)
+        self.result: dict[str, Any] = {}
+        """What the run came to; complete once the block is left."""
+        self._recording: Recording | None = None
+        self._listeners: list[OnEvent] = []
+        self.is_implicit = False
+        """Whether a script that has no run of its own is counted by this one"""
+
+    # the block
+
+    def __enter__(self) -> Run:
+        global _open_run
+        if _open_run is not None:
+            raise UserError(
+                f"run {_open_run.name!r} is still open in this process, and clocks, sampler and stop are one each: "
+                f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
+            )
+        self._harness = current_harness() or Harness.of_script(self._runs_dir)
+        self._observer = self._harness.observer
+        if self._observer is not None:  # a run that is looked at has nothing to reach
+            self.target, self.max_seconds, self.patience = None, None, None
+        self._crossings = Crossings(self.target, self.confirm)
+        self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self)
+        self._kept: dict[str, Any] = {}
+        self._best_weights: dict[str, dict[str, Any]] = {}
+        self._best_is_new = False
+        self._restored: dict[str, Any] | None = None
+        self._announced: set[tuple] = set()
+        self._replayed_step = -1
+        self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
+        self._saved_at_s, self._save_took_s, self._wants_checkpoint = 0.0, 0.0, False
+        self._test_metrics: dict[str, float] = {}
+        self._failure: Diverged | None = None
+        self.seed = self._harness.settle_seed(self.seed)
+        self._recording = Recording(self._harness, self.name, self.described(), self.seed)
+        self.folder: Path = self._recording.folder
+        self._checkpoints = Checkpoints(self.folder)
+        _open_run = self
+        try:
+            self._harness.entered(self)
+            if self._recording.is_resumed:
+                self._resume()
+            self._recording.started()
+        except BaseException as error:
+            self._leave(error)
+            raise
+        self._entered_at = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> bool:
+        status = self._leave(error)
+        if status == "stopped" and (error is None or isinstance(error, Stopped)):
+            exit_after_stop(self._harness)
+        return isinstance(error, Stopped)
+
+    def _leave(self, error: BaseException | None) -> str:
+        """Record how it ended; the status."""
+        global _open_run
+        status, word, reason = ending_of(error, self, self._recording.why)
+        try:
+            if error is None or isinstance(error, Stopped):
+                self._read_losses(wait=True)
+                self._save()
+        except UserError as late:  # a loss that is no number, or a full disk
+            status, word, reason = ending_of(late, self, self._recording.why)
+            error = error or late
+            raise
+        finally:
+            _open_run = None
+            if isinstance(error, Exception) and not isinstance(error, Diverged):
+                self._recording.event("fault", kind="error", what=reason)
+            self.result = self._result(word, reason)
+            self._recording.finish(status, self.result)
+        return status
+
+    # what a script calls
+
+    def step(self, loss: Any = None, *, samples: int) -> None:
+        """Count a training step that has just been taken.
+
+        Args:
+            loss: of this step, a tensor of one number on any device, or a number; no GPU is waited for.
+            samples: it trained on; rows, images, utterances.
+
+        Raises:
+            UserError: the run is not open.
+            RunFailed: a loss is no number; the run has failed.
+        """
+        self._must_be_open("step")
+        if not self._clock.is_running:
+            self.start_clock(self._entered_at)
+        self._clock.book(training=True)
+        position = self.position
+        position.step += 1
+        position.samples += samples
+        self._schedule.stepped()
+        if loss is not None:
+            self._has_losses = True
+            self._losses.take(loss, position.point)
+        self._read_losses()
+        now = time.perf_counter()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            if not self._has_losses:
+                self._recording.metric("steps", position.step, position.point)
+            self._tell(evaluated=False)
+        ended = self._harness.stepped()
+        self._clock.book(training=False)  # what labkit itself took
+        if ended:
+            raise Enough
+        if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
+            raise Stopped  # there is no loop of ours that could end
+
+    def evaluate(self, **metrics: float) -> bool:
+        """Take an evaluation of the model as it is now.
+
+        Args:
+            metrics: by name; the target's is among them.
+
+        Returns:
+            True where the run is over: the target is confirmed, a limit is met, or a stop was asked for.
+
+        Raises:
+            UserError: the target's metric is missing.
+            RunFailed: a metric or a weight is no number; the run has failed.
+        """
+        self._must_be_open("evaluate")
+        if not self._clock.is_running:
+            self.start_clock(self._entered_at)
+        self._clock.book(training=False)
+        if self._observer is not None:
+            return False
+        numbers = self._numbers(metrics)
+        self._read_losses(wait=True)
+        self._check_weights()
+        position = self.position
+        position.metrics, position.evaluated_step = numbers, position.step
+        position.next_evaluation = position.samples + (self.evaluate_every or 0)
+        if position.step != self._replayed_step:  # else these weights were evaluated before the resume
+            self._record_evaluation(numbers)
+        self._note_best(numbers)
+        self._tell(evaluated=True)
+        self._clock.book(training=False)
+        self._wants_checkpoint = True
+        if not self._schedule.is_used:
+            self.at_safe_point()
+        return bool(self.over)
+
+    @property
+    def due(self) -> bool:
+        """Whether to evaluate now: so many samples have passed, an epoch ends, or the time is up.
+
+        Asking waits for a GPU where it is True, so that training ends before evaluation begins.
+        """
+        self._must_be_open("due")
+        position, schedule = self.position, self._schedule
+        if self._observer is not None or position.evaluated_step == position.step or self._harness.stop_asked:
+            return False
+        last = schedule.is_last_batch and (
+            self.evaluate_every is None
+            or (schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs)
+        )
+        every = self.evaluate_every is not None and position.samples >= position.next_evaluation
+        if not (last or every or self._is_out_of_time):
+            return False
+        self._read_losses(wait=True)
+        if self._clock.is_running:
+            self._clock.book(training=True)
+        return True
+
+    @property
+    def over(self) -> str:
+        """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; else empty."""
+        position = self.position
+        if self._recording is None:
+            return ""
+        if self._harness.stop_asked or self._recording.stop_asked:
+            return "stopped"
+        if self._crossings.sustained is not None:
+            return "target"
+        if self._is_out_of_time:
+            return "max_seconds"
+        if self._schedule.num_epochs is not None and position.epoch >= self._schedule.num_epochs:
+            return "max_epochs"
+        if self.patience is not None and position.best_age >= self.patience:
+            return "patience"
+        return ""
+
+    def keep(self, **parts: Any) -> None:
+        """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers.
+
+        Raises:
+            UserError: one has no `state_dict`, or the checkpoint has none of that name.
+        """
+        self._must_be_open("keep")
+        for name, part in parts.items():
+            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                raise UserError(
+                    f"run.keep({name}=...): a {type(part).__name__} has no state_dict to be kept: pass a model, an "
+                    "optimiser, or an object with state_dict() and load_state_dict()."
+                )
+            if self._restored is not None:
+                kept = self._restored["kept"]
+                if name not in kept:
+                    raise UserError(
+                        f"{self.folder}: its checkpoint keeps {', '.join(kept)} and no {name}, so it is of another "
+                        "script: resume it with the script that made it, or start a new run."
+                    )
+                part.load_state_dict(kept[name])
+            self._kept[name] = part
+        self._harness.computes_on(self._modules)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The numbers of the epochs that are left, from 0; none once the run is over."""
+        self._must_be_open("epochs")
+        if not isinstance(count, int) or count < 1:
+            raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
+        if self._recording.is_resumed:
+            before = self._recording.before.config.get("train", {}).get("max_epochs")
+            refuse_used_epochs(self.folder, self.position.epoch, count, before)
+        self._recording.describe_training(max_epochs=None if self._observer else count)
+        return self._schedule.epochs(2**31 if self._observer else count)
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a loader, from where this run left off; they end when the run is over.
+
+        A loader with `at(epoch, start)` begins anywhere; of others the used batches are drawn and dropped, with the
+        random state that they were drawn with.
+        """
+        self._must_be_open("batches")
+        return self._schedule.batches(loader)
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager:
+        """Name a phase of the step for whoever profiles: "forward", "backward", "optimiser", or your own word."""
+        return phase(name)
+
+    def log(self, **numbers: float) -> None:
+        """Record numbers of your own at this step."""
+        self._must_be_open("log")
+        for name, number in numbers.items():
+            self._recording.metric(name, float(number), self.position.point)
+
+    def load_best(self) -> bool:
+        """Put the best weights by the target's metric into the models that are kept.
+
+        Returns:
+            Whether to test them now: not where the run was stopped or profiled, or had tested these very weights.
+        """
+        self._must_be_open("load_best")
+        if self._observer is not None or self.over == "stopped":
+            return False
+        best_step, looks = self.position.best_step, self._looks()
+        if looks and looks[-1].get("best_step") == best_step:
+            self._test_metrics = looks[-1]["metrics"]
+            return False
+        if best_step is not None and not self._best_weights and self._checkpoints.best.exists():
+            self._best_weights = load_checkpoint(self._checkpoints.best)["kept"]
+        for name, weights in self._best_weights.items():
+            self._kept[name].load_state_dict(weights)
+        return True
+
+    def test(self, **metrics: float) -> None:
+        """Record the metrics of the test split: once, at the end."""
+        self._must_be_open("test")
+        look = len(self._looks()) + 1
+        self._test_metrics = self._numbers(metrics, needs_target=False)
+        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.best_step)
+        if look > 1:
+            self._recording.notice(f"this run has now been scored on the test split {look} times")
+
+    def listen(self, listener: Callable[[Any], None]) -> None:
+        """Tell `listener` of every event of `labkit.tracking.events` from here on."""
+        self._listeners.append(listener)
+
+    # what the schedule and the harness call
+
+    def start_clock(self, since: float | None = None) -> None:
+        """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
+        if self._clock.is_running:
+            return
+        if self._restored is not None and not self._kept:
+            raise UserError(
+                f"{self.folder}: the script keeps nothing, so there is nothing to go on with: name what it trains with "
+                "run.keep(model=model, optimizer=optimizer), and start a new run."
+            )
+        if self._recording.is_resumed and self._restored is None and not self._kept:
+            raise UserError(
+                f"{self.folder}: this run has no checkpoint, because its script keeps nothing: name what it trains "
+                "with run.keep(model=model, optimizer=optimizer), and start a new run."
+            )
+        self._restored = None
+        began = time.perf_counter()
+        self._recording.begin(self._harness.device_of(self._modules))
+        self._saved_at_s = time.perf_counter()
+        self._clock.start(None if since is None else since + self._saved_at_s - began)
+
+    def at_safe_point(self) -> None:
+        """All that the script does for the steps so far is done: a checkpoint may be saved."""
+        if self._wants_checkpoint and self._observer is None:
+            rested = time.perf_counter() - self._saved_at_s >= CHECKPOINT_REST * self._save_took_s
+            if rested:
+                self._save()
+
+    def epoch_ended(self) -> None:
+        self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
+
+    def described(self) -> dict[str, Any]:
+        """The run's configuration, as `run.json` has it."""
+        sections = {name: value for name, value in self.config.items() if isinstance(value, dict)}
+        settings = {name: value for name, value in self.config.items() if not isinstance(value, dict)}
+        watched = self.target.metric if self.target else None
+        training = {
+            **settings,
+            **sections.pop("train", {}),
+            "target_metric": watched and watched.name,
+            "higher_is_better": watched and watched.higher_is_better,
+            "target": self.target and self.target.value,
+            "confirm_evaluations": self.confirm,
+            "patience_evaluations": self.patience,
+            "evaluate_every_samples": self.evaluate_every,
+            "max_seconds": self.max_seconds,
+        }
+        described = {"job": self.name, **sections, "train": training, "budget": self._harness.budget.to_dict()}
+        described |= self._harness.described()
+        if self._observer is not None:
+            described["profile"] = self._observer.describe()
+        return described
+
+    @property
+    def stop_reason(self) -> str:
+        return f"stopped by {self._harness.stop.reason}" if self._harness.stop_asked else "stopped on request"
+
+    # parts of the above
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        return self.max_seconds is not None and self.position.wall_s >= self.max_seconds
+
+    @property
+    def _modules(self) -> dict[str, Any]:
+        return {name: part for name, part in self._kept.items() if hasattr(part, "parameters")}
+
+    def _must_be_open(self, what: str) -> None:
+        if self._recording is None or _open_run is not self:
+            raise UserError(
+                f"run.{what} was called outside of the run's block: write `with labkit.Run({self.name!r}) as run:` and "
+                "call it inside."
+            )
+
+    def _numbers(self, metrics: dict[str, Any], *, needs_target: bool = True) -> dict[str, float]:
+        if needs_target and self.target is not None and self.target.metric.name not in metrics:
+            given = f"run.evaluate got {', '.join(metrics)}" if metrics else "run.evaluate got no metric"
+            name = self.target.metric.name
+            raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
+        numbers = {}
+        for name, value in metrics.items():
+            try:
+                numbers[name] = float(value)
+            except (TypeError, ValueError):
+                raise UserError(
+                    f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
+                ) from None
+            if not math.isfinite(numbers[name]):
+                raise self._diverged(f"the metric {name} is {numbers[name]}", self.position.step)
+        return numbers
+
+    def _record_evaluation(self, numbers: dict[str, float]) -> None:
+        at = self.position.point
+        for name, number in numbers.items():
+            self._recording.metric(name, number, at)
+        name = self.target.metric.name if self.target else None
+        told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
+        told |= {"loss": self._loss, "samples_per_s": self.position.samples_per_s}
+        self._recording.event("evaluated", **told, **asdict(at))
+        if name is not None:
+            self._observe(numbers[name], at)
+
+    def _observe(self, value: float, at: Point) -> None:
+        """Watch for the target in an evaluation made at that point."""
+        for kind in self._crossings.observe(value, at):
+            crossing = self._crossings.first if kind == "first" else self._crossings.sustained
+            what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value, **asdict(crossing)}
+            if _crossing_key(what) not in self._announced:
+                self._recording.event("target_reached", **what)
+
+    def _note_best(self, numbers: dict[str, float]) -> None:
+        if self.target is None:
+            return
+        position, metric = self.position, self.target.metric
+        value = numbers[metric.name]
+        if position.best_value is not None and not metric.better(value, position.best_value):
+            position.best_age += 1
+            return
+        position.best_value, position.best_step, position.best_age = value, position.step, 0
+        for name, module in self._modules.items():
+            self._best_weights[name] = clone_into(module.state_dict(), self._best_weights.get(name, {}))
+        self._best_is_new = True
+
+    def _read_losses(self, *, wait: bool = False) -> None:
+        """Record the losses that have reached the host, and stop at the first that is no number."""
+        if wait:
+            with phase(SYNC):
+                arrived = self._losses.arrived(wait=True)
+        else:
+            arrived = self._losses.arrived()
+        for loss, point in arrived:
+            if not math.isfinite(loss):
+                raise self._diverged(f"the training loss is {loss}", point.step)
+            self._recording.metric("loss", loss, point)
+            self._loss = loss
+
+    def _check_weights(self) -> None:
+        """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
+        for module in self._modules.values():
+            # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
+            sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            if not all(math.isfinite(float(each)) for each in sums):
+                raise self._diverged("a weight is no number", self.position.step)
+
+    def _diverged(self, what: str, step: int) -> Diverged:
+        groups = [group for part in self._kept.values() for group in getattr(part, "param_groups", [])]
+        lr = f" with learning rate {groups[0]['lr']:g}" if groups and "lr" in groups[0] else ""
+        latest = self._checkpoints.latest
+        saved = f"{latest}, of step {step_of(latest)}" if latest.exists() else "none was saved yet"
+        at = asdict(self.position.point) | {"step": step}
+        self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
+        return Diverged(
+            f"{self.folder}: {what} at step {step}{lr}; last good checkpoint: {saved}. Lower the learning rate (--lr), "
+            "or clip the gradients.",
+            self,
+        )
+
+    def _save(self) -> None:
+        """Save what a resumed run needs."""
+        if not self._kept or self._observer is not None or self._restored is not None:
+            return
+        began = time.perf_counter()
+        self._read_losses(wait=True)
+        position = self.position
+        if position.evaluated_step != position.step:
+            self._check_weights()  # an evaluation has just done so
+        self._schedule.close_epoch()
+        self._recording.flush()  # whoever resumes from here repeats no earlier step, so its rows must be on disk
+        if self._best_is_new:
+            best = {"kept": self._best_weights, "position": {"step": position.best_step}}
+            self._checkpoints.save_best(best)
+            self._best_is_new = False
+        self._checkpoints.save_latest(
+            {
+                "kept": {name: on_host(part.state_dict()) for name, part in self._kept.items()},
+                "position": asdict(position),
+                "crossings": self._crossings.state_dict(),
+                "target": str(self.target),
+                "random": self._schedule.state(),
+            }
+        )
+        self._saved_at_s = time.perf_counter()
+        self._save_took_s, self._wants_checkpoint = self._saved_at_s - began, False
+        if self._clock.is_running:
+            self._clock.book(training=False)
+        self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
+
+    def _resume(self) -> None:
+        """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them.
+
+        The target may be another one by now: it is looked for in the evaluations there were, too.
+        """
+        refuse_another_run(self._recording.before, self._recording.config, self.folder)
+        if not self._checkpoints.latest.exists():
+            return
+        self._restored = content = self._checkpoints.load_latest()
+        vars(self.position).update(content["position"])
+        position = self.position
+        self._schedule.resume(content["random"])
+        before = None if content["target"] == "None" else Target.parse(content["target"])
+        if self.target is not None and (before is None or before.metric != self.target.metric):
+            # nothing is the best by this metric yet; a run that ends at once is evaluated for it first
+            position.best_value, position.best_step, position.best_age, position.evaluated_step = None, None, 0, -1
+        if before == self.target:
+            self._crossings.load_state_dict(content["crossings"])
+        else:
+            self._replay_evaluations()
+        if position.best_age >= (self.patience or math.inf):
+            position.best_age = 0  # this run ended for want of patience: who resumes it has some more
+        self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
+
+    def _replay_evaluations(self) -> None:
+        past = read_events(self.folder)
+        self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
+        for event in past:
+            if event["event"] == "evaluated" and self.target and self.target.metric.name in event["metrics"]:
+                at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
+                self._observe(event["metrics"][self.target.metric.name], at)
+                self._replayed_step = at.step
+
+    def _looks(self) -> list[dict[str, Any]]:
+        return [event for event in read_events(self.folder) if event["event"] == "tested"]
+
+    def _tell(self, *, evaluated: bool) -> None:
+        position = self.position
+        event = Progress(position.point, position.samples_per_s, self._loss, position.metrics, evaluated)
+        self._harness.tell(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def _result(self, word: str, reason: str) -> dict[str, Any]:
+        first, sustained, position = self._crossings.first, self._crossings.sustained, self.position
+        return {
+            "metrics": self._test_metrics,
+            "target_reached": None if self.target is None or self.target.value is None else first is not None,
+            "time_to_target_s": first and first.wall_s,
+            "samples_to_target": first and first.samples,
+            "sustained_time_to_target_s": sustained and sustained.wall_s,
+            "samples_per_s": position.samples_per_s,
+            "best_validation": position.best_value,
+            "samples": position.samples,
+            "steps": position.step,
+            "wall_s": position.wall_s,
+            "train_s": position.train_s,
+            "reason": reason or reason_text(word, self),
+            "ended_by": word,
+        }
+
+
+def _check(name: str, **settings: Any) -> None:
+    if not isinstance(name, str) or not name.strip():
+        raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
+    for setting in ("confirm", "evaluate_every", "patience"):
+        value = settings[setting]
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
+    seconds = settings["max_seconds"]
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise UserError(f"labkit.Run: max_seconds is {seconds!r}: give a number above 0.")
+
+
+def _crossing_key(event: dict) -> tuple:
+    """What makes two announcements of a crossing the same."""
+    return tuple(event[name] for name in ("kind", "metric", "target", "step"))
+
+
+__all__ = ["Run", "RunFailed", "open_run"]

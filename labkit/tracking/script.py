@@ -1,0 +1,243 @@
+"""Runs a training script in this process, inside a harness: with `Run` in it or without."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.allocator import keep_memory
+from labkit.hardware.budgets.budget import is_out_of_memory
+from labkit.hardware.budgets.names import offered_budgets, parse_budget
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
+from labkit.tracking.events import Notice, OnEvent
+from labkit.tracking.harness import Harness
+from labkit.tracking.optimiser_steps import OptimiserSteps
+from labkit.tracking.run import Run, open_run
+from labkit.tracking.stop import StopRequest
+
+LOOK_EVERY_S = 0.25
+"""So often a request to stop a script without `Run` is looked at."""
+
+
+def run_command(command: ScriptCommand, stop: StopRequest, on_event: OnEvent, **harness: Any) -> dict[str, Any]:
+    """Run a command's script to its end in this process, inside the harness that it describes.
+
+    Args:
+        command: what to run.
+        stop: ends it politely when requested.
+        on_event: called with what happens.
+        harness: further fields of `Harness`.
+
+    Raises:
+        UserError: the budget is unknown or cannot bind.
+        Exception: as `run_script`.
+    """
+    budget = None
+    if command.budget is not None:
+        budget = parse_budget(command.budget)
+    elif command.device is not None:
+        whole = {budget.torch_name: budget for budget in offered_budgets()}
+        budget = whole.get(command.device, whole["cpu"])
+    wrapped = Harness(
+        stop,
+        Path(command.runs_dir).absolute(),
+        on_event,
+        budget,
+        resume=None if command.resume is None else Path(command.resume).absolute(),
+        sample_hz=command.sample_hz,
+        seed=command.seed,
+        script=command.module or os.path.abspath(command.script),  # noqa: PTH100  links stay as they are
+        arguments=command.arguments,
+        **harness,
+    )
+    return run_script(Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module)
+
+
+def run_script(
+    script: Path,
+    arguments: Sequence[str],
+    harness: Harness,
+    *,
+    folder: Path | str | None = None,
+    module: str | None = None,
+    steps: Callable[[Callable[[Any], None], Callable[[], None]], Any] = OptimiserSteps,
+) -> dict[str, Any]:
+    """Run a script to its end in this process, as `python script arguments` would, bound by the harness' budget.
+
+    A script without `Run` gets one that counts its optimiser's steps: its run begins when the first is about to be
+    taken.
+
+    Args:
+        script: a Python file.
+        arguments: of the script.
+        harness: that wraps it.
+        folder: that it runs in; None takes this process' own.
+        module: its name, where it is to run as `python -m` does.
+        steps: finds the steps of a script without `Run`.
+
+    Returns:
+        `{"run", "folder", "status", "result"}` of the last run that the script had open.
+
+    Raises:
+        UserError: there is no such script, or its budget cannot bind.
+        RunFailed: a run diverged, or was cut short.
+        SystemExit: the script ended before it had a run.
+        Exception: what the script raised.
+    """
+    if not script.is_file():
+        raise UserError(f"{script}: there is no such script: name a Python file.")
+    script = script.absolute()
+    keep_memory()
+    if harness.whole_budget is not None:
+        _bind(harness)
+    if harness.seed is not None:
+        from labkit.tracking.random_state import seed_all
+
+        seed_all(harness.seed)
+    implicit = _ImplicitRun(script.stem if module is None else module, harness)
+    with harness.wrapped(), as_main(script, arguments), contextlib.chdir(folder or "."), _interrupted(harness):
+        try:
+            with steps(implicit.begin, implicit.step).watched():
+                if module is None:
+                    runpy.run_path(str(script), run_name="__main__")
+                else:
+                    runpy.run_module(module, run_name="__main__", alter_sys=True)
+            implicit.end(None)
+        except (Enough, Stopped) as error:
+            implicit.end(error)
+        except SystemExit as error:
+            if not harness.answers and open_run() is None:
+                raise
+            implicit.end(error)
+        except UserError as error:
+            if open_run() is not None:
+                implicit.end(error)
+            if harness.answers and not isinstance(error, RunFailed):
+                raise RunFailed(str(error), harness.answers[-1]) from error
+            if harness.answers:
+                error.answer = harness.answers[-1]
+            raise
+        except BaseException as error:
+            implicit.begin(None)
+            implicit.end(error)
+            if isinstance(error, KeyboardInterrupt) and harness.stop:
+                return harness.answers[-1]
+            if is_out_of_memory(error):
+                raise RunFailed(harness.answers[-1]["result"]["reason"], harness.answers[-1]) from error
+            raise
+    return harness.answers[-1]
+
+
+def exit_status(answer: dict[str, Any]) -> int:
+    """What a process exits with whose run ended so: 130 where it was stopped, 1 where it failed."""
+    return {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
+
+
+@contextlib.contextmanager
+def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """What `python script arguments` would find in sys."""
+    argv, path = sys.argv, sys.path
+    sys.argv = [str(script), *arguments]
+    sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
+    try:
+        yield
+    finally:
+        sys.argv, sys.path = argv, path
+
+
+def _bind(harness: Harness) -> None:
+    budget = harness.whole_budget
+    for note in budget.enforce():
+        harness.tell(Notice(note))
+    budget.share_gpu()
+    import torch
+
+    if budget.cores is not None:
+        torch.set_num_threads(budget.cores)
+    if budget.torch_name != "cpu" and not torch.cuda.is_available():
+        raise UserError(
+            f"the GPU {budget.torch_name} is there, but this torch ({torch.__version__}) cannot use it: install a CUDA "
+            "build (https://pytorch.org/get-started/locally), or train with --device cpu."
+        )
+    budget.cap_gpu_memory()
+
+
+class _ImplicitRun:
+    """The run of a script that has none of its own."""
+
+    def __init__(self, name: str, harness: Harness):
+        self._name, self._harness = name, harness
+        self._run: Run | None = None
+
+    def begin(self, optimizer: Any) -> None:
+        """The first step is about to be taken; where the script has, or had, a run of its own this is none."""
+        if open_run() is None and not self._harness.answers and self._run is None:
+            self._run = Run(self._name)
+            self._run.is_implicit = True
+            self._run.__enter__()
+            if optimizer is not None:
+                self._harness.computes_on({"": _Parameters(optimizer)})
+                self._run.start_clock()
+
+    def step(self) -> None:
+        if self._run is not None and open_run() is self._run:
+            self._run.step(samples=0)
+
+    def end(self, error: BaseException | None) -> None:
+        """The script has ended."""
+        if error is None:
+            self.begin(None)  # a script that took no step leaves a record, too
+        if self._run is not None and open_run() is self._run:
+            self._run.__exit__(type(error) if error else None, error, None)
+
+
+class _Parameters:
+    """An optimiser's parameters, as a module gives them."""
+
+    def __init__(self, optimizer: Any):
+        self._optimizer = optimizer
+
+    def parameters(self) -> Iterator[Any]:
+        for group in self._optimizer.param_groups:
+            yield from group["params"]
+
+
+@contextlib.contextmanager
+def _interrupted(harness: Harness) -> Iterator[None]:
+    """Interrupt a script that has no `Run` to hear of a stop, as Ctrl-C would."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_EVERY_S):
+            run = open_run()
+            if harness.stop and (run is None or run.is_implicit):
+                os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def print_error(error: BaseException) -> None:
+    """Print an error of a script as Python would, without the frames of labkit that ran it."""
+    frames = error.__traceback__
+    while frames is not None and "runpy" not in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    while frames is not None and "runpy" in frames.tb_frame.f_code.co_filename:
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames or error.__traceback__)
