@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+SEED = "{seed}"
+"""Stands for the seed among a script's arguments"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,10 @@ class ScriptCommand:
     """Telemetry samples a second"""
     waits: bool = False
     """Whether it waits before its first step until it is told to go"""
+
+    def seeded(self, seed: int) -> ScriptCommand:
+        """The same, run with a seed."""
+        return replace(self, arguments=tuple(each.replace(SEED, str(seed)) for each in self.arguments), seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""

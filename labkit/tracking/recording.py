@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +16,7 @@ from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
 from labkit.tracking.harness import Harness
+from labkit.tracking.ranks import own_rank
 
 
 class Recording:
@@ -35,9 +35,9 @@ class Recording:
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
         self._peak_gpu_before = 0
-        if int(os.environ.get("RANK", "0")) != 0:
+        if own_rank() != 0:
             self._run: RunWriter | None = None
-            self.folder = harness.runs_dir
+            self.folder = harness.resume or harness.runs_dir
         else:
             self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
             self.folder = self._run.folder
@@ -102,7 +102,7 @@ class Recording:
             self._run.record.config = self.config
             self._run.record.save(self.folder)
             self._harness.opened(self._run.run_id, str(self.folder))
-            self._harness.tell(Started(self._run.run_id, str(self.folder), self.config))
+            self.tell(Started(self._run.run_id, str(self.folder), self.config))
 
     def describe_training(self, **settings: Any) -> None:
         """Add settings that the script tells late to the record."""
@@ -130,7 +130,7 @@ class Recording:
 
                 self._harness.observer.start(self.folder, torch.device(torch_name))
                 self._sampler.callback(self._harness.observer.finish)
-        self._harness.tell(Ready())
+        self.tell(Ready())
 
     @contextlib.contextmanager
     def _sampled(self, run: RunWriter):
@@ -166,7 +166,17 @@ class Recording:
             self._run.event(event, **values)
 
     def notice(self, text: str) -> None:
-        self._harness.tell(Notice(text))
+        self.tell(Notice(text))
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one that writes the run."""
+        return self._run is not None
+
+    def tell(self, event: Any) -> None:
+        """Tell whoever watches the run."""
+        if self.writes:
+            self._harness.tell(event)
 
     def flush(self) -> None:
         if self._run is not None:

@@ -12,21 +12,22 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
-from labkit.tracking.checkpoint import Checkpoints, clone_into, load_checkpoint, on_host, step_of
-from labkit.tracking.crossings import Crossings, Point
+from labkit.tracking.checkpoint import step_of
 from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, ending_of, exit_after_stop, reason_text
+from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import OnEvent, Progress
 from labkit.tracking.goal import Target
 from labkit.tracking.harness import Harness, current_harness
+from labkit.tracking.kept import Kept
 from labkit.tracking.losses import Losses
 from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.position import Clock, Position
+from labkit.tracking.ranks import Ranks
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import refuse_another_run, refuse_used_epochs
 from labkit.tracking.schedule import Schedule
+from labkit.tracking.spawned import SpawnedHarness
 
-CHECKPOINT_REST = 20
-"""A checkpoint that took t seconds is not repeated before 20 t have passed: at most 5 % of a run goes into them."""
 TELL_EVERY_S = 0.25
 """So often an onlooker is told of steps; of evaluations always."""
 
@@ -108,26 +109,20 @@ class Run:
                 f"run {_open_run.name!r} is still open in this process, and clocks, sampler and stop are one each: "
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
-        self._harness = current_harness() or Harness.of_script(self._runs_dir)
+        self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
         self._observer = self._harness.observer
         if self._observer is not None:  # a run that is looked at has nothing to reach
             self.target, self.max_seconds, self.patience = None, None, None
-        self._crossings = Crossings(self.target, self.confirm)
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position)
         self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self)
-        self._kept: dict[str, Any] = {}
-        self._best_weights: dict[str, dict[str, Any]] = {}
-        self._best_is_new = False
-        self._restored: dict[str, Any] | None = None
-        self._announced: set[tuple] = set()
-        self._replayed_step = -1
         self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
-        self._saved_at_s, self._save_took_s, self._wants_checkpoint = 0.0, 0.0, False
+        self._wants_checkpoint = False
         self._test_metrics: dict[str, float] = {}
-        self._failure: Diverged | None = None
+        self._ranks = Ranks()
         self.seed = self._harness.settle_seed(self.seed)
         self._recording = Recording(self._harness, self.name, self.described(), self.seed)
         self.folder: Path = self._recording.folder
-        self._checkpoints = Checkpoints(self.folder)
+        self._kept = Kept(self.folder)
         _open_run = self
         try:
             self._harness.entered(self)
@@ -223,20 +218,21 @@ class Run:
         self._clock.book(training=False)
         if self._observer is not None:
             return False
+        self._evaluations.check(metrics)
         numbers = self._numbers(metrics)
         self._read_losses(wait=True)
         self._check_weights()
-        position = self.position
-        position.metrics, position.evaluated_step = numbers, position.step
-        position.next_evaluation = position.samples + (self.evaluate_every or 0)
-        if position.step != self._replayed_step:  # else these weights were evaluated before the resume
+        self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
+        if self._evaluations.is_new():
             self._record_evaluation(numbers)
-        self._note_best(numbers)
+        if self._evaluations.take(numbers, self._recording.event):
+            self._kept.note_best()
         self._tell(evaluated=True)
         self._clock.book(training=False)
         self._wants_checkpoint = True
         if not self._schedule.is_used:
             self.at_safe_point()
+        self._ranks.agree(self._why_over)
         return bool(self.over)
 
     @property
@@ -264,18 +260,19 @@ class Run:
     @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; else empty."""
+        return self._ranks.agreed if self._ranks.are_several else self._why_over()
+
+    def _why_over(self) -> str:
         position = self.position
-        if self._recording is None:
-            return ""
         if self._harness.stop_asked or self._recording.stop_asked:
             return "stopped"
-        if self._crossings.sustained is not None:
+        if self._evaluations.crossings.sustained is not None:
             return "target"
         if self._is_out_of_time:
             return "max_seconds"
         if self._schedule.num_epochs is not None and position.epoch >= self._schedule.num_epochs:
             return "max_epochs"
-        if self.patience is not None and position.best_age >= self.patience:
+        if self._evaluations.out_of_patience:
             return "patience"
         return ""
 
@@ -287,21 +284,8 @@ class Run:
         """
         self._must_be_open("keep")
         for name, part in parts.items():
-            if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
-                raise UserError(
-                    f"run.keep({name}=...): a {type(part).__name__} has no state_dict to be kept: pass a model, an "
-                    "optimiser, or an object with state_dict() and load_state_dict()."
-                )
-            if self._restored is not None:
-                kept = self._restored["kept"]
-                if name not in kept:
-                    raise UserError(
-                        f"{self.folder}: its checkpoint keeps {', '.join(kept)} and no {name}, so it is of another "
-                        "script: resume it with the script that made it, or start a new run."
-                    )
-                part.load_state_dict(kept[name])
-            self._kept[name] = part
-        self._harness.computes_on(self._modules)
+            self._kept.add(name, part)
+        self._harness.computes_on(self._kept.modules)
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left, from 0; none once the run is over."""
@@ -346,17 +330,14 @@ class Run:
         if looks and looks[-1].get("best_step") == best_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
-        if best_step is not None and not self._best_weights and self._checkpoints.best.exists():
-            self._best_weights = load_checkpoint(self._checkpoints.best)["kept"]
-        for name, weights in self._best_weights.items():
-            self._kept[name].load_state_dict(weights)
+        self._kept.load_best()
         return True
 
     def test(self, **metrics: float) -> None:
         """Record the metrics of the test split: once, at the end."""
         self._must_be_open("test")
         look = len(self._looks()) + 1
-        self._test_metrics = self._numbers(metrics, needs_target=False)
+        self._test_metrics = self._numbers(metrics)
         self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.best_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
@@ -371,28 +352,16 @@ class Run:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
         if self._clock.is_running:
             return
-        if self._restored is not None and not self._kept:
-            raise UserError(
-                f"{self.folder}: the script keeps nothing, so there is nothing to go on with: name what it trains with "
-                "run.keep(model=model, optimizer=optimizer), and start a new run."
-            )
-        if self._recording.is_resumed and self._restored is None and not self._kept:
-            raise UserError(
-                f"{self.folder}: this run has no checkpoint, because its script keeps nothing: name what it trains "
-                "with run.keep(model=model, optimizer=optimizer), and start a new run."
-            )
-        self._restored = None
+        self._kept.refuse_nothing(self._recording.is_resumed)
         began = time.perf_counter()
-        self._recording.begin(self._harness.device_of(self._modules))
-        self._saved_at_s = time.perf_counter()
-        self._clock.start(None if since is None else since + self._saved_at_s - began)
+        self._recording.begin(self._harness.device_of(self._kept.modules))
+        took_s = time.perf_counter() - began
+        self._clock.start(None if since is None else since + took_s)
 
     def at_safe_point(self) -> None:
         """All that the script does for the steps so far is done: a checkpoint may be saved."""
-        if self._wants_checkpoint and self._observer is None:
-            rested = time.perf_counter() - self._saved_at_s >= CHECKPOINT_REST * self._save_took_s
-            if rested:
-                self._save()
+        if self._wants_checkpoint and self._kept.has_rested:
+            self._save()
 
     def epoch_ended(self) -> None:
         self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
@@ -427,11 +396,8 @@ class Run:
 
     @property
     def _is_out_of_time(self) -> bool:
-        return self.max_seconds is not None and self.position.wall_s >= self.max_seconds
-
-    @property
-    def _modules(self) -> dict[str, Any]:
-        return {name: part for name, part in self._kept.items() if hasattr(part, "parameters")}
+        within = self.max_seconds is None or self.position.wall_s < self.max_seconds
+        return not within and (not self._ranks.are_several or bool(self._ranks.agreed))
 
     def _must_be_open(self, what: str) -> None:
         if self._recording is None or _open_run is not self:
@@ -440,11 +406,7 @@ class Run:
                 "call it inside."
             )
 
-    def _numbers(self, metrics: dict[str, Any], *, needs_target: bool = True) -> dict[str, float]:
-        if needs_target and self.target is not None and self.target.metric.name not in metrics:
-            given = f"run.evaluate got {', '.join(metrics)}" if metrics else "run.evaluate got no metric"
-            name = self.target.metric.name
-            raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
+    def _numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
         numbers = {}
         for name, value in metrics.items():
             try:
@@ -465,29 +427,6 @@ class Run:
         told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
         told |= {"loss": self._loss, "samples_per_s": self.position.samples_per_s}
         self._recording.event("evaluated", **told, **asdict(at))
-        if name is not None:
-            self._observe(numbers[name], at)
-
-    def _observe(self, value: float, at: Point) -> None:
-        """Watch for the target in an evaluation made at that point."""
-        for kind in self._crossings.observe(value, at):
-            crossing = self._crossings.first if kind == "first" else self._crossings.sustained
-            what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value, **asdict(crossing)}
-            if _crossing_key(what) not in self._announced:
-                self._recording.event("target_reached", **what)
-
-    def _note_best(self, numbers: dict[str, float]) -> None:
-        if self.target is None:
-            return
-        position, metric = self.position, self.target.metric
-        value = numbers[metric.name]
-        if position.best_value is not None and not metric.better(value, position.best_value):
-            position.best_age += 1
-            return
-        position.best_value, position.best_step, position.best_age = value, position.step, 0
-        for name, module in self._modules.items():
-            self._best_weights[name] = clone_into(module.state_dict(), self._best_weights.get(name, {}))
-        self._best_is_new = True
 
     def _read_losses(self, *, wait: bool = False) -> None:
         """Record the losses that have reached the host, and stop at the first that is no number."""
@@ -504,87 +443,54 @@ class Run:
 
     def _check_weights(self) -> None:
         """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
-        for module in self._modules.values():
-            # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
-            sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
-            if not all(math.isfinite(float(each)) for each in sums):
-                raise self._diverged("a weight is no number", self.position.step)
+        if self._kept.hold_a_number_that_is_none():
+            raise self._diverged("a weight is no number", self.position.step)
 
     def _diverged(self, what: str, step: int) -> Diverged:
-        groups = [group for part in self._kept.values() for group in getattr(part, "param_groups", [])]
-        lr = f" with learning rate {groups[0]['lr']:g}" if groups and "lr" in groups[0] else ""
-        latest = self._checkpoints.latest
+        lr, latest = self._kept.learning_rate(), self._kept.checkpoints.latest
+        rate = "" if lr is None else f" with learning rate {lr:g}"
         saved = f"{latest}, of step {step_of(latest)}" if latest.exists() else "none was saved yet"
         at = asdict(self.position.point) | {"step": step}
         self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
         return Diverged(
-            f"{self.folder}: {what} at step {step}{lr}; last good checkpoint: {saved}. Lower the learning rate (--lr), "
-            "or clip the gradients.",
+            f"{self.folder}: {what} at step {step}{rate}; last good checkpoint: {saved}. Lower the learning rate "
+            "(--lr), or clip the gradients.",
             self,
         )
 
     def _save(self) -> None:
         """Save what a resumed run needs."""
-        if not self._kept or self._observer is not None or self._restored is not None:
+        if not (self._kept.parts and self._clock.is_running and self._recording.writes) or self._observer is not None:
             return
-        began = time.perf_counter()
+        began, position = time.perf_counter(), self.position
         self._read_losses(wait=True)
-        position = self.position
         if position.evaluated_step != position.step:
             self._check_weights()  # an evaluation has just done so
         self._schedule.close_epoch()
         self._recording.flush()  # whoever resumes from here repeats no earlier step, so its rows must be on disk
-        if self._best_is_new:
-            best = {"kept": self._best_weights, "position": {"step": position.best_step}}
-            self._checkpoints.save_best(best)
-            self._best_is_new = False
-        self._checkpoints.save_latest(
-            {
-                "kept": {name: on_host(part.state_dict()) for name, part in self._kept.items()},
-                "position": asdict(position),
-                "crossings": self._crossings.state_dict(),
-                "target": str(self.target),
-                "random": self._schedule.state(),
-            }
-        )
-        self._saved_at_s = time.perf_counter()
-        self._save_took_s, self._wants_checkpoint = self._saved_at_s - began, False
-        if self._clock.is_running:
-            self._clock.book(training=False)
+        content = {
+            "position": asdict(position),
+            "crossings": self._evaluations.crossings.state_dict(),
+            "target": str(self.target),
+            "random": self._schedule.state(),
+        }
+        self._kept.save(began, position.best_step, content)
+        self._wants_checkpoint = False
+        self._clock.book(training=False)
         self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
 
     def _resume(self) -> None:
-        """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them.
-
-        The target may be another one by now: it is looked for in the evaluations there were, too.
-        """
+        """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
         refuse_another_run(self._recording.before, self._recording.config, self.folder)
-        if not self._checkpoints.latest.exists():
+        content = self._kept.restore()
+        if content is None:
             return
-        self._restored = content = self._checkpoints.load_latest()
         vars(self.position).update(content["position"])
-        position = self.position
         self._schedule.resume(content["random"])
         before = None if content["target"] == "None" else Target.parse(content["target"])
-        if self.target is not None and (before is None or before.metric != self.target.metric):
-            # nothing is the best by this metric yet; a run that ends at once is evaluated for it first
-            position.best_value, position.best_step, position.best_age, position.evaluated_step = None, None, 0, -1
-        if before == self.target:
-            self._crossings.load_state_dict(content["crossings"])
-        else:
-            self._replay_evaluations()
-        if position.best_age >= (self.patience or math.inf):
-            position.best_age = 0  # this run ended for want of patience: who resumes it has some more
+        self._evaluations.resume(before, content["crossings"], self.folder, self._recording.event)
+        position = self.position
         self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
-
-    def _replay_evaluations(self) -> None:
-        past = read_events(self.folder)
-        self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
-        for event in past:
-            if event["event"] == "evaluated" and self.target and self.target.metric.name in event["metrics"]:
-                at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
-                self._observe(event["metrics"][self.target.metric.name], at)
-                self._replayed_step = at.step
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]
@@ -592,12 +498,13 @@ class Run:
     def _tell(self, *, evaluated: bool) -> None:
         position = self.position
         event = Progress(position.point, position.samples_per_s, self._loss, position.metrics, evaluated)
-        self._harness.tell(event)
+        self._recording.tell(event)
         for listener in self._listeners:
             listener(event)
 
     def _result(self, word: str, reason: str) -> dict[str, Any]:
-        first, sustained, position = self._crossings.first, self._crossings.sustained, self.position
+        crossings, position = self._evaluations.crossings, self.position
+        first, sustained = crossings.first, crossings.sustained
         return {
             "metrics": self._test_metrics,
             "target_reached": None if self.target is None or self.target.value is None else first is not None,
@@ -625,11 +532,6 @@ def _check(name: str, **settings: Any) -> None:
     seconds = settings["max_seconds"]
     if seconds is not None and not 0 < seconds < math.inf:
         raise UserError(f"labkit.Run: max_seconds is {seconds!r}: give a number above 0.")
-
-
-def _crossing_key(event: dict) -> tuple:
-    """What makes two announcements of a crossing the same."""
-    return tuple(event[name] for name in ("kind", "metric", "target", "step"))
 
 
 __all__ = ["Run", "RunFailed", "open_run"]

@@ -23,6 +23,7 @@ from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness
 from labkit.tracking.optimiser_steps import OptimiserSteps
 from labkit.tracking.run import Run, open_run
+from labkit.tracking.spawned import SpawnedRuns
 from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
@@ -105,13 +106,20 @@ def run_script(
 
         seed_all(harness.seed)
     implicit = _ImplicitRun(script.stem if module is None else module, harness)
-    with harness.wrapped(), as_main(script, arguments), contextlib.chdir(folder or "."), _interrupted(harness):
+    with (
+        harness.wrapped(),
+        SpawnedRuns(harness) as spawned,
+        as_main(script, arguments),
+        contextlib.chdir(folder or "."),
+        _heard(spawned),
+    ):
         try:
             with steps(implicit.begin, implicit.step).watched():
                 if module is None:
                     runpy.run_path(str(script), run_name="__main__")
                 else:
                     runpy.run_module(module, run_name="__main__", alter_sys=True)
+            spawned.listen()
             implicit.end(None)
         except (Enough, Stopped) as error:
             implicit.end(error)
@@ -213,16 +221,18 @@ class _Parameters:
 
 
 @contextlib.contextmanager
-def _interrupted(harness: Harness) -> Iterator[None]:
-    """Interrupt a script that has no `Run` to hear of a stop, as Ctrl-C would."""
+def _heard(spawned: SpawnedRuns) -> Iterator[None]:
+    """Listen to runs in processes that the script starts; interrupt a script without `Run`, as Ctrl-C would."""
     ended = threading.Event()
 
     def watch() -> None:
+        interrupted = False
         while not ended.wait(LOOK_EVERY_S):
+            spawned.listen()
             run = open_run()
-            if harness.stop and (run is None or run.is_implicit):
+            if not interrupted and spawned.stop_asked and (run is None or run.is_implicit):
+                interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has
-                return
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -231,6 +241,7 @@ def _interrupted(harness: Harness) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
+        spawned.listen()
 
 
 def print_error(error: BaseException) -> None:

@@ -1,0 +1,98 @@
+"""What the evaluations of a run say: is the target reached, is this the best so far, is patience at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.runs import read_events
+from labkit.tracking.crossings import Crossings, Point
+from labkit.tracking.goal import Target
+from labkit.tracking.position import Position
+
+Tell = Callable[..., None]
+
+
+class Evaluations:
+    """Watches the target's metric; of a run without a target, nothing."""
+
+    def __init__(self, target: Target | None, confirm: int, patience: int | None, position: Position):
+        self.target, self.patience, self._position = target, patience, position
+        self.crossings = Crossings(target, confirm)
+        self._announced: set[tuple] = set()
+        self._replayed_step = -1
+
+    def check(self, metrics: dict[str, Any]) -> None:
+        """
+        Raises:
+            UserError: the target's metric is missing.
+        """
+        if self.target is not None and self.target.metric.name not in metrics:
+            given = f"run.evaluate got {', '.join(metrics)}" if metrics else "run.evaluate got no metric"
+            name = self.target.metric.name
+            raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
+
+    def take(self, numbers: dict[str, float], tell: Tell) -> bool:
+        """Take an evaluation at the position; whether it is the best so far.
+
+        Args:
+            numbers: its metrics.
+            tell: writes an event.
+        """
+        position = self._position
+        is_new = position.step != self._replayed_step  # else these weights were evaluated before the resume
+        position.metrics, position.evaluated_step = numbers, position.step
+        if self.target is None:
+            return False
+        value = numbers[self.target.metric.name]
+        if is_new:
+            self._observe(value, position.point, tell)
+        if position.best_value is not None and not self.target.metric.better(value, position.best_value):
+            position.best_age += 1
+            return False
+        position.best_value, position.best_step, position.best_age = value, position.step, 0
+        return True
+
+    def is_new(self) -> bool:
+        """Whether no evaluation of this step is on record."""
+        return self._position.step != self._replayed_step
+
+    @property
+    def out_of_patience(self) -> bool:
+        return self.patience is not None and self._position.best_age >= self.patience
+
+    def resume(self, before: Target | None, crossings: dict[str, Any], folder: Path, tell: Tell) -> None:
+        """Go on where an earlier process of this run was, with the target of now: it is looked for in the past, too."""
+        position = self._position
+        if self.target is not None and (before is None or before.metric != self.target.metric):
+            # nothing is the best by this metric yet; a run that ends at once is evaluated for it first
+            position.best_value, position.best_step, position.best_age, position.evaluated_step = None, None, 0, -1
+        if before == self.target:
+            self.crossings.load_state_dict(crossings)
+        else:
+            self._replay(read_events(folder), tell)
+        if self.out_of_patience:
+            position.best_age = 0  # this run ended for want of patience: who resumes it has some more
+
+    def _replay(self, past: list[dict[str, Any]], tell: Tell) -> None:
+        self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
+        for event in past:
+            if event["event"] == "evaluated" and self.target and self.target.metric.name in event["metrics"]:
+                at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
+                self._observe(event["metrics"][self.target.metric.name], at, tell)
+                self._replayed_step = at.step
+
+    def _observe(self, value: float, at: Point, tell: Tell) -> None:
+        for kind in self.crossings.observe(value, at):
+            crossing = self.crossings.first if kind == "first" else self.crossings.sustained
+            what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value, **asdict(crossing)}
+            if _crossing_key(what) not in self._announced:
+                tell("target_reached", **what)
+
+
+def _crossing_key(event: dict[str, Any]) -> tuple:
+    """What makes two announcements of a crossing the same."""
+    return tuple(event[name] for name in ("kind", "metric", "target", "step"))

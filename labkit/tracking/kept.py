@@ -1,0 +1,126 @@
+"""What a script keeps: its models and optimisers, their checkpoints, and the weights that were best."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.tracking.checkpoint import Checkpoints, clone_into, load_checkpoint, on_host
+
+REST = 20
+"""A checkpoint that took t seconds is not repeated before 20 t have passed: at most 5 % of a run goes into them."""
+
+
+class Kept:
+    """The parts of one run that checkpoints hold."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.checkpoints = Checkpoints(folder)
+        self.parts: dict[str, Any] = {}
+        self._restored: dict[str, Any] | None = None
+        self._best: dict[str, dict[str, Any]] = {}
+        self._best_is_new = False
+        self._saved_at, self._took_s = time.perf_counter(), 0.0
+
+    @property
+    def modules(self) -> dict[str, Any]:
+        """Those with parameters."""
+        return {name: part for name, part in self.parts.items() if hasattr(part, "parameters")}
+
+    def add(self, name: str, part: Any) -> None:
+        """Keep a part from here on; in a resumed run it gets its state back.
+
+        Raises:
+            UserError: it has no `state_dict`, or the checkpoint has none of that name.
+        """
+        if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+            raise UserError(
+                f"run.keep({name}=...): a {type(part).__name__} has no state_dict to be kept: pass a model, an "
+                "optimiser, or an object with state_dict() and load_state_dict()."
+            )
+        if self._restored is not None:
+            if name not in self._restored:
+                raise UserError(
+                    f"{self._folder}: its checkpoint keeps {', '.join(self._restored)} and no {name}, so it is of "
+                    "another script: resume it with the script that made it, or start a new run."
+                )
+            part.load_state_dict(self._restored[name])
+        self.parts[name] = part
+
+    def restore(self) -> dict[str, Any] | None:
+        """The latest checkpoint, whose parts `add` puts back; None where there is none."""
+        if not self.checkpoints.latest.exists():
+            return None
+        content = self.checkpoints.load_latest()
+        self._restored = content["kept"]
+        return content
+
+    def refuse_nothing(self, is_resumed: bool) -> None:
+        """The script has named all that it keeps.
+
+        Raises:
+            UserError: it goes on with a run, and keeps nothing.
+        """
+        if is_resumed and not self.parts:
+            raise UserError(
+                f"{self._folder}: the script keeps nothing, so there is nothing to go on with: name what it trains "
+                "with run.keep(model=model, optimizer=optimizer), and start a new run."
+            )
+        self._restored = None
+
+    # the best
+
+    def note_best(self) -> None:
+        """The weights as they are now are the best."""
+        for name, module in self.modules.items():
+            self._best[name] = clone_into(module.state_dict(), self._best.get(name, {}))
+        self._best_is_new = bool(self._best)
+
+    def load_best(self) -> None:
+        """Put the best weights back, those of an earlier process of this run where this one found none better."""
+        if not self._best and self.checkpoints.best.exists():
+            self._best = load_checkpoint(self.checkpoints.best)["kept"]
+        for name, weights in self._best.items():
+            self.parts[name].load_state_dict(weights)
+
+    # checkpoints
+
+    @property
+    def has_rested(self) -> bool:
+        """Whether another checkpoint would not take more than its share."""
+        return time.perf_counter() - self._saved_at >= REST * self._took_s
+
+    def save(self, began: float, best_step: int | None, content: dict[str, Any]) -> None:
+        """Save the best weights, if they are new, and all parts with `content` beside them.
+
+        Args:
+            began: when the saving did, of `time.perf_counter`.
+            best_step: the step that the best weights are of.
+            content: what else a resumed run needs, its "position" among it.
+        """
+        if self._best_is_new:
+            self.checkpoints.save_best({"kept": self._best, "position": {"step": best_step}})
+            self._best_is_new = False
+        self.checkpoints.save_latest(
+            {"kept": {name: on_host(part.state_dict()) for name, part in self.parts.items()}, **content}
+        )
+        self._saved_at = time.perf_counter()
+        self._took_s = self._saved_at - began
+
+    def hold_a_number_that_is_none(self) -> bool:
+        """Whether a weight is NaN or infinite: an error rate, for one, stays finite with it."""
+        for module in self.modules.values():
+            # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
+            sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            if not all(math.isfinite(float(each)) for each in sums):
+                return True
+        return False
+
+    def learning_rate(self) -> float | None:
+        """That of the first optimiser."""
+        groups = [group for part in self.parts.values() for group in getattr(part, "param_groups", [])]
+        return groups[0].get("lr") if groups else None

@@ -1,0 +1,136 @@
+"""A harness across a spawn: what a script starts finds it by the environment, and tells it by a file.
+
+torchrun, `torch.multiprocessing` and scripts that start scripts: a `Run` in such a process writes its own folder where
+the harness wants it, and the harness shows it, stops it and answers with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.runs import request_stop
+from labkit.tracking.crossings import Point
+from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started
+from labkit.tracking.harness import Harness
+from labkit.tracking.stop import StopRequest
+
+VARIABLE = "LABKIT_HARNESS"
+ANSWER = "Answer"
+LOOK_EVERY_S = 0.05
+_EVENTS = {kind.__name__: kind for kind in (Notice, Preparing, Progress, Ready, Started)}
+
+
+class SpawnedRuns:
+    """The harness' side; a context manager, during which processes that are started find the harness."""
+
+    def __init__(self, harness: Harness):
+        self._harness = harness
+        self._heard, self._lock = 0, threading.Lock()
+        self._folder: Path | None = None
+        """Of a run that another process has open"""
+        self._is_ending = False
+        """Whether that run was asked to stop"""
+
+    def __enter__(self) -> SpawnedRuns:
+        harness = self._harness
+        self._place = tempfile.TemporaryDirectory(prefix="labkit-")
+        self._file = Path(self._place.name) / "told.jsonl"
+        self._file.touch()
+        content = {
+            "told": str(self._file),
+            "runs_dir": str(harness.runs_dir),
+            "budget": harness.whole_budget and harness.whole_budget.to_dict(),
+            "resume": harness.resume and str(harness.resume),
+            "seed": harness.seed,
+            "sample_hz": harness.sample_hz,
+            "script": harness.script,
+            "arguments": list(harness.arguments),
+        }
+        os.environ[VARIABLE] = json.dumps(content)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del os.environ[VARIABLE]
+        self.listen()
+        self._place.cleanup()
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the script is to be interrupted: not while a run in another process can end by itself."""
+        return self._harness.stop_asked and not self._is_ending
+
+    def listen(self) -> None:
+        """Pass on what runs in other processes have told, and ask them to stop where that is asked for."""
+        with self._lock:
+            told = self._file.read_text(encoding="utf-8")
+            end = told.rfind("\n") + 1
+            lines, self._heard = told[self._heard : end].splitlines(), end
+            for line in lines:
+                self._hear(json.loads(line))
+        if self._harness.stop_asked and self._folder is not None and not self._is_ending:
+            self._is_ending = True
+            with contextlib.suppress(UserError):  # it has ended meanwhile
+                request_stop(self._folder)
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        kind = event.pop("kind")
+        if kind == ANSWER:
+            self._folder, self._is_ending = None, False
+            self._harness.answers.append(event)
+            return
+        if kind == Started.__name__:
+            self._folder = Path(event["folder"])
+        if kind == Progress.__name__:
+            event["point"] = Point(**event["point"])
+        self._harness.tell(_EVENTS[kind](**event))
+        if kind == Ready.__name__:
+            self._file.with_suffix(".go").touch()
+
+
+class SpawnedHarness(Harness):
+    """The harness of another process, in one that its script has started."""
+
+    def tell(self, event: Any) -> None:
+        self._write({"kind": type(event).__name__, **asdict(event)})
+        if isinstance(event, Ready):
+            while not self._told.with_suffix(".go").exists() and self._told.exists():
+                time.sleep(LOOK_EVERY_S)
+
+    def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
+        super().ended(run, folder, status, result)
+        self._write({"kind": ANSWER, **self.answers[-1]})
+
+    def _write(self, content: dict[str, Any]) -> None:
+        if self._told.exists():  # else the harness is gone
+            with self._told.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+
+    @classmethod
+    def found(cls) -> SpawnedHarness | None:
+        """The one that this process' environment names."""
+        if VARIABLE not in os.environ:
+            return None
+        content = json.loads(os.environ[VARIABLE])
+        budget = content["budget"]
+        harness = cls(
+            StopRequest(),
+            Path(content["runs_dir"]),
+            whole_budget=budget and Budget(**budget | {"not_emulated": tuple(budget["not_emulated"])}),
+            resume=content["resume"] and Path(content["resume"]),
+            seed=content["seed"],
+            sample_hz=content["sample_hz"],
+            script=content["script"],
+            arguments=tuple(content["arguments"]),
+        )
+        harness._told = Path(content["told"])
+        return harness
