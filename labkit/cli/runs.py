@@ -126,7 +126,8 @@ def _evaluations(events: list[dict[str, Any]]) -> Any:
             continue
         rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
         if event["event"] == "evaluated":
-            rest = {event["metric"]: round(event["value"], 5)}
+            shown = [event["metric"]] if event["metric"] else event["metrics"]
+            rest = {name: round(event["metrics"][name], 5) for name in shown}
         elif event["event"] == "resumed":
             rest = {"after step": event["step"], "on": event.get("host")}
         what = ", ".join(f"{name} {value}" for name, value in rest.items())

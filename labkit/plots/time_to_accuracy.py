@@ -111,7 +111,7 @@ def figure_time_to_accuracy(
         range=axis.range,
     )
     if axis.log:
-        ticks = [digit * 10.0**power for power in range(-5, 2) for digit in (1, 2, 5)]
+        ticks = [digit * 10.0**power for power in range(-5, 6) for digit in (1, 2, 5)]
         figure.update_yaxes(tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     figure.update_layout(
         height=460,

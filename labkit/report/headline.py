@@ -6,8 +6,8 @@ import math
 
 import pandas as pd
 
-from labkit.plots.words import budget_words, metric_label, seconds_text
-from labkit.report.table import job_name
+from labkit.plots.words import budget_words, seconds_text
+from labkit.report.table import goal_text, job_name
 
 
 def headline(summary: pd.DataFrame) -> str:
@@ -17,7 +17,9 @@ def headline(summary: pd.DataFrame) -> str:
         summary: the rows of one job.
     """
     first = summary.iloc[0]
-    job, goal = job_name(first["job"]), f"{metric_label(first['metric'])} {first['target']:.6g}"
+    job, goal = job_name(first["job"]), goal_text(first["metric"], first["target"])
+    if math.isnan(first["target"]):
+        return f"{job} has no target, and was not evaluated."
     if not first["target_given"]:
         goal += " (a value that its runs share; none was trained to it)"
     seeds = int(summary["runs"].sum())

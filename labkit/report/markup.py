@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.plots.theme import encoding
 from labkit.plots.words import AXIS_TITLES, metric_label, seconds_text
-from labkit.report.table import HEADINGS, job_name, notes, summary_cells
+from labkit.report.table import HEADINGS, NO_METRIC, NO_TARGET, goal_text, job_name, notes, summary_cells
 from labkit.tta.thresholds import SERIES
 
 WORDS = ' class="words"'
@@ -23,15 +23,13 @@ STATUS_WORDS = {
 
 
 def header(identifier: str, table: pd.DataFrame, runs: pd.DataFrame, curves: pd.DataFrame) -> str:
-    label = metric_label(str(runs["metric"].iloc[0]))
+    metric = runs["metric"].iloc[0]
+    measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
     kinds = ", ".join(dict.fromkeys(runs["provenance"]))
     seeds, budgets = len(runs), runs.groupby(SERIES, dropna=False).ngroups
     unread = len(set(runs["run"]) - set(curves["run"]))
-    text = (
-        f"{_counted(seeds, 'run')} under {_counted(budgets, 'budget')}; {label} on the validation split; "
-        f"provenance: {kinds}."
-    )
-    if unread:
+    text = f"{_counted(seeds, 'run')} under {_counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
+    if unread and metric:
         text += f" {_counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
     title = escape(job_name(runs["job"].iloc[0]))
     return (
@@ -108,7 +106,8 @@ def results_table(identifier: str, table: pd.DataFrame, payload: dict) -> str:
         body.append(f'<tr id="{identifier}-row-{number}"><th scope="row">{mark}{escape(cells[0])}</th>{rest}</tr>')
     heads = "".join(f'<th scope="col"{WORDS * (place < 2)}>{escape(text)}</th>' for place, text in enumerate(HEADINGS))
     listed = "".join(f"<li>{escape(line)}</li>" for line in notes(table))
-    goal = f"{payload['metric_label']} {table['target'].iloc[0]:.6g}"
+    goal = goal_text(payload["metric"], table["target"].iloc[0])
+    goal = "the training" if goal == NO_TARGET else goal
     return f"""<div class="scroll" role="region" tabindex="0" aria-label="Results by budget">
 <table><caption>What <span id="{identifier}-caption-target">{escape(goal)}</span> took, in <span
  id="{identifier}-clock">wall time</span></caption>

@@ -16,6 +16,7 @@ from labkit.plots.time_to_accuracy import nearest
 from labkit.plots.words import AXIS_TITLES, budget_words, metric_label
 from labkit.report import markup
 from labkit.report.headline import headline
+from labkit.report.table import NO_METRIC
 from labkit.tta import (
     band,
     default_target,
@@ -51,8 +52,8 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         curves: the job's evaluations; may be empty.
         runs: the job's rows of `run_table`.
     """
-    metric = str(runs["metric"].iloc[0])
-    up = higher_is_better(metric)
+    metric = str(runs["metric"].iloc[0] or NO_METRIC)
+    up = higher_is_better(metric, runs)
     curves = with_cost(curves).astype({"value": float})
     curves["value"] = curves["value"].where(np.isfinite(curves["value"]))  # a diverged evaluation is a gap
     measured = bool(curves["value"].notna().any())
@@ -163,7 +164,7 @@ def slider_range(values: pd.Series, target: float, up: bool) -> dict:
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
     below = math.ceil((target - low) / step) + 2 * (not up)
     above = math.ceil((high - target) / step) + 2 * up
-    if not up:
+    if not up and target > 0:
         below = min(below, max(0, math.ceil(target / step - 1e-9) - 1))  # above 0, which a log axis lacks
     places = max(0, -math.floor(math.log10(step) + 1e-9), len(f"{target:.10f}".rstrip("0").partition(".")[2]))
     return {

@@ -24,6 +24,9 @@ HEADINGS = (
     "Energy",
     "Cost",
 )
+NO_METRIC = "no metric"
+"""Of a script that tells labkit none"""
+NO_TARGET = "no target"
 JOB_NAMES = {"dlrm": "DLRM", "speech": "Speech recogniser"}
 
 
@@ -37,14 +40,24 @@ def job_name(job: str) -> str:
     return JOB_NAMES.get(first, first) + space + rest
 
 
+def goal_text(metric: str | None, target: float) -> str:
+    """What was to be reached.
+
+    >>> goal_text("auc", 0.78), goal_text(None, math.nan)
+    ('AUC 0.78', 'no target')
+    """
+    return NO_TARGET if math.isnan(target) else f"{metric_label(metric)} {target:.6g}"
+
+
 def summary_cells(row: pd.Series) -> list[str]:
     """One row of `labkit.tta.summary` as words, under `HEADINGS`."""
+    has_target = not math.isnan(row["target"])
     return [
         row["budget"],
         row["provenance"],
-        reached_text(int(row["reached"]), int(row["runs"])),
-        time_text(row["time_median_s"], row["time_min_s"], row["time_max_s"]),
-        km_text(row["km_median_s"], row["km_low_s"], row["km_high_s"]),
+        reached_text(int(row["reached"]), int(row["runs"])) if has_target else "–",
+        time_text(row["time_median_s"], row["time_min_s"], row["time_max_s"]) if has_target else "–",
+        km_text(row["km_median_s"], row["km_low_s"], row["km_high_s"]) if has_target else "–",
         count_text(row["samples_median"]),
         count_text(row["samples_per_s"]),
         memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"]),
@@ -116,7 +129,7 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
 
     tables = []
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
-        title = escape(f"{job_name(job)}, {metric_label(metric)} {target:.6g}")
+        title = escape(f"{job_name(job)}, {goal_text(metric, target)}")
         table = Table(title=f"[bold]{title}[/bold]", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
         table.add_column("Budget")
         table.add_column("Seeds\nreached", justify="right")

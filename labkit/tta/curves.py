@@ -37,6 +37,7 @@ RUN_COLUMNS = [
     "provenance",
     "tier",
     "metric",
+    "higher_is_better",
     "target",
     "status",
     "host",
@@ -53,12 +54,16 @@ ENDINGS = {
     "seed",
     "target",
     "target_metric",
+    "higher_is_better",
     "max_seconds",
     "max_epochs",
     "patience_evaluations",
     "confirm_evaluations",
+    "step_note",
 }
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
+NO_SETTINGS = {"data", "budget", "profile"}
+"""Sections of a configuration that tell runs apart otherwise, or not at all"""
 
 
 def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
@@ -68,8 +73,9 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
     their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does.
 
     Returns:
-        RUN_COLUMNS. wall_s, train_s and samples are those of the last event. A number that a run does not have is
-        NaN; energy_note says why.
+        RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
+        higher_is_better is None where there was no target. wall_s, train_s and samples are those of the last event. A
+        number that a run does not have is NaN; energy_note says why.
 
     Raises:
         UserError: a folder is no readable run, or two folders have the same name.
@@ -113,12 +119,17 @@ def _data_label(data: pd.Series) -> dict[tuple[str, str], str]:
 def _run_row(folder: Path, record: RunRecord) -> dict:
     config, result = record.config, record.result or {}
     train, data = config.get("train", {}), config.get("data", {})
-    end = next((event for event in reversed(read_events(folder)) if "wall_s" in event), {})
-    wall_s, train_s, samples = (_number(end.get(name)) for name in ("wall_s", "train_s", "samples"))
+    events = read_events(folder)
+    end = next((event for event in reversed(events) if "wall_s" in event), {})
+    evaluated = next((list(event.get("metrics", ())) for event in events if event["event"] == "evaluated"), [])
+    wall_s, train_s, samples = (_number(end.get(name, result.get(name))) for name in ("wall_s", "train_s", "samples"))
     # a run that was killed has no result: what its sampler saw still counts
     energy = None if "energy_note" in result else run_energy(folder)
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder)
-    model = {name: value for name, value in config.get("model", {}).items() if not isinstance(value, dict)}
+    sections = [
+        section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
+    ]
+    settings = {name: value for section in [*sections, train] for name, value in section.items()}
     return {
         "run": folder.name,
         "folder": str(folder),
@@ -127,22 +138,27 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "seed": record.seed,
         "provenance": record.provenance.kind,
         "tier": record.tier,
-        "metric": train.get("target_metric"),
+        "metric": train.get("target_metric") or next(iter(evaluated), None),
+        "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),
         "status": record.status,
         "host": record.host,
         "wall_s": wall_s,
         "train_s": train_s,
         "samples": samples,
-        "samples_per_s": _number(result.get("samples_per_s", samples / train_s if train_s > 0 else None)),
+        # a script without labkit.Run tells no samples
+        "samples_per_s": _number(result.get("samples_per_s", samples / train_s if train_s > 0 else None) or None),
         "peak_memory_bytes": _number(memory),
         "peak_gpu_memory_bytes": _number(result.get("peak_gpu_memory_bytes")),
         "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
         "energy_note": energy.note if energy else result["energy_note"],
         "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
-        "_preset": config.get("request", {}).get("preset"),
-        # runs from before there were compiled tables had none
-        "_settings": model | {"compiled_tables": False} | {k: v for k, v in train.items() if k not in ENDINGS},
+        "_preset": train.get("preset"),
+        "_settings": {
+            name: value
+            for name, value in settings.items()
+            if name not in {*ENDINGS, "preset"} and not isinstance(value, dict)
+        },
     }
 
 
@@ -185,6 +201,6 @@ def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:
     given = runs["target"].dropna()
     if not given.empty:
         return float(given.mode().iloc[0])
-    if higher_is_better(str(curves["metric"].iloc[0])):
+    if higher_is_better(str(curves["metric"].iloc[0]), runs):
         return float(curves.groupby("run")["value"].max().min())
     return float(curves.groupby("run")["value"].min().max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.tta.cost import cost_usd
+from labkit.tta.cost import Cost, cost_usd
 from labkit.tta.curves import default_target
 from labkit.tta.survival import survival
 from labkit.tta.thresholds import SERIES, crossings, higher_is_better
@@ -82,7 +82,7 @@ def all_crossings(
 
 
 def _job_rows(job, metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> list[dict]:
-    up = higher_is_better(str(metric))
+    up = higher_is_better(str(metric), runs)
     hits = all_crossings(curves, runs, target, higher_is_better=up, x=x)
     wall = all_crossings(curves, runs, target, higher_is_better=up)
     estimates, wall_estimates = survival(hits), survival(wall)
@@ -94,6 +94,8 @@ def _job_rows(job, metric, curves: pd.DataFrame, runs: pd.DataFrame, target: flo
         reached = mine[mine["reached"]]
         notes = own_runs["energy_note"].dropna()
         cost = cost_usd(wall_row.median, own_runs["tier"].iloc[0])
+        if np.isnan(target):
+            cost = Cost(None, "there is no target")
         rows.append(
             {
                 **series,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.training.metrics import METRICS
+from labkit.tracking.goal import metric_named
 
 CLOCKS = ("wall_s", "train_s")
 """Seconds since training started: all of them, as MLPerf counts, or without evaluation and checkpoints."""
@@ -13,13 +13,19 @@ SERIES = ["job", "budget", "provenance"]
 """Runs that agree in these columns differ only by seed, and are pooled."""
 
 
-def higher_is_better(metric: str) -> bool:
-    """Whether a larger value of the metric is the better one; losses and unknown metrics fall.
+def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
+    """Whether a larger value of the metric is the better one.
 
-    >>> higher_is_better("auc"), higher_is_better("cer"), higher_is_better("loss")
-    (True, False, False)
+    Args:
+        metric: its name; of one that labkit does not know, the runs that watched it say so, else it falls as losses do.
+        runs: one row a run (`labkit.tta.run_table`).
+
+    >>> runs = pd.DataFrame({"metric": ["perplexity", "bleu"], "higher_is_better": [False, True]})
+    >>> higher_is_better("auc", runs), higher_is_better("bleu", runs), higher_is_better("perplexity", runs)
+    (True, True, False)
     """
-    return metric in METRICS and METRICS[metric].higher_is_better
+    told = runs.loc[runs["metric"] == metric, "higher_is_better"].dropna()
+    return metric_named(metric, None if told.empty else bool(told.iloc[0])).higher_is_better
 
 
 def crossings(curves: pd.DataFrame, target: float, *, higher_is_better: bool, x: str = "wall_s") -> pd.DataFrame:

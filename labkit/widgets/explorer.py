@@ -20,7 +20,7 @@ from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name
 from labkit.runs.query import list_rows
-from labkit.training.metrics import METRICS
+from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, curves, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
 from labkit.tta.curves import default_target
@@ -63,7 +63,7 @@ class Explorer(widgets.VBox):
         self._runs = run_table(folders)
         self._by_metric = {
             name: with_energy(with_cost(frame), self._runs)
-            for name in METRICS
+            for name in dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
             if len(frame := curves(folders, metric=name, runs=self._runs))
         }
         if not self._by_metric:
@@ -121,6 +121,10 @@ class Explorer(widgets.VBox):
         """A plain figure of what is shown: for a saved notebook, a page, or a file."""
         return go.Figure(self.plot.to_dict())
 
+    @property
+    def _rises(self) -> bool:
+        return higher_is_better(self.metric.value, self._runs[self._runs["job"] == self.job.value])
+
     def _metrics_of(self, job: str) -> list[str]:
         return [name for name, frame in self._by_metric.items() if (frame["job"] == job).any()]
 
@@ -129,7 +133,7 @@ class Explorer(widgets.VBox):
         own = self._runs[self._runs["job"] == self.job.value]
         watched = own["metric"].mode().iloc[0]
         self._setting_up = True  # each control below is set before the figure is drawn once
-        self.metric.options = [(METRICS[name].label, name) for name in names]
+        self.metric.options = [(metric_named(name, None).label, name) for name in names]
         self.metric.value = watched if watched in names else names[0]
         self.budgets.children = [
             widgets.Checkbox(value=True, description=budget, indent=False, layout=BESIDE)
@@ -192,8 +196,7 @@ class Explorer(widgets.VBox):
             self.words.value = "<p>No run is chosen: tick a budget that has one with this axis.</p>"
             self.code.value = ""
             return
-        up = higher_is_better(self.metric.value)
-        self.crossings = crossings(frame, target, higher_is_better=up, x=x)
+        self.crossings = crossings(frame, target, higher_is_better=self._rises, x=x)
         drawn = figure_time_to_accuracy(
             frame,
             target,
@@ -223,8 +226,7 @@ class Explorer(widgets.VBox):
             f"evaluations = {read}",
             f"evaluations = evaluations.query({f'job == {self.job.value!r} and budget in {budgets!r}'!r})"
             f".dropna(subset={x!r})",
-            f"crossed = crossings(evaluations, {target}, higher_is_better={higher_is_better(self.metric.value)}, "
-            f"x={x!r})",
+            f"crossed = crossings(evaluations, {target}, higher_is_better={self._rises}, x={x!r})",
             f"figure = figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=survival(crossed), "
             f"x={x!r}, log_y={self.log_y.value})",
             *(["figure.update_xaxes(type='log', autorange=True)"] if self.log_x.value else []),

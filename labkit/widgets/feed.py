@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class Snapshot:
     status: str
     provenance: str
     metric_name: str
+    """The target's, else the first that was evaluated; empty before that."""
     target: float | None
     metric: Series
     loss: Series
@@ -67,27 +69,29 @@ class RunFeed:
         """
         record = read_run(self.folder)
         metric, loss, throughput = Series(), Series(), Series()
+        config = record.config
+        train, data = config.get("train", {}), config.get("data", {}).get("name")
+        metric_name = train.get("target_metric") or ""
         for event in read_events(self.folder):
             if event["event"] != "evaluated":
                 continue
+            metric_name = metric_name or next(iter(event["metrics"]), "")
             for series, value in (
-                (metric, event["value"]),
+                (metric, event["metrics"].get(metric_name)),
                 (loss, event["loss"]),
                 (throughput, event["samples_per_s"]),
             ):
-                if value is not None:
+                if value is not None and math.isfinite(value):
                     series.x.append(event["wall_s"])
                     series.y.append(value)
         self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
-        config = record.config
-        train, data = config.get("train", {}), config.get("data", {}).get("name")
         job = str(config.get("job", record.name))
         return Snapshot(
             job if data is None else f"{job} on {data}",
             str(record.budget.get("name", "whole machine")),
             record.status,
             record.provenance.kind,
-            train.get("target_metric") or "loss_validation",
+            metric_name,
             train.get("target"),
             metric,
             loss,

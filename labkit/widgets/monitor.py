@@ -130,10 +130,10 @@ class Monitor(widgets.VBox):
             self.stop.disabled = True
 
     def _show(self, snapshot: Snapshot) -> None:
-        metric = metric_label(snapshot.metric_name)
+        metric = metric_label(snapshot.metric_name) or "Metric"
         named = {
             metric: snapshot.metric,
-            "Training loss (nats)": snapshot.loss,
+            "Training loss": snapshot.loss,
             "Throughput (samples/s)": snapshot.throughput,
         }
         panels = {title: thinned(series) for title, series in (named | snapshot.telemetry).items()}

@@ -32,6 +32,7 @@ def synthetic():
         rows.append(
             shared
             | {
+                "higher_is_better": metric == "auc",
                 "target": 0.75 if metric == "auc" else 0.05,
                 "status": status,
                 "samples_per_s": speed,

@@ -31,6 +31,7 @@ def make(runs):
             "provenance": "measured",
             "tier": None,
             "metric": "auc",
+            "higher_is_better": True,
             "target": 0.78,
             "status": "done",
             "samples_per_s": 1000.0,

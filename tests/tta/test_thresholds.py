@@ -6,6 +6,8 @@ import pytest
 
 from labkit.tta import crossings, higher_is_better
 
+NO_RUNS = pd.DataFrame(columns=["metric", "higher_is_better"])
+
 
 def curve(run, values, *, seconds=None, budget="all-cores", metric="auc"):
     """Synthetic evaluations, one every 10 wall seconds and 8 training seconds."""
@@ -75,9 +77,16 @@ def test_evaluations_out_of_order_are_put_in_order():
 
 @pytest.mark.parametrize("metric", ["cer", "wer", "log_loss", "normalised_entropy", "loss"])
 def test_errors_and_losses_fall(metric):
-    assert not higher_is_better(metric)
+    assert not higher_is_better(metric, NO_RUNS)
 
 
 @pytest.mark.parametrize("metric", ["auc", "accuracy"])
 def test_auc_and_accuracy_rise(metric):
-    assert higher_is_better(metric)
+    assert higher_is_better(metric, NO_RUNS)
+
+
+def test_the_runs_say_which_way_a_metric_of_ones_own_is_better():
+    runs = pd.DataFrame({"metric": ["bleu", "perplexity", "auc"], "higher_is_better": [True, False, None]})
+    assert higher_is_better("bleu", runs)
+    assert not higher_is_better("perplexity", runs)
+    assert higher_is_better("auc", runs)  # of a run from before runs said so

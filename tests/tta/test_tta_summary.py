@@ -28,6 +28,7 @@ def make_runs(*, job="dlrm", budget="all-cores", metric="auc", target=0.7, curve
             shared
             | {
                 "metric": metric,
+                "higher_is_better": None,
                 "target": target,
                 "status": "done",
                 "samples_per_s": 100.0 + seed,

@@ -1,0 +1,116 @@
+"""Runs of anyone's script: with a metric that labkit does not know, without a target, without a metric."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import labkit
+from labkit.cli import main
+from labkit.report.headline import headline
+from labkit.runs.query import run_folders
+from labkit.tta import curves, default_target, run_table, summary
+from labkit.widgets import explore
+from labkit.widgets.feed import RunFeed
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_QUIET", "1")
+        with labkit.Run("chars", target="perplexity <= 12", confirm=1, config={"lr": 0.1}, runs_dir=folder) as run:
+            for perplexity in (40, 20, 10):
+                run.step(perplexity / 10, samples=8)
+                run.evaluate(perplexity=perplexity, bits=perplexity / 2)
+        with labkit.Run("translate", target="bleu >= 30", runs_dir=folder) as run:
+            for bleu in (10, 20):
+                run.step(samples=8)
+                run.evaluate(bleu=bleu)
+        with labkit.Run("without-target", runs_dir=folder) as run:
+            for accuracy in (0.5, 0.8):
+                run.step(samples=8)
+                run.evaluate(accuracy=accuracy)
+        with labkit.Run("without-metric", runs_dir=folder) as run:
+            run.step(samples=8)
+    return folder
+
+
+def row_of(table, job):
+    return table[table["job"] == job].iloc[0]
+
+
+def test_metrics_of_ones_own_are_judged_in_their_direction(runs_dir):
+    runs = run_table(run_folders(runs_dir))
+    results = summary(curves(runs["folder"], runs=runs), runs)
+    chars, translate = row_of(results, "chars"), row_of(results, "translate")
+    assert (chars["metric"], chars["target"], chars["reached"], chars["samples_median"]) == ("perplexity", 12, 1, 24)
+    assert (translate["metric"], translate["reached"]) == ("bleu", 0)
+    assert headline(results[results["job"] == "translate"]) == "translate did not reach bleu 30: 0 of 1 runs got there."
+
+
+def test_without_a_target_the_first_metric_is_drawn(runs_dir):
+    runs = run_table(run_folders(runs_dir))
+    own = runs[runs["job"] == "without-target"]
+    assert own["metric"].item() == "accuracy"
+    assert default_target(curves(own["folder"], runs=own), own) == 0.8
+
+
+def test_without_a_metric_nothing_is_claimed(runs_dir):
+    runs = run_table(run_folders(runs_dir))
+    results = summary(curves(runs["folder"], runs=runs), runs)
+    own = results[results["job"] == "without-metric"]
+    assert headline(own) == "without-metric has no target, and was not evaluated."
+    assert own["cost_note"].item() == "there is no target"
+
+
+def test_the_page_shows_them_all(runs_dir, tmp_path):
+    assert main(["report", str(runs_dir), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "chars reached perplexity 12 in " in page
+    assert "1 run under 1 budget; no metric; provenance: measured." in page
+    assert ">nan<" not in page and "None" not in page.partition("<script")[0]
+
+
+def test_settings_in_a_section_of_ones_own_tell_runs_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_QUIET", "1")
+    for momentum in (0.0, 0.9):
+        with labkit.Run("own", config={"optimizer": {"momentum": momentum}}, runs_dir=tmp_path) as run:
+            run.step(samples=8)
+    assert run_table(run_folders(tmp_path))["budget"].str.contains("momentum").all()
+
+
+def test_they_are_listed_and_shown(runs_dir, capsys):
+    assert main(["runs", "list", "--runs-dir", str(runs_dir)]) == 0
+    listed = capsys.readouterr().out
+    assert "perplexity 12" in listed and listed.count("–") >= 2
+    for folder in run_folders(runs_dir):
+        assert main(["runs", "show", str(folder)]) == 0
+    assert "accuracy 0.8" in capsys.readouterr().out
+
+
+def test_their_energy_is_accounted_for(runs_dir, capsys):
+    assert main(["energy", "--runs-dir", str(runs_dir), "--power", "50", "--json"]) == 0
+    accounts = {each["run"].split("-", 2)[2]: each for each in json.loads(capsys.readouterr().out)}
+    assert len(accounts) == 4
+    assert all(account["energy_j"] > 0 for account in accounts.values())
+
+
+def test_the_explorer_offers_their_metrics(runs_dir):
+    view = explore(runs_dir)
+    assert [job for _, job in view.job.options] == ["chars", "translate", "without-target"]
+    assert (view.metric.value, view.target.value) == ("perplexity", 12)
+    assert view.crossings["samples_to_target"].tolist() == [24]
+    assert "higher_is_better=False" in view.in_code()
+    view.job.value = "translate"
+    view.target.value = 20
+    assert view.crossings["samples_to_target"].tolist() == [16]
+    assert "higher_is_better=True" in view.in_code()
+
+
+def test_the_live_view_names_what_there_is(runs_dir):
+    names = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
+    assert names["chars"].metric_name == "perplexity" and names["chars"].metric.y == [40, 20, 10]
+    assert names["without-target"].metric_name == "accuracy" and not names["without-target"].loss.y
+    assert not names["without-metric"].metric.y
