@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from labkit.tracking.command import ScriptCommand
 
 MOST_SEEDS = 1000
-SEED = "{seed}"
-"""Stands for the seed among a script's arguments"""
 EPILOG = """examples:
   labkit run train.py --lr 0.1
   labkit run --budget one-core --seeds 3 train.py --seed {seed}
@@ -42,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"run it N times, with seeds from 0; {SEED} in its arguments stands for one",
+        help="run it N times, with seeds from 0; {seed} in its arguments stands for one",
     )
     parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as for python -m")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="a Python file that trains")
@@ -198,10 +196,9 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
     from labkit.tracking.launch import WorkerFailed
     from labkit.tracking.script import exit_status
 
-    arguments = tuple(argument.replace(SEED, str(seed)) for argument in command.arguments)
     print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
     try:
-        answer = watch(replace(command, arguments=arguments, seed=seed), evaluations=not as_json)
+        answer = watch(command.seeded(seed), evaluations=not as_json)
     except RunFailed as failure:
         print(f"labkit: {failure}", file=sys.stderr)
         answer = failure.answer

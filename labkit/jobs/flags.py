@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs.presets import PRESETS, Preset, chosen_data, get_preset
+from labkit.jobs.presets import PRESETS, Preset, chosen_data, chosen_target, get_preset
 
 LARGEST_BATCH = 2**20
 
@@ -16,6 +16,7 @@ def add_common_flags(
     flags: argparse.ArgumentParser, job: str, metrics: Sequence[str], optimisers: Iterable[str]
 ) -> None:
     """Add them; what is not given follows from the preset."""
+    flags.set_defaults(metrics=tuple(metrics))
     flags.add_argument("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
     presets = ", ".join(PRESETS[job])
     flags.add_argument("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
@@ -54,13 +55,15 @@ def add_common_flags(
     flags.add_argument("--runs-dir", default="runs", metavar="DIR", help="where run folders go (default: runs)")
 
 
-def read_arguments(flags: argparse.ArgumentParser, job: str) -> tuple[argparse.Namespace, Preset]:
-    """The command line, with the preset's values for what it leaves out.
+def read_arguments(
+    flags: argparse.ArgumentParser, job: str, arguments: Sequence[str] | None = None
+) -> tuple[argparse.Namespace, Preset]:
+    """The command line, or other arguments, with the preset's values for what they leave out.
 
     Raises:
         UserError: a value cannot be.
     """
-    args = flags.parse_args()
+    args = flags.parse_args(arguments)
     preset = get_preset(job, args.preset)
     if args.optimiser not in (None, preset.train["optimiser"]) and args.lr is None:
         raise UserError(
@@ -73,6 +76,7 @@ def read_arguments(flags: argparse.ArgumentParser, job: str) -> tuple[argparse.N
     if getattr(args, "schema", None) is not None and args.data is None:
         raise UserError(f"schema {args.schema!r} describes a file of yours: name that file too, with --data.")
     args.data = chosen_data(job, preset, args.data)
+    chosen_target(job, args.data, args.target, vars(args).pop("metrics"))  # refused before the data is prepared
     for name in ("batch_size", "max_epochs"):
         if getattr(args, name) < 1:
             raise UserError(f"{_named(name)} is {getattr(args, name)}: give a whole number of at least 1.")

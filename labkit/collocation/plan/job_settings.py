@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from labkit.collocation.plan.mistakes import ALSO, did_you_mean
-from labkit.collocation.plan.planned_job import KINDS, PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
-from labkit.training.presets import PRESETS
-from labkit.training.request import TrainRequest
+from labkit.jobs.command import as_flags
+from labkit.jobs.presets import PRESETS
+from labkit.tracking.command import SEED
 
-TRAINED = tuple(kind for kind in KINDS if kind != "script")
-"""Jobs that labkit trains itself."""
-
-REQUESTED = {
-    "preset": str,
-    "data": str,
-    "schema": str,
-    "target": str,
-    "seed": int,
-    "batch_size": int,
-    "optimiser": str,
-    "lr": float,
-    "precision": str,
-    "max_seconds": float,
-    "max_epochs": int,
-    "sample_hz": float,
-}
-"""Settings of a dlrm or speech job: fields of TrainRequest, and their kinds."""
+SCRIPT = "script"
+"""Stands for the job of a script of the user's."""
 
 PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
 """What any job may ask of the device."""
+
+NO_SETTINGS = ("help", "device", "runs_dir")
+"""Flags of labkit's jobs that the harness answers."""
 
 BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
 
 EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
 
+Kind = type | str | tuple[str, ...]
+"""int, float, str, "size" for bytes, or what can be chosen"""
 
-def read_setting(text: str, kind: type | str) -> Any:
+
+def read_setting(text: str, kind: Kind) -> Any:
     """The value of a setting.
 
     Args:
         text: as the plan has it.
-        kind: int, float, str, or "size" for bytes.
+        kind: of the value.
 
     Raises:
         UserError: the text is none of that kind.
@@ -57,6 +50,10 @@ def read_setting(text: str, kind: type | str) -> Any:
     if kind is str:
         if not text.strip():
             raise UserError("it is empty: give a value, or leave the field away.")
+        return text
+    if isinstance(kind, tuple):
+        if text not in kind:
+            raise UserError(f"{text!r} is unknown: {did_you_mean(text, kind)}")
         return text
     try:
         value = parse_size(text.strip()) if kind == "size" else kind(text)
@@ -69,12 +66,12 @@ def read_setting(text: str, kind: type | str) -> Any:
     return value
 
 
-def read_settings(texts: Mapping[str, str], kind: str) -> dict[str, Any]:
+def read_settings(texts: Mapping[str, str], job: str) -> dict[str, Any]:
     """The values of a job's settings.
 
     Args:
         texts: what the plan gives, by name.
-        kind: of the job.
+        job: dlrm, speech or SCRIPT.
 
     Raises:
         UserError: some are unknown, or of the wrong kind.
@@ -82,7 +79,7 @@ def read_settings(texts: Mapping[str, str], kind: str) -> dict[str, Any]:
     settings, wrong = {}, []
     for name, text in texts.items():
         try:
-            settings[name] = read_setting(text, setting_kind(name, kind))
+            settings[name] = read_setting(text, setting_kind(name, job))
         except UserError as error:
             wrong.append(f"field {name!r}: {error}")
     if wrong:
@@ -90,62 +87,69 @@ def read_settings(texts: Mapping[str, str], kind: str) -> dict[str, Any]:
     return settings
 
 
-def setting_kind(name: str, job_kind: str, others: tuple[str, ...] = ()) -> type | str:
+def setting_kind(name: str, job: str, others: tuple[str, ...] = ()) -> Kind:
     """What kind of value a setting takes.
 
     Args:
         name: of the setting.
-        job_kind: dlrm, speech or script.
+        job: dlrm, speech or SCRIPT.
         others: further names that could be meant.
 
     Raises:
-        UserError: jobs of that kind have no such setting.
+        UserError: such jobs have no such setting.
     """
+    if name in PLACED:
+        return PLACED[name]
     if name == "budget":
         raise UserError(BY_THE_MODE)
-    if job_kind == "script" and name in REQUESTED:
-        raise UserError("it is for dlrm and speech jobs: pass it among the script's arguments.")
-    known = PLACED if job_kind == "script" else REQUESTED | PLACED
+    if job == SCRIPT:
+        raise UserError(
+            f"it is none of a script's, which are {', '.join(PLACED)}: pass it among the script's arguments."
+        )
+    known = {action.dest: action for action in _parser(job)._actions if action.dest not in NO_SETTINGS}
     if name not in known:
-        raise UserError(f"it is unknown: {did_you_mean(name, (*others, *known))}")
-    return known[name]
+        raise UserError(f"it is unknown: {did_you_mean(name, (*others, *known, *PLACED))}")
+    return tuple(known[name].choices or ()) or known[name].type or str
 
 
 def split_label(text: str) -> tuple[str, str | None]:
-    """Kind and preset of "dlrm:tour"; the preset is None where none is named.
+    """Job and preset of "dlrm:tour"; the preset is None where none is named.
 
     Raises:
         UserError: no such job, or no such preset.
     """
-    kind, colon, preset = (part.strip() for part in text.partition(":"))
-    if kind not in TRAINED:
-        raise UserError(f"job {kind!r} is unknown: {did_you_mean(kind, TRAINED)} A script's name ends in .py.")
-    if colon and preset not in PRESETS[kind]:
-        raise UserError(f"preset {preset!r} of {kind} is unknown: {did_you_mean(preset, PRESETS[kind])}")
-    return kind, preset if colon else None
+    job, colon, preset = (part.strip() for part in text.partition(":"))
+    if job not in PRESETS:
+        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
+    if colon and preset not in PRESETS[job]:
+        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
+    return job, preset if colon else None
 
 
-def trained_job(name: str, kind: str, settings: Mapping[str, Any], where: str) -> PlannedJob:
-    """A job that labkit trains, checked as `labkit train` would.
+def labkits_job(name: str, job: str, settings: Mapping[str, Any], where: str) -> PlannedJob:
+    """A job of one of labkit's scripts, whose arguments its own parser has checked.
 
     Args:
         name: of the job.
-        kind: dlrm or speech.
-        settings: values by name, of `REQUESTED` and `PLACED`.
+        job: dlrm or speech.
+        settings: values by name, of the script's flags and of `PLACED`.
         where: it was asked for.
 
     Raises:
         UserError: the settings do not make a job.
     """
+    from labkit.jobs.flags import read_arguments
+
+    own = {name: settings[name] for name in sorted(settings) if name not in PLACED}
+    seed = own.pop("seed", 0)
     # written out, so that jobs with and without it are alike
-    request = {"preset": TrainRequest.preset} | {k: value for k, value in settings.items() if k in REQUESTED}
+    arguments = as_flags({"preset": "tour"} | own)
     try:
-        asked = TrainRequest(kind, **request)
-        asked.data_name  # noqa: B018  a preset without data of its own is refused here
-        asked.train_config(train_samples=1)
+        read_arguments(_parser(job), job, (*arguments, *as_flags({"seed": seed})))
     except UserError as error:
         raise UserError(_without_flags(str(error))) from None
-    return PlannedJob(name, kind, request=request, where=where, **placed(settings))
+    arguments += as_flags({"seed": SEED})
+    return PlannedJob(name, job, arguments, seed, where=where, **placed(settings))
 
 
 def script_job(
@@ -164,9 +168,7 @@ def script_job(
     Raises:
         UserError: the settings do not make a job.
     """
-    return PlannedJob(
-        name, "script", script=str(script), arguments=arguments, where=where, **placed(settings), **others
-    )
+    return PlannedJob(name, str(script), arguments, where=where, **placed(settings), **others)
 
 
 def placed(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,6 +196,17 @@ def find_script(text: str, folders: tuple[Path, ...]) -> Path:
     places = " nor ".join(dict.fromkeys(str(path) for path in looked))
     counted = "the plan's folder" if folders[0] != Path() else "the working folder"
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
+
+
+def _parser(job: str) -> argparse.ArgumentParser:
+    """The parser of one of labkit's jobs; its module brings torch, so only a plan with such a job loads it."""
+    flags = importlib.import_module(f"labkit.jobs.{job}").parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(message)
+
+    flags.error = refuse
+    return flags
 
 
 def _without_flags(text: str) -> str:

@@ -1,15 +1,15 @@
-"""One job of a plan: what is trained, and what part of the device it asks for."""
+"""One job of a plan: the script that trains, and what part of the device it asks for."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.jobs.presets import PRESETS
 
-KINDS = ("dlrm", "speech", "script")
 NAME = re.compile(r"\w[\w.+-]{0,59}")
 MIG_PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][\w.]+)*", re.IGNORECASE)
 """Compute slices, memory slices and extras, as `nvidia-smi mig -lgip` writes them: 3g.40gb, 1c.3g.40gb, 1g.10gb+me"""
@@ -21,14 +21,12 @@ class PlannedJob:
 
     name: str
     """Unique among the jobs that run together; names its log file"""
-    kind: str
-    """dlrm, speech or script"""
-    request: dict[str, Any] = field(default_factory=dict)
-    """Fields of TrainRequest but `job`; empty for a script"""
-    script: str | None = None
-    """Path of a Python file, from the working folder; scripts only"""
+    script: str
+    """dlrm or speech, labkit's own; or the path of a Python file, from the working folder"""
     arguments: tuple[str, ...] = ()
-    """Of the script, one an item, whatever they contain"""
+    """Of the script, one an item, whatever they contain; {seed} stands for the seed"""
+    seed: int = 0
+    """Of this copy, where its arguments take one"""
     device: str | None = None
     """cpu, a GPU's or a slice's number or UUID; None takes the plan's"""
     cores: int | None = None
@@ -50,12 +48,6 @@ class PlannedJob:
                 f"{self._at}name {self.name!r} names a file, too: use up to 60 letters, digits and . _ + - only, "
                 "a letter or digit first."
             )
-        if self.kind not in KINDS:
-            raise UserError(f"{self._at}job {self.kind!r} is unknown: choose one of {', '.join(KINDS)}.")
-        if (self.kind == "script") != (self.script is not None):
-            raise UserError(
-                f"{self._at}a job of kind {self.kind} {'needs' if self.script is None else 'has no'} script."
-            )
         if self.cores is not None and self.cores < 1:
             raise UserError(f"{self._at}cores is {self.cores}: give a whole number from 1.")
         if self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
@@ -73,15 +65,22 @@ class PlannedJob:
         return f"{self.where}: " if self.where else ""
 
     @property
+    def is_labkits(self) -> bool:
+        """Whether its script is one of labkit's own."""
+        return self.script in PRESETS
+
+    @property
     def label(self) -> str:
         """What it trains, in words: dlrm:tour, or the script's name."""
-        return Path(self.script).name if self.script else f"{self.kind}:{self.request.get('preset', 'tour')}"
+        if not self.is_labkits:
+            return Path(self.script).name
+        preset = self.arguments[self.arguments.index("--preset") + 1] if "--preset" in self.arguments else "tour"
+        return f"{self.script}:{preset}"
 
     @property
     def likeness(self) -> tuple:
         """Equal for jobs that differ in name, seed and place only, which share one profile."""
-        settings = {name: value for name, value in self.request.items() if name != "seed"}
-        return (self.kind, self.script, self.arguments, tuple(sorted(settings.items())))
+        return (self.script, self.arguments)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able data."""

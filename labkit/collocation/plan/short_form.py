@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from labkit.collocation.plan.job_names import numbered, safe_name
-from labkit.collocation.plan.job_settings import find_script, read_settings, script_job, split_label, trained_job
+from labkit.collocation.plan.job_settings import (
+    SCRIPT,
+    find_script,
+    labkits_job,
+    read_settings,
+    script_job,
+    split_label,
+)
 from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.quoted_text import split_bracket, split_outside, split_words
 from labkit.errors import UserError
+from labkit.tracking.command import SEED
 
 EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
 MOST_COPIES = 1000
@@ -39,7 +47,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     An item is `job[:preset][settings] xN` or `script.py[settings] arguments xN`; preset, settings in square brackets
     (`[batch_size=256,max_epochs=1]`), arguments and number of copies can be left away. Arguments are quoted as in a
     shell. Commas in quotes or square brackets separate nothing. Copies of one job have seeds that count up from its
-    own, or from 0.
+    own, or from 0; in a script's arguments {seed} stands for it.
 
     Raises:
         UserError: with every mistake, one a line.
@@ -98,13 +106,13 @@ def item_job(item: Item, where: str, folders: tuple[Path, ...]) -> PlannedJob:
     """
     if item.what.endswith(".py"):
         script = find_script(item.what, folders)
-        settings = read_settings(item.settings, "script")
+        settings = read_settings(item.settings, SCRIPT)
         return script_job(safe_name(script.stem), script, item.arguments, settings, where)
-    kind, preset = split_label(item.what)
-    settings = read_settings(item.settings, kind)
+    job, preset = split_label(item.what)
+    settings = read_settings(item.settings, job)
     if preset is not None:
         settings = with_preset(settings, preset)
-    return trained_job(safe_name(f"{kind}-{settings.get('preset', 'tour')}"), kind, settings, where)
+    return labkits_job(safe_name(f"{job}-{settings.get('preset', 'tour')}"), job, settings, where)
 
 
 def with_preset(settings: dict[str, Any], preset: str) -> dict[str, Any]:
@@ -119,11 +127,9 @@ def with_preset(settings: dict[str, Any], preset: str) -> dict[str, Any]:
 
 
 def copies_of(job: PlannedJob, copies: int) -> list[PlannedJob]:
-    """So many jobs like this one; where labkit trains it, with seeds that count up."""
-    if copies == 1 or job.script is not None:
-        return [job] * copies
-    first = job.request.get("seed", 0)
-    return [replace(job, request=job.request | {"seed": first + number}) for number in range(copies)]
+    """So many jobs like this one; where its arguments take a seed, with seeds that count up."""
+    takes_seed = any(SEED in argument for argument in job.arguments)
+    return [replace(job, seed=job.seed + number * takes_seed) for number in range(copies)]
 
 
 def check_copies(copies: int, example: str) -> int:

@@ -8,10 +8,13 @@ from dataclasses import replace
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
-from labkit.training.request import NO_TARGET
+from labkit.jobs.command import as_flags
+from labkit.jobs.presets import NO_TARGET
 
 ENDLESS = 10**6
 """Epochs that no run comes to"""
+ENDS = ("--target", "--max-seconds", "--max-epochs")
+"""Flags by which a job says its end"""
 BASELINES = ("each", "one", "none")
 """Every job alone, one of those that differ in their seed only, or none"""
 
@@ -84,13 +87,14 @@ def with_seconds(plan: Plan, seconds: float | None) -> Plan:
 
 
 def _timed(job: PlannedJob, seconds: float) -> PlannedJob:
-    if job.kind == "script" or any(name in job.request for name in ("target", "max_seconds", "max_epochs")):
+    if not job.is_labkits or any(flag in job.arguments for flag in ENDS):
         return job
-    return replace(job, request=job.request | {"max_seconds": seconds, "max_epochs": ENDLESS, "target": NO_TARGET})
+    until = as_flags({"max_seconds": seconds, "max_epochs": ENDLESS, "target": NO_TARGET})
+    return replace(job, arguments=job.arguments + until)
 
 
 def _key(job: PlannedJob, baseline: str) -> tuple:
-    return (job.likeness, job.request.get("seed", 0) if baseline == "each" else None)
+    return (job.likeness, job.seed if baseline == "each" else None)
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

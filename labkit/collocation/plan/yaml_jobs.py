@@ -9,12 +9,13 @@ from typing import Any
 
 from labkit.collocation.plan.job_names import numbered, safe_name
 from labkit.collocation.plan.job_settings import (
+    SCRIPT,
     find_script,
+    labkits_job,
     read_setting,
     script_job,
     setting_kind,
     split_label,
-    trained_job,
 )
 from labkit.collocation.plan.planned_job import NAME, PlannedJob
 from labkit.collocation.plan.quoted_text import split_words
@@ -43,7 +44,7 @@ class YamlJobs:
 
         Args:
             file: that the lists are in.
-            seconds: `max_seconds` of a job that labkit trains, where its row says none.
+            seconds: `max_seconds` of labkit's jobs, where their row says none.
         """
         self.file = file
         self.mistakes = file.mistakes
@@ -82,7 +83,7 @@ class YamlJobs:
             return None
         if ("job" in fields) == ("script" in fields):
             self.mistakes.add(place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
-        kind, preset = ("script", None) if "script" in fields else self._kind(fields, place)
+        kind, preset = (SCRIPT, None) if "script" in fields else self._kind(fields, place)
         copies = self.file.value(fields, "copies", _copies, place) or 1
         name = self.file.value(fields, "name", safe_text, place)
         script = self.file.value(fields, "script", self._script, place)
@@ -90,7 +91,7 @@ class YamlJobs:
             self.mistakes.add(place, "args is another spelling of arguments: leave one of the two away.")
         spelling = "args" if "args" in fields else "arguments"
         arguments = self.file.value(fields, spelling, _arguments, place) or ()
-        if kind != "script" and spelling in fields:
+        if kind != SCRIPT and spelling in fields:
             self.mistakes.add(
                 place, "only a script has them: give the job's settings as fields.", within=f"field {spelling!r}"
             )
@@ -98,13 +99,13 @@ class YamlJobs:
         if self.mistakes.of(place):
             return None
         with self.mistakes.noting(place):
-            if kind == "script":
+            if kind == SCRIPT:
                 job = script_job(safe_name(script.stem), script, arguments, settings, place)
             else:
                 settings = settings if preset is None else with_preset(settings, preset)
                 if self.seconds is not None:
                     settings = {"max_seconds": self.seconds} | settings
-                job = trained_job(safe_name(f"{kind}-{settings.get('preset', 'tour')}"), kind, settings, place)
+                job = labkits_job(safe_name(f"{kind}-{settings.get('preset', 'tour')}"), kind, settings, place)
             jobs = copies_of(job, copies)
             if name is not None:
                 jobs = [replace(job, name=f"{name}-{n}" if copies > 1 else name) for n, job in enumerate(jobs, 1)]

@@ -24,12 +24,20 @@ def script(tmp_path, monkeypatch):
 def test_copies_have_names_and_seeds_of_their_own():
     jobs = parse_jobs("dlrm:tour x3, speech:tour")
     assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3", "speech-tour"]
-    assert [job.request.get("seed") for job in jobs] == [0, 1, 2, None]
+    assert [job.seed for job in jobs] == [0, 1, 2, 0]
+    assert {job.arguments for job in jobs} == {("--preset", "tour", "--seed", "{seed}")}
     assert [job.label for job in jobs] == ["dlrm:tour"] * 3 + ["speech:tour"]
 
 
 def test_seeds_of_copies_count_up_from_the_one_given():
-    assert [job.request["seed"] for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6]
+    assert [job.seed for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6]
+
+
+def test_copies_of_a_script_have_seeds_where_its_arguments_take_one(script):
+    jobs = parse_jobs("train.py --seed {seed} x2, train.py x2")
+    assert [(job.arguments, job.seed) for job in jobs] == [
+        (("--seed", "{seed}"), 0), (("--seed", "{seed}"), 1), ((), 0), ((), 0),
+    ]  # fmt: skip
 
 
 def test_items_that_would_have_one_name_are_numbered_together():
@@ -44,9 +52,11 @@ def test_a_job_with_and_without_its_usual_preset_is_the_same():
 
 def test_settings_stand_in_brackets():
     (job,) = parse_jobs("dlrm:tour[batch_size=256, max_epochs=1,data='my clicks, all.csv',target=auc=0.7,memory=1GiB]")
-    assert job.request == {
-        "preset": "tour", "batch_size": 256, "max_epochs": 1, "data": "my clicks, all.csv", "target": "auc=0.7",
-    }  # fmt: skip
+    assert (job.script, job.label) == ("dlrm", "dlrm:tour")
+    assert job.arguments == (
+        "--preset", "tour", "--batch-size", "256", "--data", "my clicks, all.csv", "--max-epochs", "1", "--target",
+        "auc=0.7", "--seed", "{seed}",
+    )  # fmt: skip
     assert job.memory_bytes == 2**30
 
 
@@ -54,7 +64,7 @@ def test_arguments_of_a_script_survive_as_they_were_quoted(script):
     jobs = parse_jobs("train.py --lr 0.1 --note 'two words, a comma' --sizes [1,2] x2, dlrm")
     assert jobs[0].arguments == ("--lr", "0.1", "--note", "two words, a comma", "--sizes", "[1,2]")
     assert [job.name for job in jobs] == ["train-1", "train-2", "dlrm-tour"]
-    assert jobs[0].script == "train.py" and jobs[0].request == {}
+    assert (jobs[0].script, jobs[0].label) == ("train.py", "train.py")
 
 
 def test_a_quoted_last_argument_is_no_number_of_copies(script):
@@ -66,8 +76,8 @@ def test_a_script_has_a_place_but_no_settings_of_training(script):
     (job,) = parse_jobs("train.py[cores=1,gpu_percent=50]")
     assert (job.cores, job.gpu_percent) == (1, 50.0)
     assert refusal("train.py[batch_size=3]") == [
-        "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is for dlrm and speech jobs: pass it among "
-        "the script's arguments."
+        "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is none of a script's, which are "
+        "device, cores, memory, gpu_percent, mig_profile: pass it among the script's arguments."
     ]
 
 
@@ -104,6 +114,10 @@ def test_every_mistake_is_told_at_once_and_nothing_is_lost():
         ("dlrm[max_epochs=0]", "max_epochs is 0: give a whole number of at least 1."),
         ("dlrm[target=78]", "write 0.78 for 78 %"),
         ("dlrm[max_seconds=nan]", "'nan' is not a number"),
+        ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
+        ("dlrm[data=--x]", "expected one argument"),
+        ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
+        ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
         ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
         ("dlrm[budget=half]", "the mode decides what a job may use"),

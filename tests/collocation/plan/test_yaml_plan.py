@@ -42,9 +42,10 @@ def test_a_plan_gives_its_fields(read):
     assert [(workload.name, workload.mode) for workload in plan.workloads] == [("alone",) * 2, ("cpu-shared",) * 2]
     first, second, speech = plan.workloads[0].jobs
     assert plan.workloads[1].jobs == plan.workloads[0].jobs
-    assert first.request == {"preset": "tour", "lr": 0.001, "max_seconds": 2.5, "seed": 0}
-    assert second.request["seed"] == 1 and second.name == "dlrm-tour-2"
-    assert speech.request["max_seconds"] == 9.0 and (speech.cores, speech.memory_bytes) == (1, 2**31)
+    told = ("--preset", "tour", "--lr", "0.001", "--max-seconds", "2.5", "--seed", "{seed}")
+    assert (first.arguments, first.seed) == (second.arguments, 0) == (told, 0)
+    assert (second.name, second.seed) == ("dlrm-tour-2", 1)
+    assert speech.arguments[2:4] == ("--max-seconds", "9.0") and (speech.cores, speech.memory_bytes) == (1, 2**31)
     assert speech.where == "plans/mix.yaml, line 10"
 
 
@@ -76,7 +77,7 @@ def test_values_are_read_as_they_were_written(read, tmp_path):
         "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, args: -n 'a b'}\n"
     )
     jobs = plan.workloads[0].jobs
-    assert jobs[0].request["target"] == "0.80" and jobs[1].request["target"] == "0.80"
+    assert jobs[0].arguments[2:4] == jobs[1].arguments[2:4] == ("--target", "0.80")
     assert [job.name for job in jobs] == ["2024-01-01", "on", "train-1", "train-2"]
     assert jobs[2].arguments == ("--lr", "1e-3", "yes", "two words")
     assert jobs[3].arguments == ("-n", "a b")
@@ -91,8 +92,8 @@ def test_scripts_and_data_are_found_beside_the_plan(read, tmp_path):
     )
     script, own, named = plan.workloads[0].jobs
     assert script.script == "plans/train.py"
-    assert own.request["data"] == "plans/clicks.csv"
-    assert named.request["data"] == "synthetic"
+    assert own.arguments[2:4] == ("--data", "plans/clicks.csv")
+    assert named.arguments[2:4] == ("--data", "synthetic")
 
 
 def test_all_rows_are_checked_and_each_has_one_line(refusal):
