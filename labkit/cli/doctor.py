@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 STEPS_SHOWN = 6
-"""Choices of a training step that fit on a screen; `--json` has all."""
+"""Times of a training step that fit on a screen; `--json` has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -25,11 +25,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Examine the machine and print the report; the status is 0 whatever is found."""
+    from labkit.fast.times import forget, remembered
     from labkit.hardware.doctor import examine
-    from labkit.training.step_memory import forget, remembered
 
     if args.forget_steps:
-        print(f"labkit: remembered choices of a training step that are now forgotten: {forget()}", file=sys.stderr)
+        print(f"labkit: remembered times of a training step that are now forgotten: {forget()}", file=sys.stderr)
     report = examine()
     report["steps"] = [asdict(times) for times in remembered()]
     if args.json:
@@ -122,16 +122,16 @@ def _print_gpus(console, report: dict[str, Any]) -> None:
 
 
 def _print_steps(console, report: dict[str, Any]) -> None:
-    """Which kind of training step was chosen for what, and why; the latest few."""
-    from labkit.training.step_memory import StepTimes
+    """What a training step took in each precision, by which one is chosen; the latest few."""
+    from labkit.fast.times import StepTimes
 
     if not report["steps"]:
         return
     lines = _grid()
     for values in report["steps"][-STEPS_SHOWN:]:
         times = StepTimes(**values)
-        lines.add_row(times.job, f"{times}\n[dim]{times.shape}\n{times.machine}[/dim]")
-    console.print(_panel("Training steps, chosen by what was measured here", lines))
+        lines.add_row(times.job, f"{times}\n[dim]{times.machine}[/dim]")
+    console.print(_panel("Training steps as measured here, which decides the precision of all budgets", lines))
 
 
 def _print_software(console, report: dict[str, Any]) -> None:

@@ -33,12 +33,12 @@ def run_tour(args: argparse.Namespace) -> int:
     from labkit.tour.run import run_tour
 
     console = Console()
-    requests = plan_tour(tuple(args.jobs), tuple(args.seeds))
+    tour = plan_tour(tuple(args.jobs), tuple(args.seeds))
     console.print(
-        f"{len(requests)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
+        f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
     )
     with TourDisplay(console) as display:
-        tour = run_tour(requests, args.runs_dir, display.show)
+        run_tour(tour, args.runs_dir, display.show)
     folders = [run.folder for run in tour if run.folder is not None]
     if folders:
         from labkit.report import write_report
@@ -55,7 +55,7 @@ def run_tour(args: argparse.Namespace) -> int:
         console.print(f"The plots: {page}", soft_wrap=True)
     for run in tour:
         if run.state == "stopped" and run.folder is not None:
-            console.print(f"Go on with: labkit train {run.request.job} --resume {run.folder}", soft_wrap=True)
+            console.print(f"Go on with: labkit train {run.job} --resume {run.folder}", soft_wrap=True)
     return exit_status(tour)
 
 

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from labkit.tour.run import TourRun
-from labkit.training.time_left import time_left_s
+from labkit.tracking.time_left import time_left_s
 
 
 class TourDisplay:
@@ -72,8 +72,7 @@ class _Row:
         return Text(f"{self._name():<24} {self.status}", style=style, no_wrap=True, overflow="ellipsis")
 
     def _name(self) -> str:
-        request = self.run.request
-        return f"{request.job} {request.budget} seed {request.seed}"
+        return f"{self.run.job} {self.run.budget} seed {self.run.seed}"
 
     def _progress(self, event: dict[str, Any]) -> str:
         metric, point = self._config["train"]["target_metric"], event["point"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.training.launch import LaunchedRun, WorkerFailed
-from labkit.training.request import TrainRequest
+from labkit.jobs.command import job_command
+from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
 SECONDS_A_RUN = 75.0
 """A tour of n runs ends after about n times this on the slowest machine; on two cores a run takes not half of it."""
@@ -23,7 +23,10 @@ RUN_SECONDS = 240.0
 class TourRun:
     """One run of the tour, planned, under way or over."""
 
-    request: TrainRequest
+    job: str
+    """"dlrm" or "speech", or the path of a script"""
+    budget: str
+    seed: int = 0
     state: str = "waiting"
     """"waiting", "running", "done", "stopped" or "failed"."""
     folder: Path | None = None
@@ -39,32 +42,31 @@ OnTourEvent = Callable[[TourRun, dict[str, Any]], None]
 """Called with a run and what happened to it: an event of `LaunchedRun.events`, or "State" when its state changed."""
 
 
-def run_tour(requests: list[TrainRequest], runs_dir: Path, on_event: OnTourEvent) -> list[TourRun]:
+def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None:
     """Launch the runs one after another; Ctrl-C stops the one under way politely and skips the rest.
 
     Args:
-        requests: the plan.
+        tour: the plan; its runs get what they came to.
         runs_dir: the folder that run folders are made in.
         on_event: called with what happens.
     """
-    tour = [TourRun(request) for request in requests]
     began = time.monotonic()
     for number, run in enumerate(tour):
         left_s = SECONDS_A_RUN * len(tour) - (time.monotonic() - began)
-        run.request = replace(run.request, max_seconds=seconds_for_next(left_s, len(tour) - number))
+        max_seconds = seconds_for_next(left_s, len(tour) - number)
         try:
             _change(run, "running", on_event)
-            with LaunchedRun(run.request, runs_dir) as launched:
+            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, max_seconds=max_seconds)
+            with LaunchedRun(command) as launched:
                 _follow_to_its_end(run, launched, on_event)
         except (UserError, WorkerFailed) as error:
             run.error = error
             _change(run, "failed", on_event)
         except KeyboardInterrupt:
             _change(run, "stopped", on_event)
-            return tour
+            return
         else:
             _change(run, "done", on_event)
-    return tour
 
 
 def seconds_for_next(left_s: float, runs_left: int) -> float:

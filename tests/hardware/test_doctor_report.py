@@ -14,11 +14,11 @@ import pytest
 from test_nvml_devices import fake_nvml
 
 from labkit.cli import doctor as command
+from labkit.fast.times import StepTimes, remember
 from labkit.hardware import software
 from labkit.hardware.doctor import examine
 from labkit.hardware.labs import LABS
 from labkit.hardware.nvml import Nvml
-from labkit.training.step_memory import StepTimes, remember
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="fake tools are shell scripts")
 
@@ -169,26 +169,19 @@ def test_the_command_prints_every_section(capsys, monkeypatch):
         assert word in printed
 
 
-def test_the_command_tells_and_forgets_which_steps_were_chosen(capsys, monkeypatch, tmp_path, no_driver):
+def test_the_command_tells_and_forgets_what_steps_took(capsys, monkeypatch, tmp_path, no_driver):
     report = examine(no_driver)
     monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
-    took = {"fp32": 4.0, "fp32 with compiled tables": 2.0}
-    remember(
-        StepTimes(
-            "a processor", "dlrm", "8 tables, sgd", list(took), took, {"bf16": "no AMX"}, list(took)[1], "2026-11-21"
-        )
-    )
+    remember(StepTimes("a processor", "dlrm tour on synthetic", {"fp32": 4.0, "bf16": 2.0}, "2026-11-21"))
     assert doctor_command() == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert (
-        "fp32 with compiled tables (a step here: fp32 4 ms, fp32 with compiled tables 2 ms; not bf16: no AMX" in printed
-    )
-    assert "8 tables, sgd" in printed and "a processor" in printed
+    assert "fp32 4 ms, bf16 2 ms; measured 2026-11-21" in printed
+    assert "dlrm tour on synthetic" in printed and "a processor" in printed
     assert doctor_command("--forget-steps", "--json") == 0
     said = capsys.readouterr()
-    assert said.err == "labkit: remembered choices of a training step that are now forgotten: 1\n"
+    assert said.err == "labkit: remembered times of a training step that are now forgotten: 1\n"
     assert json.loads(said.out)["steps"] == []
 
 

@@ -20,32 +20,45 @@ from labkit.tour import run as tour_run
 from labkit.tour.display import TourDisplay
 from labkit.tour.plan import plan_tour
 from labkit.tour.run import TourRun, run_tour
-from labkit.training.launch import WorkerFailed
-from labkit.training.request import TrainRequest
+from labkit.tracking.launch import WorkerFailed
+
+SCRIPT = """
+import argparse
+import labkit
+flags = argparse.ArgumentParser()
+flags.add_argument("--seed", type=int)
+flags.add_argument("--max-seconds", type=float)
+args = flags.parse_args()
+with labkit.Run("own", target="accuracy >= 0.5", seed=args.seed, max_seconds=args.max_seconds) as run:
+    for _ in run.epochs(2):
+        run.step(samples=1)
+        run.evaluate(accuracy=0.6)
+"""
 
 
 def test_the_plan_is_every_job_budget_and_seed_once():
     budgets = [budget.name for budget in offered_budgets()]
-    plan = [(request.job, request.budget, request.seed) for request in plan_tour()]
+    plan = [(run.job, run.budget, run.seed) for run in plan_tour()]
     assert sorted(plan) == sorted((job, b, seed) for job in ("dlrm", "speech") for b in budgets for seed in (0, 1))
 
 
 def test_a_run_that_fails_costs_no_other_run(tmp_path):
-    good = TrainRequest("dlrm", data="synthetic-small", max_epochs=1, target="0.5")
-    bad = TrainRequest("dlrm", data="no-such-data")
+    script = tmp_path / "own.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    tour = [TourRun("no-such-job", "all-cores"), TourRun(str(script), "all-cores", seed=3)]
     console = Console(record=True, width=200, file=io.StringIO())
     with TourDisplay(console) as display:
-        tour = run_tour([bad, good], tmp_path, display.show)
+        run_tour(tour, tmp_path / "runs", display.show)
     assert [run.state for run in tour] == ["failed", "done"]
-    assert tour[1].folder.is_dir()
+    assert read_run(tour[1].folder).seed == 3
     text = console.export_text()
-    assert "no-such-data" in text
+    assert "no-such-job" in text
     assert re.search(r"reached its target after \d+\.\d s", text)
 
 
 def ended(state: str = "done", reached: bool | None = None, error: Exception | None = None) -> TourRun:
     answer = None if reached is None else {"result": {"target_reached": reached}}
-    return TourRun(TrainRequest("dlrm"), state, answer=answer, error=error)
+    return TourRun("dlrm", "all-cores", state=state, answer=answer, error=error)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +83,9 @@ def test_runs_share_the_time_that_is_left(tmp_path, monkeypatch):
     class Slow:
         answer = None
 
-        def __init__(self, request, runs_dir):
-            spent.append(request.max_seconds)
-            clock[0] += request.max_seconds
+        def __init__(self, command):
+            spent.append(float(command.arguments[command.arguments.index("--max-seconds") + 1]))
+            clock[0] += spent[-1]
 
         def __enter__(self):
             return self
@@ -85,7 +98,7 @@ def test_runs_share_the_time_that_is_left(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tour_run, "LaunchedRun", Slow)
     monkeypatch.setattr(tour_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    run_tour([TrainRequest("dlrm")] * 8, tmp_path, lambda run, event: None)
+    run_tour([TourRun("dlrm", "all-cores") for _ in range(8)], tmp_path, lambda run, event: None)
     assert sum(spent) == pytest.approx(8 * tour_run.SECONDS_A_RUN)
     assert max(spent) <= tour_run.RUN_SECONDS
 
