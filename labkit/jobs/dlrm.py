@@ -25,6 +25,9 @@ from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10
 """A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
+WATCHED_ROWS = 32_768
+"""Of the validation split at most, spread over it and the same at each evaluation: where the curve rises shows with
+these, and with more the evaluations would take more than their share."""
 EVALUATION_ROWS = 2048
 """Of a forward pass: on a CPU what it computes then stays in the cache."""
 OPTIMISERS = {
@@ -81,7 +84,7 @@ def main() -> None:
     # data
     options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
     log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, progress=tell_preparing, **options)
-    train, validation = log.split("train"), log.split("validation")
+    train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
     batches = ClickBatches(train, args.batch_size, args.seed)
     evaluate_every = max(1, len(train) // EVALUATIONS_AN_EPOCH)
     target = chosen_target("dlrm", args.data, args.target, CLICK_METRICS)

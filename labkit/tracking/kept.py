@@ -10,8 +10,8 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.tracking.checkpoint import Checkpoints, clone_into, load_checkpoint, on_host
 
-REST = 20
-"""A checkpoint that took t seconds is not repeated before 20 t have passed: at most 5 % of a run goes into them."""
+REST = 40
+"""A checkpoint that took t seconds is not repeated before 40 t have passed: at most 2.5 % of a run goes into them."""
 
 
 class Kept:
@@ -94,20 +94,24 @@ class Kept:
         """Whether another checkpoint would not take more than its share."""
         return time.perf_counter() - self._saved_at >= REST * self._took_s
 
+    def state(self) -> dict[str, Any]:
+        """All parts as they are now."""
+        return {name: on_host(part.state_dict()) for name, part in self.parts.items()}
+
     def save(self, began: float, best_step: int | None, content: dict[str, Any]) -> None:
-        """Save the best weights, if they are new, and all parts with `content` beside them.
+        """Save the best weights, if they are new, and what a resumed run needs.
 
         Args:
             began: when the saving did, of `time.perf_counter`.
             best_step: the step that the best weights are of.
-            content: what else a resumed run needs, its "position" among it.
+            content: its "position", and more; what it has not stays as the latest checkpoint has it.
         """
+        if "kept" not in content:
+            content = load_checkpoint(self.checkpoints.latest) | content
         if self._best_is_new:
             self.checkpoints.save_best({"kept": self._best, "position": {"step": best_step}})
             self._best_is_new = False
-        self.checkpoints.save_latest(
-            {"kept": {name: on_host(part.state_dict()) for name, part in self.parts.items()}, **content}
-        )
+        self.checkpoints.save_latest(content)
         self._saved_at = time.perf_counter()
         self._took_s = self._saved_at - began
 

@@ -37,6 +37,11 @@ class ClickSplit:
     def __len__(self) -> int:
         return len(self.label)
 
+    def spread(self, most: int) -> ClickSplit:
+        """Every k-th row, so that there are at most that many."""
+        step = max(1, -(-len(self) // most))
+        return ClickSplit(self.dense[::step], self.categorical[::step], self.label[::step])
+
 
 class ClickLog:
     """A prepared click log, opened without reading it."""
