@@ -104,7 +104,7 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
     from labkit.collocation.checking.memory_need import memory_need
     from labkit.collocation.checking.plan_check import check_plan
     from labkit.collocation.launching.plan_run import run_plan
-    from labkit.training.stop import StopRequest
+    from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
@@ -136,7 +136,7 @@ def resume(folder: Path, args: argparse.Namespace) -> int:
     from labkit.collocation.checking.plan_check import check_plan
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.launching.plan_run import resume_plan
-    from labkit.training.stop import StopRequest
+    from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     plan = read_group(folder).plan

@@ -115,7 +115,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.collocation.packing.live import run_queue
     from labkit.collocation.packing.policy import get_policy
     from labkit.collocation.packing.queue_record import read_queue_record
-    from labkit.training.stop import StopRequest
+    from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     live = _devices(args.device, args.mode, shared=args.policy != "exclusive", memory=args.memory)
@@ -165,7 +165,7 @@ def _resume(args: argparse.Namespace) -> int:
     from labkit.collocation.packing.here import admission_here
     from labkit.collocation.packing.live import resume_queue
     from labkit.collocation.packing.queue_record import find_queue, read_queue_record
-    from labkit.training.stop import StopRequest
+    from labkit.tracking.stop import StopRequest
 
     folder = find_queue(args.resume, args.runs_dir)
     record = read_queue_record(folder)

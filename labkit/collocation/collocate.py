@@ -13,7 +13,7 @@ from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.variants import with_baseline, with_seconds
 from labkit.errors import UserError
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 
 def plan_of(

@@ -37,6 +37,8 @@ class ScriptCommand:
     """Telemetry samples a second"""
     waits: bool = False
     """Whether it waits before its first step until it is told to go"""
+    collocation: dict[str, Any] | None = None
+    """What its record says of those it shares a device with: group, mode, job, mix"""
 
     def seeded(self, seed: int) -> ScriptCommand:
         """The same, run with a seed."""

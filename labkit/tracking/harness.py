@@ -80,6 +80,8 @@ class Harness:
     script: str | None = None
     """As a record names it"""
     arguments: tuple[str, ...] = ()
+    collocation: dict[str, Any] | None = None
+    """What the record says of the jobs beside it"""
     is_script: bool = False
     """Whether the script is its own harness"""
     answers: list[dict[str, Any]] = field(default_factory=list)
@@ -134,7 +136,8 @@ class Harness:
         import sys
 
         if self.script is not None:
-            return {"script": self.script, "arguments": list(self.arguments)}
+            told = {} if self.collocation is None else {"collocation": self.collocation}
+            return {"script": self.script, "arguments": list(self.arguments), **told}
         main = sys.argv[0] if sys.argv else ""
         return {"script": str(Path(main).absolute()), "arguments": sys.argv[1:]} if Path(main).is_file() else {}
 

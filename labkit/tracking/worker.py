@@ -46,8 +46,8 @@ class _Orders:
 
 
 def main() -> int:
-    if PARENT in os.environ:
-        die_with(int(os.environ[PARENT]))
+    if parent := os.environ.pop(PARENT, None):  # what this process starts has another parent
+        die_with(int(parent))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a starter may ignore, and so would its children
     values = json.loads(_first_line())
     if values.get("cores") is not None and hasattr(os, "sched_setaffinity"):

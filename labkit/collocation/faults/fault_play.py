@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +18,9 @@ import pandas as pd
 from labkit.collocation.faults.fault import Fault
 from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.faults.scene import PATIENCE_S, Client, Scene
-from labkit.collocation.launching.job_command import JobCommand
 from labkit.collocation.modes.share import Share
 from labkit.errors import UserError
+from labkit.process.supervised import JobProcess
 
 FAULTY = "faulty"
 POLITE_S = 1.0
@@ -30,7 +29,7 @@ DEAF_S = 0.5
 """A hung client is sent SIGTERM, and so long later SIGKILL."""
 SHORTEST_S = 0.2
 """A shorter time has too few of what a client tells for a rate."""
-PROGRAM = [sys.executable, "-m", "labkit.collocation.faults.faulty_client"]
+PROGRAM = (sys.executable, "-m", "labkit.collocation.faults.faulty_client")
 
 
 class FaultPlay:
@@ -58,13 +57,13 @@ class FaultPlay:
         Raises:
             UserError: a client ends before its time, or nothing happens any more.
         """
-        scene, kept = self.scene, self.scene.kept
+        scene, supervised = self.scene, self.scene.supervised
         self._start()
-        kept.go(*self.names[1:])
+        supervised.go(*self.names[1:])
         self._until_each(self.names[1:], lambda client: len(client.steps) > 0, "its first step")
         if recovery:
             self.fresh_before_s = self._fresh("before")
-        kept.go(FAULTY)
+        supervised.go(FAULTY)
         self._until_each([FAULTY], lambda client: len(client.steps) > 0, "its first step")
         self.windows["before"] = scene.watch(self.seconds)
         self._fail(recovery)
@@ -76,10 +75,9 @@ class FaultPlay:
     def _start(self) -> None:
         if self.mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
-            self.clients_of_mps = self.scene.kept.start_mps(gpus)
+            self.clients_of_mps = self.scene.supervised.start_mps(gpus)
         for name in self.names:
-            job = {"name": name, "fault": self.fault.name if name == FAULTY else None, "steps": None}
-            self.scene.start(self._command(job, of=name))
+            self.scene.start(self._process(name, of=name, fault=self.fault.name if name == FAULTY else None))
         self.clients = {name: self.scene.clients[name] for name in self.names}
         self._until_each(self.names, lambda client: client.ready, "it was ready")
 
@@ -90,19 +88,12 @@ class FaultPlay:
             if not came(client):
                 raise UserError(f"The client {name} ended before {what}: {client.reason}. {self.scene.last_words()}")
 
-    def _command(self, job: dict[str, Any], of: str) -> JobCommand:
+    def _process(self, name: str, *, of: str, fault: str | None = None, steps: int | None = None) -> JobProcess:
         """A client that has the share of one of the clients."""
         share = self.shares[of]
-        return JobCommand(
-            job,
-            runs_dir=str(self.scene.folder),
-            device=share.torch_name,
-            log=str(self.scene.folder / f"{job['name']}.log"),
-            environment=self.clients_of_mps | share.environment,
-            cores=None if share.cores is None else list(share.cores),
-            memory_bytes=share.memory_bytes,
-            program=PROGRAM,
-        )
+        content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
+        log = str(self.scene.folder / f"{name}.log")
+        return JobProcess(name, PROGRAM, content, log, self.clients_of_mps | share.environment)
 
     def _fresh(self, when: str) -> float:
         """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
@@ -119,8 +110,8 @@ class FaultPlay:
     def _first_step_of(self, name: str) -> float | None:
         """When a client that is started now has taken its only step; None where it cannot."""
         scene = self.scene
-        scene.start(self._command({"name": name, "fault": None, "steps": 1}, of=FAULTY))
-        scene.kept.go(name)
+        scene.start(self._process(name, of=FAULTY, steps=1))
+        scene.supervised.go(name)
         scene.until(lambda: not scene.lives(name), "the only step of a fresh client")
         steps = scene.clients[name].steps
         return steps[0][0] if steps else None
@@ -129,9 +120,9 @@ class FaultPlay:
         scene = self.scene
         if self.fault.name == "kill":
             self.struck_at, self.ended_by = time.monotonic(), "SIGKILL"
-            scene.kept.kill(FAULTY)
+            scene.supervised.kill(FAULTY)
         else:
-            scene.kept.go(FAULTY)
+            scene.supervised.go(FAULTY)
             scene.until(lambda: self.clients[FAULTY].fails_at is not None, "the fault")
             self.struck_at = self.clients[FAULTY].fails_at
         if self.fault.hangs:
@@ -149,13 +140,13 @@ class FaultPlay:
         self.scene.watch(DEAF_S)
         if self.scene.lives(FAULTY):
             self.ended_by = "SIGKILL"
-            self.scene.kept.kill(FAULTY)
+            self.scene.supervised.kill(FAULTY)
 
     def _end_all(self) -> None:
         for name in self.scene.living():
-            self.scene.kept.end(name)
+            self.scene.supervised.end(name)
         self.scene.until(lambda: not self.scene.living(), "the end of all clients")
-        self.scene.left += self.scene.kept.sweep()
+        self.scene.left += self.scene.supervised.sweep()
 
     def report(self, left: int) -> FaultReport:
         """What was measured.

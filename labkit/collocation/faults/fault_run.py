@@ -9,8 +9,6 @@ from labkit.collocation.faults.fault import find_fault
 from labkit.collocation.faults.fault_play import FAULTY, POLITE_S, FaultPlay
 from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.faults.scene import Scene
-from labkit.collocation.launching.containment import marked
-from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.mistakes import did_you_mean
@@ -18,6 +16,8 @@ from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
+from labkit.process.containment import marked
+from labkit.process.supervised import SupervisedJobs
 
 
 def run_fault(
@@ -55,10 +55,10 @@ def run_fault(
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     names = [FAULTY, *(f"neighbour-{number}" for number in range(1, neighbours + 1))]
     # only their names and device matter to the mode; what they train is in their program
-    shares = mode_shares(mode, [PlannedJob(name, "dlrm") for name in names], chosen, devices)
+    shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
     with tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder:
-        with KeptJobs(POLITE_S) as kept:
-            kept.remove_at_end(Path(folder))
-            play = FaultPlay(kind, mode, shares, Scene(kept, Path(folder)), seconds)
+        with SupervisedJobs(POLITE_S) as supervised:
+            supervised.remove_at_end(Path(folder))
+            play = FaultPlay(kind, mode, shares, Scene(supervised, Path(folder)), seconds)
             play.run(recovery)
-        return play.report(len({*play.scene.left, *(each.pid for each in marked(kept.mark))}))
+        return play.report(len({*play.scene.left, *(each.pid for each in marked(supervised.mark))}))

@@ -1,7 +1,7 @@
 """The program of a client in the fault lab: it trains a small model, and fails when it is told to.
 
-It speaks the protocol of `labkit.collocation.launching.job_process`, with a job `{"name", "fault", "steps"}`. At the
-first line "go" it begins, and at the second it fails. So no clock decides what has happened before the fault.
+The first line of its input is `{"fault", "steps", "device", "cores"}`; at the first line "go" it begins, and at the
+second it fails. So no clock decides what has happened before the fault.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import torch
 from torch import nn
 
 from labkit.collocation.faults.fault import FAULTS
-from labkit.collocation.launching.containment import die_with
-from labkit.collocation.launching.keeper import KEEPER
 from labkit.hardware.budgets.budget import is_out_of_memory
+from labkit.process.containment import PARENT, die_with
 
 BEGIN, FAIL = 1, 2
 """Cues."""
@@ -141,12 +140,11 @@ def _write_out_of_memory(device: str) -> None:
 
 
 def main() -> int:
-    die_with(int(os.environ[KEEPER]))
+    die_with(int(os.environ[PARENT]))
     command = json.loads(sys.stdin.readline())
     if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command["cores"])  # the mode's variables say how many threads
-    job = command["job"]
-    if job["fault"] in FAULTS and FAULTS[job["fault"]].hangs:
+    if command["fault"] in FAULTS and FAULTS[command["fault"]].hangs:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _leave_no_core()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -158,7 +156,7 @@ def main() -> int:
             events.flush()
 
     try:
-        _train(job, command["device"], _Cues(sys.stdin), tell)
+        _train(command, _Cues(sys.stdin), tell)
     except BaseException as error:
         traceback.print_exc()
         status = "out_of_memory" if is_out_of_memory(error) else "failed"
@@ -175,12 +173,13 @@ def _leave_no_core() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
-def _train(job: dict[str, Any], device: str, cues: _Cues, tell: Callable[..., None]) -> None:
-    training, fault = Training(device), job["fault"]
+def _train(command: dict[str, Any], cues: _Cues, tell: Callable[..., None]) -> None:
+    device, fault = command["device"], command["fault"]
+    training = Training(device)
     tell("Ready")
     cues.wait(BEGIN)
     steps, tell_at = 0, 0.0
-    while not cues.over and steps != job["steps"]:
+    while not cues.over and steps != command["steps"]:
         if fault is not None and cues.given >= FAIL:
             tell("Fails", steps=steps, at_s=time.monotonic())
             fail(fault, device)

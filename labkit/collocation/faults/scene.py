@@ -1,4 +1,4 @@
-"""What goes on among the clients of a fault experiment, as it is heard from their keeper."""
+"""What goes on among the clients of a fault experiment, as it is heard from their supervisor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.errors import UserError
+from labkit.process.supervised import JobProcess, SupervisedJobs
 
 LISTEN_S = 0.02
 """So late at most a moment is noticed."""
@@ -39,19 +38,19 @@ class Client:
 class Scene:
     """The clients by name, kept up to date while `until` or `watch` runs."""
 
-    def __init__(self, kept: KeptJobs, folder: Path):
-        self.kept, self.folder = kept, folder
+    def __init__(self, supervised: SupervisedJobs, folder: Path):
+        self.supervised, self.folder = supervised, folder
         self.clients: dict[str, Client] = {}
         self.left: list[int] = []
-        """Processes that the keeper could not end"""
+        """Processes that the supervisor could not end"""
         self._pids: dict[str, int] = {}
         self._over: set[str] = set()
         """Clients whose process has ended"""
 
-    def start(self, command: JobCommand) -> None:
+    def start(self, process: JobProcess) -> None:
         """Start a client, which then waits for its cue."""
-        self.clients[command.job["name"]] = Client()
-        self.kept.start(command)
+        self.clients[process.name] = Client()
+        self.supervised.start(process)
 
     def living(self) -> list[str]:
         """Clients whose process has not ended."""
@@ -88,7 +87,7 @@ class Scene:
         return begin, time.monotonic()
 
     def _listen(self) -> None:
-        event = self.kept.next_event(LISTEN_S)
+        event = self.supervised.next_event(LISTEN_S)
         if event is None:
             return
         name, client = event["job"], self.clients[event["job"]]

@@ -19,7 +19,8 @@ from labkit.runs.atomic import replace_text
 from labkit.runs.process import is_alive, own_process
 from labkit.runs.record import timestamp
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Up to 1, a job had a kind and a request"""
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
 
 
@@ -39,6 +40,8 @@ class JobOutcome:
     """From the barrier to its end"""
     device: str = ""
     """What it had of the device, in words"""
+    log: str = ""
+    """File in the group's folder with what its script printed"""
     attempt: int = 1
 
 
@@ -142,6 +145,8 @@ def read_group(folder: Path | str) -> GroupRecord:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema_version"] > SCHEMA_VERSION:
             raise UserError(f"{path}: a newer labkit wrote this group: upgrade labkit to open it.")
+        if content["schema_version"] < SCHEMA_VERSION:
+            raise UserError(f"{path}: an older labkit wrote this group, whose jobs were no scripts: run the plan anew.")
         rounds = [
             RoundRecord(**each | {"jobs": [JobOutcome(**job) for job in each["jobs"]]}) for each in content["rounds"]
         ]

@@ -6,28 +6,27 @@ import contextlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import filelock
 
 from labkit.collocation.launching.group_record import GroupRecord, RoundRecord, new_group, read_group
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.launching.round import JobEvent, Round
+from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.share import Share
+from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
-from labkit.runs import read_run
+from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.process import own_process
 from labkit.runs.record import timestamp
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
 """How long a GPU may still be told as in use after a round"""
@@ -114,25 +113,25 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
         record.save(folder)
 
     with contextlib.ExitStack() as stack:
-        kept = None
+        supervised = None
         try:
             for number, each in enumerate(record.rounds, 1):
                 if stop or each.status == "done":
                     continue
-                if kept is None or not kept.alive:
-                    kept = stack.enter_context(KeptJobs())
-                    kept.remove_at_end(temporary_of(folder / "group.json"))
+                if supervised is None or not supervised.alive:
+                    supervised = stack.enter_context(SupervisedJobs())
+                    supervised.remove_at_end(temporary_of(folder / "group.json"))
                     save()
                 on_event(RoundBegins(each, number, len(record.rounds)))
                 try:
-                    commands, mps_gpus = _commands(folder, record, each)
+                    processes, mps_gpus = _processes(folder, record, each)
                 except UserError as error:  # what was possible at the check is so no longer
                     _fail(each, str(error))
                 else:
                     Round(
                         each,
-                        commands,
-                        kept,
+                        processes,
+                        supervised,
                         timeout_s=record.plan.timeout_s,
                         on_event=on_event,
                         stop=stop,
@@ -156,7 +155,7 @@ def _fail(record: RoundRecord, reason: str) -> None:
         job.status, job.reason = "failed", reason
 
 
-def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobCommand], list[str] | None]:
+def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobProcess], list[str] | None]:
     """What is started for a round, and the GPUs of its MPS daemon."""
     plan = record.plan
     workload = next(
@@ -167,14 +166,14 @@ def _commands(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[lis
     prefix = f"{each.workload}/"
     needs = {name.removeprefix(prefix): need for name, need in record.needs.items() if name.startswith(prefix)}
     shares = _shares(record, each.mode, jobs, needs)
-    settled = _settled(folder, record)
-    planned = {job.name: _as_alone(job, settled) for job in jobs}
-    for outcome in each.jobs:
-        outcome.device = shares[outcome.job].device
-    log = f"{each.workload}-{each.mode}-{each.repeat}"
-    commands = [_command(planned[name], shares[name], folder, f"{log}-{name}") for name in names]
+    told = told_of_mix(each.mode, jobs)
+    processes = []
+    for job, outcome in zip(jobs, each.jobs, strict=True):
+        outcome.device = shares[job.name].device
+        outcome.log = f"logs/{each.workload}-{each.mode}-{each.repeat}-{job.name}.log"
+        processes.append(worker_process(job, shares[job.name], folder, outcome.log, told))
     gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in shares.values()})
-    return commands, gpus if each.mode == "mps" else None
+    return processes, gpus if each.mode == "mps" else None
 
 
 def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
@@ -190,37 +189,6 @@ def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mappi
             if device.kind == "cpu" or time.monotonic() > until:
                 raise
             time.sleep(LOOK_EVERY_S)
-
-
-def _command(job: PlannedJob, share: Share, folder: Path, log: str) -> JobCommand:
-    return JobCommand(
-        job=job.to_dict(),
-        runs_dir=str(folder),
-        device=share.torch_name,
-        log=str(folder / "logs" / f"{log}.log"),
-        environment=share.environment,
-        cores=None if share.cores is None else list(share.cores),
-        memory_bytes=share.memory_bytes,
-    )
-
-
-def _settled(folder: Path, record: GroupRecord) -> dict[tuple, dict[str, Any]]:
-    """The kind of step that each job took when it ran alone, by likeness: shared, it is to take the same."""
-    found: dict[tuple, dict[str, Any]] = {}
-    by_name = {
-        (workload.name, workload.mode, job.name): job for workload in record.plan.workloads for job in workload.jobs
-    }
-    for each in record.rounds:
-        for outcome in each.jobs:
-            if each.mode == "alone" and outcome.status == "done" and outcome.run is not None:
-                train = read_run(folder / outcome.run).config.get("train", {})
-                kind = {name: train[name] for name in ("precision", "compiled_tables") if name in train}
-                found.setdefault(by_name[each.workload, each.mode, outcome.job].likeness, kind)
-    return found
-
-
-def _as_alone(job: PlannedJob, settled: dict[tuple, dict[str, Any]]) -> PlannedJob:
-    return replace(job, request=settled.get(job.likeness, {}) | job.request) if job.kind != "script" else job
 
 
 @contextlib.contextmanager

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.kept_jobs import KeeperDied, KeptJobs
 from labkit.errors import UserError
+from labkit.process.supervised import JobProcess, SupervisedJobs, SupervisorDied
 from labkit.runs.record import timestamp
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop and the time-out are looked at."""
@@ -26,7 +25,7 @@ class JobEvent:
 
     job: str
     event: dict[str, Any]
-    """Its "kind" names a class in `training.announcements` or `loop`, or is Go or Over"""
+    """Its "kind" names a class in `labkit.tracking.events`, or is Ended, Failed, Go or Over"""
 
 
 OnJobEvent = Callable[[JobEvent], None]
@@ -38,8 +37,8 @@ class Round:
     def __init__(
         self,
         record: RoundRecord,
-        commands: list[JobCommand],
-        kept: KeptJobs,
+        processes: list[JobProcess],
+        supervised: SupervisedJobs,
         *,
         timeout_s: float,
         on_event: OnJobEvent,
@@ -47,7 +46,7 @@ class Round:
         save: Callable[[], None],
         mps_gpus: Sequence[str] | None = None,
     ):
-        self.record, self.commands, self.kept = record, commands, kept
+        self.record, self.processes, self.supervised = record, processes, supervised
         self.outcomes = {outcome.job: outcome for outcome in record.jobs}
         self.timeout_s, self.on_event, self.stop, self.save = timeout_s, on_event, stop, save
         self.mps_gpus = mps_gpus
@@ -65,12 +64,12 @@ class Round:
             outcome.status = "running"
         self.save()
         try:
-            clients = {} if self.mps_gpus is None else self.kept.start_mps(self.mps_gpus)
-            for command in self.commands:
-                self.kept.start(replace(command, environment=clients | command.environment))
+            clients = {} if self.mps_gpus is None else self.supervised.start_mps(self.mps_gpus)
+            for process in self.processes:
+                self.supervised.start(replace(process, environment=clients | process.environment))
             self._follow()
-            self.record.left = self.kept.sweep()
-        except (KeeperDied, UserError) as error:  # the latter where MPS does not start
+            self.record.left = self.supervised.sweep()
+        except (SupervisorDied, UserError) as error:  # the latter where MPS does not start
             self._end_all("failed", str(error))
         except BaseException:
             self._end_all("stopped", "the launcher was interrupted")
@@ -86,7 +85,7 @@ class Round:
     def _follow(self) -> None:
         until = time.monotonic() + self.timeout_s
         while self._running:
-            event = self.kept.next_event(LOOK_EVERY_S)
+            event = self.supervised.next_event(LOOK_EVERY_S)
             if event is not None:
                 self._hear(event)
             if self.stop:
@@ -100,9 +99,10 @@ class Round:
         """Let all go when all are built; where one cannot be, none is let go: they were to run together."""
         failed = [outcome for outcome in self.outcomes.values() if outcome.status in ENDED]
         if failed:
-            self._tell_to_end("stopped", f"not started, because {failed[0].job} ended before the start")
+            why = " without a step" if failed[0].status == "done" else ""
+            self._tell_to_end("stopped", f"not started, because {failed[0].job} ended before the start{why}")
         elif len(self._built) == len(self.outcomes):
-            self.kept.go(*self.outcomes)
+            self.supervised.go(*self.outcomes)
             self._went_at, self.record.go_at = time.monotonic(), timestamp()
             self.save()
             self.on_event(JobEvent("", {"kind": "Go"}))
@@ -111,7 +111,7 @@ class Round:
         if self._why_ending is None:
             self._why_ending = (status, reason)
             for name in self._running:
-                self.kept.end(name)
+                self.supervised.end(name)
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["kind"] == "ended":

@@ -1,4 +1,4 @@
-"""Runs a queue on the devices there are: each job starts when the scheduler says so, under one keeper for all."""
+"""Runs a queue on the devices there are: each job starts when the scheduler says so, under one supervisor for all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labkit.collocation.packing.remaining import remaining_queue
 from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
 from labkit.errors import UserError
 from labkit.runs.process import own_process
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 
 def run_queue(

@@ -72,7 +72,7 @@ def live_devices(
     live, faults = [], []
     for device in dict.fromkeys(found):
         way = mode if device.kind == "cpu" else "naive" if shared else "alone"
-        jobs = [PlannedJob(f"part-{part}", "dlrm") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
+        jobs = [PlannedJob(f"part-{part}", "") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
         against = mode_refusals(way, [] if way == "naive" else jobs, device, devices, nvml=nvml())
         if device.kind == "cpu" and way == "cpu-pinned" and device.cores < PARTITIONS:
             against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))

@@ -18,7 +18,7 @@ from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import cpu_admission, read_recorded, shared_slowdown
 from labkit.collocation.packing.simulate import SimulatedSchedule, simulate
 from labkit.errors import UserError
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 
 def pack(

@@ -24,7 +24,8 @@ from labkit.runs.record import timestamp
 if TYPE_CHECKING:
     from labkit.collocation.packing.live_device import LiveDevice
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Up to 1, a job had a kind and a request"""
 QUEUE_FILE = "queue.json"
 
 
@@ -109,6 +110,8 @@ def read_queue_record(folder: Path | str) -> QueueRecord:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema_version"] > SCHEMA_VERSION:
             raise UserError(f"{path}: a newer labkit wrote this queue: upgrade labkit to open it.")
+        if content["schema_version"] < SCHEMA_VERSION:
+            raise UserError(f"{path}: an older labkit wrote this queue, whose jobs were no scripts: run it anew.")
         content |= {
             "provenance": Provenance(**content["provenance"]),
             "devices": [PackingDevice(**device) for device in content["devices"]],

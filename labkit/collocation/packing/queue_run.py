@@ -1,4 +1,4 @@
-"""One run of a queue: between the scheduler, which knows no processes, and the keeper, which knows no queue."""
+"""One run of a queue: between the scheduler, which knows no processes, and the supervisor, which knows no queue."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.kept_jobs import KeeperDied, KeptJobs
 from labkit.collocation.launching.round import JobEvent, OnJobEvent
+from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
 from labkit.collocation.packing.queue_record import QUEUE_FILE, LiveAttempt, QueueRecord
-from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.remaining import is_to_run_alone
 from labkit.collocation.packing.scheduler import Scheduler, Start
+from labkit.collocation.plan.job_names import told_of_mix
+from labkit.process.supervised import SupervisedJobs, SupervisorDied
 from labkit.runs.atomic import temporary_of
 from labkit.runs.record import timestamp
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often arrivals and a request to stop are looked at."""
@@ -31,30 +31,6 @@ READINGS = 5
 """So many of the latest readings count for that: what a killed process held is free at once."""
 
 Monitors = Callable[[Sequence[LiveDevice]], Monitor]
-
-
-def job_command(
-    queued: QueuedJob, live: LiveDevice, folder: Path, attempt: int, memory_bytes: int | None
-) -> JobCommand:
-    """What is started for a job.
-
-    Args:
-        queued: the job.
-        live: where.
-        folder: of the queue.
-        attempt: from 1; each has a log of its own.
-        memory_bytes: cap on its memory, in a partition.
-    """
-    share = live.share
-    return JobCommand(
-        job=queued.job.to_dict(),
-        runs_dir=str(folder),
-        device=share.torch_name,
-        log=str(folder / "logs" / f"{queued.name}-{attempt}.log"),
-        environment=share.environment,
-        cores=None if share.cores is None else list(share.cores),
-        memory_bytes=memory_bytes,
-    )
 
 
 class QueueRun:
@@ -82,19 +58,21 @@ class QueueRun:
         self._free: list[deque[int]] = [deque(maxlen=READINGS) for _ in devices]
         self._opened_s = time.monotonic() - record.elapsed_s
         self._resumed = record.elapsed_s > 0
+        words = f"{record.policy} queue of {len(record.jobs)} jobs"
+        self._told = told_of_mix(record.mode, [job.queued.job for job in record.jobs], words)
         self._looked_s = -MONITOR_EVERY_S
 
     def run(self, monitors: Monitors) -> None:
         """Run to the end of all jobs; afterwards no process of theirs is left."""
         self._save()
         try:
-            with KeptJobs() as self.kept, monitors(self.devices) as self.monitor:
-                self.kept.remove_at_end(temporary_of(self.folder / QUEUE_FILE))
+            with SupervisedJobs() as self.supervised, monitors(self.devices) as self.monitor:
+                self.supervised.remove_at_end(temporary_of(self.folder / QUEUE_FILE))
                 try:
                     self._follow()
                 finally:
                     self.record.energy_j, self.record.energy_note = self._energy()
-        except KeeperDied as error:
+        except SupervisorDied as error:
             self._end_all(str(error))
         except BaseException:
             self._end_all("the packer was interrupted")
@@ -116,7 +94,7 @@ class QueueRun:
                 self._start(start)
             self._hear_all()
         for name in self._running:
-            self.kept.end(name)
+            self.supervised.end(name)
         while self._running:
             self._hear_all()
 
@@ -144,7 +122,9 @@ class QueueRun:
         entry.attempts.append(LiveAttempt(number, start.device, alone, entry.queued_s or 0.0, now_s))
         entry.status = "running"
         self._free[start.device].clear()
-        self.kept.start(job_command(queued, live, self.folder, number, self._cap(start, live)))
+        log = f"logs/{queued.name}-{number}.log"
+        process = worker_process(queued.job, live.share, self.folder, log, self._told, self._cap(start, live))
+        self.supervised.start(process)
         self._running.add(start.name)
         self._save()
         placed = {"kind": "Placed", "device": live.packing.name, "attempt": number, "alone": alone}
@@ -163,10 +143,10 @@ class QueueRun:
         return live.packing.memory_bytes - beside
 
     def _hear_all(self) -> None:
-        event = self.kept.next_event(LOOK_EVERY_S)
+        event = self.supervised.next_event(LOOK_EVERY_S)
         while event is not None:
             self._hear(event)
-            event = self.kept.next_event(0)
+            event = self.supervised.next_event(0)
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["kind"] == "ended":
@@ -178,7 +158,7 @@ class QueueRun:
             self.record.attempt_of(name).run = told["run"]
             self._save()
         elif told["kind"] == "Ready":
-            self.kept.go(name)
+            self.supervised.go(name)
         elif told["kind"] in ("Ended", "Failed"):
             self._fates[name] = _fate(told)
         self.on_event(JobEvent(name, told))

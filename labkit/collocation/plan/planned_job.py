@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.jobs.presets import PRESETS
+from labkit.tracking.command import SEED
 
 NAME = re.compile(r"\w[\w.+-]{0,59}")
 MIG_PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][\w.]+)*", re.IGNORECASE)
@@ -68,6 +69,11 @@ class PlannedJob:
     def is_labkits(self) -> bool:
         """Whether its script is one of labkit's own."""
         return self.script in PRESETS
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether its arguments do."""
+        return any(SEED in argument for argument in self.arguments)
 
     @property
     def label(self) -> str:

@@ -21,7 +21,6 @@ from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.quoted_text import split_bracket, split_outside, split_words
 from labkit.errors import UserError
-from labkit.tracking.command import SEED
 
 EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
 MOST_COPIES = 1000
@@ -128,8 +127,7 @@ def with_preset(settings: dict[str, Any], preset: str) -> dict[str, Any]:
 
 def copies_of(job: PlannedJob, copies: int) -> list[PlannedJob]:
     """So many jobs like this one; where its arguments take a seed, with seeds that count up."""
-    takes_seed = any(SEED in argument for argument in job.arguments)
-    return [replace(job, seed=job.seed + number * takes_seed) for number in range(copies)]
+    return [replace(job, seed=job.seed + number * job.takes_seed) for number in range(copies)]
 
 
 def check_copies(copies: int, example: str) -> int:

@@ -7,15 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-
-def mix_of(jobs: pd.DataFrame) -> str:
-    """Jobs of a round in words, most copies first.
-
-    >>> mix_of(pd.DataFrame({"label": ["speech:tour", "dlrm:tour", "dlrm:tour"]}))
-    '2 × dlrm:tour + speech:tour'
-    """
-    counts = sorted(Counter(jobs["label"]).items(), key=lambda item: (-item[1], item[0]))
-    return " + ".join(label if count == 1 else f"{count} × {label}" for label, count in counts)
+from labkit.collocation.plan.job_names import mix_words
 
 
 def family_of(jobs: pd.DataFrame) -> str:
@@ -35,7 +27,7 @@ def by_mix(jobs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     found: dict[tuple[str, ...], tuple[str, str, pd.DataFrame]] = {}
     for (workload, _), own in jobs.groupby(["workload", "mode"], sort=False):
         first = own.drop_duplicates("job")
-        found.setdefault(tuple(sorted(first["likeness"])), (mix_of(first), workload, first))
+        found.setdefault(tuple(sorted(first["likeness"])), (mix_words(first["label"]), workload, first))
     names = Counter(mix for mix, _, _ in found.values())
     return {
         mix if names[mix] == 1 else f"{mix} ({workload})": rows.reset_index(drop=True)

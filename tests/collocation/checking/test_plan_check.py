@@ -17,11 +17,11 @@ def plan_of(mode: str, *jobs: PlannedJob) -> Plan:
 
 
 def job(name: str, **fields) -> PlannedJob:
-    return PlannedJob(name, "dlrm", {"preset": "tour", **fields.pop("request", {})}, **fields)
+    return PlannedJob(name, "dlrm", **fields)
 
 
 def estimate_of(sizes: dict[str, int]):
-    return lambda job, kind: sizes[job.request["preset"]]
+    return lambda job, kind: sizes[job.label.partition(":")[2]]
 
 
 def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():

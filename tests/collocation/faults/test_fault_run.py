@@ -29,14 +29,14 @@ def clients() -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def crash():
     """A crash beside a neighbour, after which two fresh clients are refused, as an MPS server does for a while."""
-    really = FaultPlay._command
+    really = FaultPlay._process
 
-    def refused_twice(play, job, of):
-        command = really(play, job, of)
-        return replace(command, program=["false"]) if job["name"] in ("fresh-after-1", "fresh-after-2") else command
+    def refused_twice(play, name, **how):
+        process = really(play, name, **how)
+        return replace(process, program=("false",)) if name in ("fresh-after-1", "fresh-after-2") else process
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FaultPlay, "_command", refused_twice)
+        patch.setattr(FaultPlay, "_process", refused_twice)
         return run_fault("segfault", "cpu-shared", seconds=0.3)
 
 
@@ -111,7 +111,7 @@ def test_a_client_that_does_not_start_is_told(monkeypatch):
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(arguments, words, monkeypatch):
-    monkeypatch.setattr(fault_run, "KeptJobs", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(fault_run, "SupervisedJobs", lambda *_: pytest.fail("it was started"))
     fault, mode, *neighbours = arguments
     if mode == "mps":
         cpu = fault_run.get_devices()[:1]

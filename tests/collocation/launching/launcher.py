@@ -1,31 +1,31 @@
-"""A launcher to be killed: light jobs under a keeper, in a round whose record is written to a folder."""
+"""A launcher to be killed: light jobs under a supervisor, in a round whose record is written to a folder."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from light_commands import commands_of
+from light_commands import processes_of
 
 from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
-from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.launching.round import Round
+from labkit.process.supervised import SupervisedJobs
 from labkit.runs.atomic import replace_text, temporary_of
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 HOW = ["stays", "stays deaf", "stays breeds", "stays deaf breeds sibling"]
 
 
 def main(folder: Path, needs_mps: bool) -> None:
-    commands = commands_of(folder, *HOW)
-    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(command.job["name"], "light") for command in commands])
+    processes = processes_of(folder, *HOW)
+    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(process.name, "light") for process in processes])
     path = folder / "round.json"
-    with KeptJobs(polite_s=0.2) as kept, StopRequest() as stop:
-        kept.remove_at_end(temporary_of(path))
+    with SupervisedJobs(polite_s=0.2) as supervised, StopRequest() as stop:
+        supervised.remove_at_end(temporary_of(path))
         Round(
             record,
-            commands,
-            kept,
+            processes,
+            supervised,
             timeout_s=60,
             on_event=lambda event: None,
             stop=stop,

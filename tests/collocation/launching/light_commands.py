@@ -1,24 +1,23 @@
-"""Orders for light jobs."""
+"""Processes of light jobs."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from labkit.collocation.launching.job_command import JobCommand
+from labkit.process.supervised import JobProcess
 
 PROGRAM = Path(__file__).with_name("light_job.py")
 
 
-def commands_of(folder: Path, *hows: str) -> list[JobCommand]:
+def processes_of(folder: Path, *hows: str) -> list[JobProcess]:
     """A light job for each way to behave."""
     return [
-        JobCommand(
-            job={"name": f"job-{number}", "arguments": how.split()},
-            runs_dir=str(folder),
-            device="cpu",
+        JobProcess(
+            f"job-{number}",
+            (sys.executable, str(PROGRAM)),
+            {"name": f"job-{number}", "how": how.split()},
             log=str(folder / f"job-{number}.log"),
-            program=[sys.executable, str(PROGRAM)],
         )
         for number, how in enumerate(hows)
     ]

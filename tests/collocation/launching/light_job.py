@@ -11,16 +11,15 @@ import time
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 
-from labkit.collocation.launching.containment import die_with
-from labkit.collocation.launching.keeper import KEEPER
+from labkit.process.containment import PARENT, die_with
 
 CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
 def main() -> None:
-    die_with(int(os.environ[KEEPER]))
-    command = json.loads(sys.stdin.readline())
-    name, how = command["job"]["name"], command["job"]["arguments"]
+    die_with(int(os.environ[PARENT]))
+    told = json.loads(sys.stdin.readline())
+    name, how = told["name"], told["how"]
     if "deaf" in how:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "breeds" in how:  # a child that has left group and session, and whose parent is gone

@@ -13,9 +13,10 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.variants import ENDLESS, with_baseline, with_seconds
 from labkit.errors import UserError
 
-A = PlannedJob("a", "dlrm", {"preset": "tour", "seed": 0})
-B = PlannedJob("b", "dlrm", {"preset": "tour", "seed": 1})
-C = PlannedJob("c", "speech", {"preset": "tour"})
+TOUR = ("--preset", "tour", "--seed", "{seed}")
+A = PlannedJob("a", "dlrm", TOUR)
+B = PlannedJob("b", "dlrm", TOUR, seed=1)
+C = PlannedJob("c", "speech", TOUR)
 
 
 def plan_of(*workloads: tuple[str, tuple[PlannedJob, ...]], **settings) -> Plan:
@@ -44,10 +45,10 @@ def test_the_baseline_is_what_does_not_run_alone_already():
 
 
 def test_seconds_are_for_jobs_that_do_not_say_their_end():
-    own = replace(A, request=A.request | {"max_epochs": 2})
-    script = PlannedJob("s", "script", script="train.py")
+    own = replace(A, arguments=(*TOUR, "--max-epochs", "2"))
+    script = PlannedJob("s", "train.py")
     timed = with_seconds(plan_of(("alone", (B, own, script))), 3.0).workloads[0].jobs
-    assert timed[0].request == B.request | {"max_seconds": 3.0, "max_epochs": ENDLESS, "target": "none"}
+    assert timed[0].arguments == (*TOUR, "--max-seconds", "3.0", "--max-epochs", str(ENDLESS), "--target", "none")
     assert timed[1:] == (own, script)
     with pytest.raises(UserError, match="seconds is 0: give a number above zero"):
         with_seconds(plan_of(("alone", (A,))), 0.0)
@@ -81,4 +82,7 @@ def test_what_is_wrong_with_a_record_is_told(tmp_path):
         read_group(folder)
     path.write_text(json.dumps(json.loads(whole) | {"schema_version": 99}))
     with pytest.raises(UserError, match="a newer labkit wrote this group"):
+        read_group(folder)
+    path.write_text(json.dumps(json.loads(whole) | {"schema_version": 1}))
+    with pytest.raises(UserError, match="an older labkit wrote this group, whose jobs were no scripts"):
         read_group(folder)

@@ -15,12 +15,12 @@ import psutil
 import pytest
 from fake_mps import put_on_path
 
-from labkit.collocation.launching.containment import MARK
+from labkit.process.containment import MARK
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 KILLS = 200
 GONE_S = 60.0
-"""Far more than all deadlines of a keeper together: who is here by then stays."""
+"""Far more than all deadlines of a supervisor together: who is here by then stays."""
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them")
 
@@ -69,7 +69,7 @@ def launch(folder: Path, environment: dict[str, str], *arguments: str) -> subpro
     )
 
 
-def keeper_of(launcher: subprocess.Popen) -> psutil.Process | None:
+def supervisor_of(launcher: subprocess.Popen) -> psutil.Process | None:
     try:
         return next(iter(psutil.Process(launcher.pid).children()), None)
     except psutil.Error:
@@ -110,12 +110,12 @@ def test_200_random_kills_leave_no_process_daemon_shared_memory_or_temporary_fil
 
 
 @pytest.mark.parametrize("arguments", [[], ["mps"]])
-def test_a_killed_keeper_takes_its_jobs_along(tmp_path, environment, arguments):
+def test_a_killed_supervisor_takes_its_jobs_along(tmp_path, environment, arguments):
     before = set(Path("/dev/shm").iterdir())
     launcher = launch(tmp_path / "run", environment, *arguments)
     record = tmp_path / "run" / "round.json"
     wait_for(lambda: record.is_file() and record.read_text().count("run='job") == 4)
-    keeper_of(launcher).kill()
+    supervisor_of(launcher).kill()
     assert launcher.wait(GONE_S) == 0, "the launcher lives, and has recorded what happened"
     assert record.read_text().count("status='failed', run='job") == 4
     assert wait_until_none(tmp_path / "tmp") == []
@@ -123,14 +123,14 @@ def test_a_killed_keeper_takes_its_jobs_along(tmp_path, environment, arguments):
     assert set(Path("/dev/shm").iterdir()) - before == set()
 
 
-def test_jobs_die_with_keeper_and_launcher(tmp_path, environment):
+def test_jobs_die_with_supervisor_and_launcher(tmp_path, environment):
     launcher = launch(tmp_path / "run", environment)
     record = tmp_path / "run" / "round.json"
     wait_for(lambda: record.is_file() and record.read_text().count("run='job") == 4)
-    keeper = keeper_of(launcher)
-    jobs = [child for child in keeper.children() if any("light_job" in word for word in child.cmdline())]
+    supervisor = supervisor_of(launcher)
+    jobs = [child for child in supervisor.children() if any("light_job" in word for word in child.cmdline())]
     launcher.kill()
-    keeper.kill()
+    supervisor.kill()
     launcher.wait(GONE_S)
     wait_for(lambda: all(not job.is_running() or job.status() == psutil.STATUS_ZOMBIE for job in jobs))
     assert len(jobs) == 4

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from light_commands import commands_of
+from light_commands import processes_of
 
 from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.kept_jobs import KeptJobs
 from labkit.collocation.launching.round import Round
+from labkit.collocation.launching.worker_process import worker_process
+from labkit.collocation.modes.share import Share
+from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
+from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs import read_metrics, read_run
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 
-def run_round(commands, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.2):
+def run_round(processes, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.2):
     """The outcomes by job, what happened in order, and the round's record."""
     happened = []
 
@@ -24,13 +26,13 @@ def run_round(commands, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.
         if on_event is not None:
             on_event(event)
 
-    names = [command.job["name"] for command in commands]
+    names = [process.name for process in processes]
     record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(name, "light") for name in names])
-    with KeptJobs(polite_s) as kept:
+    with SupervisedJobs(polite_s) as supervised:
         Round(
             record,
-            commands,
-            kept,
+            processes,
+            supervised,
             timeout_s=timeout_s,
             on_event=hear,
             stop=StopRequest() if stop is None else stop,
@@ -40,7 +42,7 @@ def run_round(commands, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.
 
 
 def test_no_job_goes_before_all_are_ready(tmp_path):
-    outcomes, happened, record = run_round(commands_of(tmp_path, "", "", ""))
+    outcomes, happened, record = run_round(processes_of(tmp_path, "", "", ""))
     go = happened.index(("", "Go"))
     assert sorted(happened[:go].count((f"job-{n}", "Ready")) for n in range(3)) == [1, 1, 1]
     assert all(kind != "Ended" for _, kind in happened[:go])
@@ -49,13 +51,13 @@ def test_no_job_goes_before_all_are_ready(tmp_path):
 
 
 def test_forty_jobs_start_together(tmp_path):
-    outcomes, happened, _ = run_round(commands_of(tmp_path, *[""] * 40))
+    outcomes, happened, _ = run_round(processes_of(tmp_path, *[""] * 40))
     assert [outcome.status for outcome in outcomes.values()] == ["done"] * 40
     assert happened[: happened.index(("", "Go"))].count(("job-39", "Ready")) == 1
 
 
 def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
-    outcomes, happened, record = run_round(commands_of(tmp_path, "fails", "stays", "stays"))
+    outcomes, happened, record = run_round(processes_of(tmp_path, "fails", "stays", "stays"))
     assert ("", "Go") not in happened
     assert outcomes["job-0"].status == "failed"
     assert outcomes["job-1"].status == "stopped"
@@ -64,7 +66,7 @@ def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
 
 
 def test_a_job_that_dies_is_told_by_its_signal_and_its_neighbours_go_on(tmp_path):
-    outcomes, _, record = run_round(commands_of(tmp_path, "dies", ""))
+    outcomes, _, record = run_round(processes_of(tmp_path, "dies", ""))
     assert outcomes["job-0"].status == "failed"
     assert outcomes["job-0"].reason == "its process was ended by SIGKILL"
     assert outcomes["job-1"].status == "done"
@@ -72,7 +74,7 @@ def test_a_job_that_dies_is_told_by_its_signal_and_its_neighbours_go_on(tmp_path
 
 
 def test_the_time_out_ends_a_job_that_is_deaf_to_sigterm(tmp_path):
-    outcomes, _, record = run_round(commands_of(tmp_path, "stays deaf breeds", ""), timeout_s=1.5)
+    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", ""), timeout_s=1.5)
     assert outcomes["job-0"].status == "timed_out"
     assert outcomes["job-0"].reason == "not done 1.5 s after it was started"
     assert outcomes["job-1"].status == "done"
@@ -86,13 +88,14 @@ def test_a_request_to_stop_ends_all(tmp_path):
         if event.event["kind"] == "Go":
             stop.request("SIGINT")
 
-    outcomes, _, record = run_round(commands_of(tmp_path, "stays", "stays"), on_event=ask, stop=stop)
+    outcomes, _, record = run_round(processes_of(tmp_path, "stays", "stays"), on_event=ask, stop=stop)
     assert {(outcome.status, outcome.reason) for outcome in outcomes.values()} == {("stopped", "stopped by SIGINT")}
     assert record.status == "stopped"
 
 
-def command_of(job: PlannedJob, folder, **settings) -> JobCommand:
-    return JobCommand(job.to_dict(), str(folder), "cpu", str(folder / f"{job.name}.log"), **settings)
+def process_of(job: PlannedJob, folder, **share) -> JobProcess:
+    told = told_of_mix("cpu-shared", [job])
+    return worker_process(job, Share("some cores", **share), folder, f"{job.name}.log", told)
 
 
 SCRIPT = """
@@ -115,17 +118,17 @@ def test_an_unchanged_script_and_a_job_share_a_round(tmp_path):
     script.write_text(SCRIPT.format(out=str(tmp_path / "seen")))
     arguments = ("--note", "two words", "--path=a b", 'it\'s "quoted"', "")
     jobs = [
-        PlannedJob("script", "script", script=str(script), arguments=arguments),
-        PlannedJob("clicks", "dlrm", {"data": "synthetic-small", "max_epochs": 1, "precision": "fp32"}),
+        PlannedJob("script", str(script), arguments),
+        PlannedJob("clicks", "dlrm", ("--data", "synthetic-small", "--max-epochs", "1", "--precision", "fp32")),
     ]
-    outcomes, happened, record = run_round([command_of(job, tmp_path) for job in jobs], polite_s=5)
+    outcomes, happened, record = run_round([process_of(job, tmp_path) for job in jobs], polite_s=5)
     assert record.status == "done", outcomes
     assert (tmp_path / "seen").read_text() == repr((list(arguments), "__main__", str(script), ""))
     run = read_run(tmp_path / outcomes["script"].run)
     assert (run.status, run.result["steps"], run.result["reason"]) == ("done", 30, "the script ended")
-    steps = read_metrics([tmp_path / run.id])
-    assert list(steps["name"].unique()) == ["steps"]
-    assert steps["step"].iloc[-1] == 30
+    assert list(read_metrics([tmp_path / run.id])["name"].unique()) == ["steps"]
+    alone = {"group": tmp_path.name, "job": "script", "log": "script.log"}
+    assert alone.items() <= run.config["collocation"].items()
     assert "printed by the script" in (tmp_path / "script.log").read_text()
     clicks = read_run(tmp_path / outcomes["clicks"].run)
     assert clicks.status == "done"
@@ -133,14 +136,34 @@ def test_an_unchanged_script_and_a_job_share_a_round(tmp_path):
     assert happened.index(("", "Go")) > happened.index(("script", "Ready"))
 
 
+def test_where_one_takes_no_step_none_is_let_go(tmp_path):
+    (tmp_path / "idle.py").write_text("")
+    (tmp_path / "steps.py").write_text(SCRIPT.format(out=str(tmp_path / "seen")))
+    jobs = [PlannedJob(name, str(tmp_path / f"{name}.py")) for name in ("idle", "steps")]
+    outcomes, happened, _ = run_round([process_of(job, tmp_path) for job in jobs], polite_s=20)
+    assert ("", "Go") not in happened
+    assert outcomes["idle"].status == "done"
+    assert outcomes["steps"].status == "stopped"
+    assert outcomes["steps"].reason == "not started, because idle ended before the start without a step"
+
+
 def test_a_script_that_runs_out_of_memory_says_so(tmp_path):
     script = tmp_path / "greedy.py"
     script.write_text("import torch\nheld = torch.ones(2**32)\n")
-    job = PlannedJob("greedy", "script", script=str(script))
-    outcomes, _, _ = run_round([command_of(job, tmp_path, memory_bytes=2 * 2**30)])
+    job = PlannedJob("greedy", str(script))
+    outcomes, _, _ = run_round([process_of(job, tmp_path, memory_bytes=2 * 2**30)])
     assert outcomes["greedy"].status == "out_of_memory", outcomes
     assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["greedy"].reason
     assert read_run(tmp_path / outcomes["greedy"].run).status == "failed"
+
+
+STEP = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(8, 4)).square().mean().backward()
+optimiser.step()
+"""
 
 
 @pytest.mark.parametrize(
@@ -148,8 +171,8 @@ def test_a_script_that_runs_out_of_memory_says_so(tmp_path):
 )
 def test_a_script_ends_as_it_says(tmp_path, ending, status):
     script = tmp_path / "ends.py"
-    script.write_text(f"import sys\n{ending}\n")
-    outcomes, _, _ = run_round([command_of(PlannedJob("ends", "script", script=str(script)), tmp_path)])
+    script.write_text(f"{STEP}import sys\n{ending}\n")
+    outcomes, _, _ = run_round([process_of(PlannedJob("ends", str(script)), tmp_path)])
     assert outcomes["ends"].status == status
     assert read_run(tmp_path / outcomes["ends"].run).status == status
 
@@ -157,17 +180,17 @@ def test_a_script_ends_as_it_says(tmp_path, ending, status):
 def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
     script = tmp_path / "long.py"
     script.write_text(
-        "import time\nfrom pathlib import Path\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
+        f"{STEP}import time\nfrom pathlib import Path\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
         f"    Path({str(tmp_path / 'saved')!r}).touch()\n    raise\n"
     )
     stop = StopRequest()
 
     def ask(event):
-        if event.event["kind"] == "ScriptProgress":
+        if event.event["kind"] == "Progress":
             stop.request("SIGINT")
 
-    job = PlannedJob("long", "script", script=str(script))
-    outcomes, _, _ = run_round([command_of(job, tmp_path)], on_event=ask, stop=stop, polite_s=20)
+    job = PlannedJob("long", str(script))
+    outcomes, _, _ = run_round([process_of(job, tmp_path)], on_event=ask, stop=stop, polite_s=20)
     assert outcomes["long"].status == "stopped"
     assert (tmp_path / "saved").exists()
     assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
@@ -180,9 +203,7 @@ def test_a_partition_binds_cores_and_memory(tmp_path):
         f"Path({str(tmp_path / 'seen')!r}).write_text(repr((sorted(os.sched_getaffinity(0)), torch.get_num_threads(), "
         "resource.getrlimit(resource.RLIMIT_DATA)[0])))\n"
     )
-    job = PlannedJob("bound", "script", script=str(script))
-    outcomes, _, _ = run_round(
-        [command_of(job, tmp_path, cores=[0], memory_bytes=3 * 2**30, environment=dict.fromkeys(THREAD_VARIABLES, "1"))]
-    )
+    share = {"cores": (0,), "memory_bytes": 3 * 2**30, "environment": dict.fromkeys(THREAD_VARIABLES, "1")}
+    outcomes, _, _ = run_round([process_of(PlannedJob("bound", str(script)), tmp_path, **share)])
     assert outcomes["bound"].status == "done", outcomes
     assert (tmp_path / "seen").read_text() == repr(([0], 1, 3 * 2**30))

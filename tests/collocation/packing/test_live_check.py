@@ -37,7 +37,7 @@ DEVICES = [PackingDevice("one", 2 * GIB), PackingDevice("two", 4 * GIB)]
 SOLO = SoloProfile(
     "dlrm:tour", "x", "a CPU", 4, "recorded", 10.0, cpu_share=0.9, step_time_one_core_ms=25.0, step_time_crowded_ms=16.0
 )
-KNOWN = PlannedJob("known", "dlrm", {"batch_size": 64})
+KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))
 PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, provenance="recorded", solo=SOLO)
 RECORDED = RecordedProfiles(
     MACHINE, 8 * GIB, Provenance("recorded", "a test", "2026-01-01"), (RecordedJob(KNOWN, "light", PROFILE),)
@@ -52,7 +52,7 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
     own = JobProfile(3 * GIB, 0.4)
     rows = [
         QueuedJob(replace(KNOWN, name="own"), 0.0, own),
-        QueuedJob(replace(KNOWN, name="recorded", request=KNOWN.request | {"seed": 3})),
+        QueuedJob(replace(KNOWN, name="recorded", seed=3)),
         QueuedJob(PlannedJob("other", "speech")),
         QueuedJob(PlannedJob("other-2", "speech")),
     ]
@@ -78,13 +78,13 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
 
 def test_every_reason_of_a_row_is_in_its_one_line():
     def estimate(job):
-        if job.kind == "script":
+        if job.name == "b":
             return None
         raise UserError("the data cannot be had.")
 
     rows = [
         QueuedJob(PlannedJob("a", "dlrm", where="q.yaml, line 2", memory_bytes=5 * GIB, device="0", cores=2)),
-        QueuedJob(PlannedJob("b", "script", script="b.py", where="q.yaml, line 3")),
+        QueuedJob(PlannedJob("b", "b.py", where="q.yaml, line 3")),
         QueuedJob(PlannedJob("c", "dlrm", where="q.yaml, line 4")),
     ]
     first, second, third = check_queue_here(rows, DEVICES, estimate).refusals
@@ -156,4 +156,4 @@ def test_the_shipped_queues_are_of_recorded_jobs_and_packing_gains():
     durations = [recorded.of(job.job).duration_s for job in eight]
     assert alone["makespan_s"] == pytest.approx(sum(durations))
     with pytest.raises(UserError, match="nobody knows what job a asks for"):
-        predict([QueuedJob(PlannedJob("a", "script", script="a.py"))], "best-fit", memory_bytes=GIB)
+        predict([QueuedJob(PlannedJob("a", "a.py"))], "best-fit", memory_bytes=GIB)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.share import Share
 from labkit.collocation.packing import live, queue_run
 from labkit.collocation.packing.admission import Admission
@@ -24,7 +25,7 @@ from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import cpu_device
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 GIB = 2**30
 PROGRAM = Path(__file__).with_name("waiting_job.py")
@@ -60,25 +61,21 @@ def device(gib=8.0, **share) -> LiveDevice:
 
 
 def job(name, *words, gib=1.0, utilisation=0.2, arrives_s=0.0) -> QueuedJob:
-    planned = PlannedJob(name, "script", script="no.py", arguments=tuple(str(word) for word in words))
+    planned = PlannedJob(name, str(PROGRAM), tuple(str(word) for word in words))
     return QueuedJob(planned, arrives_s, JobProfile(int(gib * GIB), utilisation, 2.0))
 
 
 @pytest.fixture
-def commands(monkeypatch):
-    """What was started, of a program without torch."""
-    started = []
+def started(monkeypatch):
+    """What was started, without torch: the script itself speaks the protocol."""
+    processes = []
 
     def light(*arguments):
-        command = replace(ORDER(*arguments), program=[sys.executable, str(PROGRAM)])
-        started.append(command)
-        return command
+        processes.append(replace(worker_process(*arguments), program=(sys.executable, str(PROGRAM))))
+        return processes[-1]
 
-    monkeypatch.setattr(queue_run, "job_command", light)
-    return started
-
-
-ORDER = queue_run.job_command
+    monkeypatch.setattr(queue_run, "worker_process", light)
+    return processes
 
 
 def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None, devices=None, admission=None):
@@ -112,7 +109,7 @@ def apart(one, other) -> bool:
     return one.ends_s <= other.starts_s or other.ends_s <= one.starts_s
 
 
-def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, commands):
+def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, started):
     # a can end only beside b, and b gets ready only when a has gone: a barrier, or turns, would wait for ever
     shared = [
         job("a", "touch", tmp_path / "a", "wait", tmp_path / "b"),
@@ -134,7 +131,7 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, comman
     assert list(found.attempts["ending"]) == ["done"] * 3
 
 
-def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, commands):
+def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started):
     queue = [
         job("beside", "wait", tmp_path / "full"),
         job("greedy", "greedy", tmp_path / "full"),
@@ -156,11 +153,11 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, commands
     for again in (attempt for attempt in attempts if attempt.number == 2):
         assert again.alone
         assert all(apart(again, other) for other in attempts if other is not again), "it was to run alone"
-    assert len({command.log for command in commands}) == len(commands), "a log an attempt"
+    assert len({process.log for process in started}) == len(started), "a log an attempt"
 
 
 @pytest.mark.parametrize(("free_gib", "ends"), [(0.1, ["out of memory", "done"]), (4.0, ["failed"])])
-def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, commands, free_gib, ends):
+def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, started, free_gib, ends):
     # the second reading comes while it runs, and lets it die
     monitor = FixedMonitor([FREE, [Look(int(free_gib * GIB), 0.5)], FREE], tmp_path / "looked")
     queue = [job("victim", "wait", tmp_path / "looked", "killed", tmp_path / "once")]
@@ -169,7 +166,7 @@ def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, com
     assert "SIGKILL" in record.jobs[0].attempts[0].reason
 
 
-def test_monitored_memory_holds_the_next_job_back(tmp_path, commands):
+def test_monitored_memory_holds_the_next_job_back(tmp_path, started):
     # b comes when the monitor has seen what a really took: it must wait, though a was believed to be small
     monitor = FixedMonitor([FREE, *[[Look(GIB // 2, 0.5)]] * 3, FREE], tmp_path / "enough")
     left = {}
@@ -185,7 +182,7 @@ def test_monitored_memory_holds_the_next_job_back(tmp_path, commands):
     assert left == {"a": 4, "b": 1}, "three readings said that there was no room"
 
 
-def test_a_stopped_queue_is_resumed_with_what_is_done_as_it_was(tmp_path, commands):
+def test_a_stopped_queue_is_resumed_with_what_is_done_as_it_was(tmp_path, started):
     stop = StopRequest()
 
     def ask(event):
@@ -231,13 +228,13 @@ def test_a_stopped_queue_is_resumed_with_what_is_done_as_it_was(tmp_path, comman
         live.resume_queue(folder, [other], **resume)
 
 
-def test_a_killed_keeper_leaves_a_queue_that_can_go_on(tmp_path, commands):
+def test_a_killed_supervisor_leaves_a_queue_that_can_go_on(tmp_path, started):
     def kill(event):
         if event.event["kind"] == "Ready":
             for child in psutil.Process().children():
-                # the second job to be ready finds a keeper that is dead already
+                # the second job to be ready finds a supervisor that is dead already
                 with contextlib.suppress(psutil.Error):
-                    if "labkit.collocation.launching.keeper" in child.cmdline():
+                    if "labkit.process.supervisor" in child.cmdline():
                         child.kill()
 
     folder, record, _ = run(
@@ -245,22 +242,22 @@ def test_a_killed_keeper_leaves_a_queue_that_can_go_on(tmp_path, commands):
     )
     assert record.status == "stopped"
     assert {ending for each in endings(record).values() for ending in each} == {"stopped"}
-    assert "the keeper of the jobs ended" in record.jobs[0].attempts[0].reason
+    assert "the supervisor of the jobs ended" in record.jobs[0].attempts[0].reason
     (tmp_path / "go").touch()
     live.resume_queue(folder, [device()], on_event=lambda event: None, stop=StopRequest(), monitors=FixedMonitor())
     assert read_queue_record(folder).status == "done"
 
 
-def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, commands):
+def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, started):
     queue = [
         job("a", "touch", tmp_path / "a", "wait", tmp_path / "b", gib=3),
         job("b", "await", tmp_path / "a", "touch", tmp_path / "b", gib=2),
     ]
     half = device(8, cores=(0,), memory_bytes=8 * GIB)
     run(queue, tmp_path, devices=[half], admission=Admission())
-    assert [(command.job["name"], command.memory_bytes / GIB, command.cores) for command in commands] == [
-        ("a", 6, [0]),
-        ("b", 5, [0]),
+    assert [(process.content["budget"], process.content["cores"]) for process in started] == [
+        ("cores=1,memory=6144MiB", (0,)),
+        ("cores=1,memory=5120MiB", (0,)),
     ]
 
 

@@ -49,12 +49,12 @@ jobs:
     assert (first.job.label, first.arrives_s) == ("dlrm:tour", 30)
     assert first.profile == JobProfile(2 * GIB, 0.4, 60, 2 * GIB)
     assert first.job.where.endswith("QUEUE.yaml, line 6")
-    assert first.job.request["max_seconds"] == 20
+    assert first.job.arguments[2:4] == ("--max-seconds", "20.0")
     assert [each.job.label for each in rest] == ["dlrm:tour"] * 3 + ["speech:tour", "dlrm:tour"]
     assert len({each.name for each in [first, *rest]}) == 6
     small = JobProfile(3 * GIB, 0.3, 120, 3 * GIB // 2, 20, "measured", "n")
     assert [each.profile for each in rest[:3]] == [small] * 3
-    assert [each.job.request["lr"] for each in rest[:3]] == [0.1, 0.1, 0.2]
+    assert [each.job.arguments[3] for each in rest[:3]] == ["0.1", "0.1", "0.2"]
     assert rest[3].profile == JobProfile(4 * GIB, 1.0, 9, GIB), "memory beside a profile is what is believed"
     assert rest[3].name == "own"
     assert rest[4].profile is None, "a cap alone says nothing of how busy the job is"

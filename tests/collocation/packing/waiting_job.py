@@ -13,14 +13,13 @@ import sys
 import time
 from pathlib import Path
 
-from labkit.collocation.launching.containment import die_with
-from labkit.collocation.launching.keeper import KEEPER
+from labkit.process.containment import PARENT, die_with
 
 
 def main() -> None:
-    die_with(int(os.environ[KEEPER]))
+    die_with(int(os.environ[PARENT]))
     command = json.loads(sys.stdin.readline())
-    name, words = command["job"]["name"], list(command["job"]["arguments"])
+    name, words = command["collocation"]["job"], command["arguments"]
     say("Started", run=f"run-of-{name}", folder=name)
     while words[:1] == ["await"]:
         wait_for(words[1])

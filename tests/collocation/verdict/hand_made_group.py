@@ -68,14 +68,14 @@ class HandMadeGroup:
         return JobOutcome(job.name, job.label, told.status, run, wall_s=told.ends_s, device="all cores")
 
     def _run(self, job: PlannedJob, told: Told) -> str:
-        target = {} if job.kind == "script" else {"target": 0.8, "target_metric": "auc"}
+        target = {} if not job.is_labkits else {"target": 0.8, "target_metric": "auc"}
         writer = RunWriter.create(
-            self.folder, job.kind, config={"job": job.kind, "train": target},
+            self.folder, "job", config={"job": "job", "train": target},
             budget={"name": "t", "torch_name": self._devices[0]["torch_name"]}, tier=None, devices=self._devices,
             seed=0, provenance=Provenance.now("measured"), software={},
         )  # fmt: skip
         for step, second in told.course:
-            name = "steps" if job.kind == "script" else "loss"
+            name = "loss" if job.is_labkits else "steps"
             writer.metric(step=step, wall_s=second, train_s=second, samples=0, name=name, value=1.0)
         if told.evaluated_s:
             step = max(step for step, second in told.course if second <= told.evaluated_s)

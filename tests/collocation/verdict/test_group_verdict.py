@@ -137,8 +137,8 @@ def test_repeats_give_students_interval_each_against_its_own_runs_alone(tmp_path
 
 
 def test_one_copy_alone_stands_for_all_copies(tmp_path):
-    copies = tuple(PlannedJob(f"copy-{number}", "dlrm", {"seed": number}) for number in (1, 2, 3))
-    other = PlannedJob("copy-1", "dlrm", {"batch_size": 7})
+    copies = tuple(PlannedJob(f"copy-{number}", "dlrm", seed=number) for number in (1, 2, 3))
+    other = PlannedJob("copy-1", "dlrm", ("--batch-size", "7"))
     workloads = (
         Workload("other", "alone", (other,)),
         Workload("one", "alone", (PlannedJob("only", "dlrm"),)),
@@ -187,7 +187,7 @@ def test_energy_that_was_sampled_for_a_part_only_is_no_energy_of_the_round(tmp_p
 
 
 def test_scripts_have_speed_and_no_target(tmp_path):
-    script = (PlannedJob("s", "script", script="/x/train.py"),)
+    script = (PlannedJob("s", "/x/train.py"),)
     group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
     group.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
     group.round("w", "cpu-pinned", 0, {"s": Told([(10, 4.0)], ends_s=4.5)})

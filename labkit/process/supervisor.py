@@ -1,4 +1,4 @@
-"""The keeper: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
+"""The supervisor: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
 
 It takes orders as JSON lines on standard input and answers with JSON lines on standard output. When its input closes,
 because the launcher is done or was killed, it ends every job and everything that they started, politely first.
@@ -22,10 +22,12 @@ from typing import Any
 
 import psutil
 
-from labkit.collocation.launching.containment import (
+from labkit.errors import UserError
+from labkit.process.containment import (
     DAEMON,
     JOB,
     MARK,
+    PARENT,
     adopt_orphans,
     descendants,
     kill_until_gone,
@@ -33,10 +35,7 @@ from labkit.collocation.launching.containment import (
     of_session,
     wait_until_gone,
 )
-from labkit.errors import UserError
 
-KEEPER = "LABKIT_KEEPER"
-"""Names the keeper's process to its jobs, which die with it."""
 POLITE_S, TERM_S = 8.0, 3.0
 """A job that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
 
@@ -67,7 +66,7 @@ class _Job:
     """Whether it was told to end"""
 
 
-class _Keeper:
+class _Supervisor:
     def __init__(self, polite_s: float) -> None:
         self.polite_s = polite_s
         self.jobs: dict[str, _Job] = {}
@@ -113,23 +112,24 @@ class _Keeper:
             order = json.loads(line)
             getattr(self, f"_do_{order.pop('do')}")(**order)
 
-    def _do_start(self, command: dict[str, Any]) -> None:
-        name = command["job"]["name"]
-        environment = os.environ | command["environment"] | {KEEPER: str(os.getpid()), JOB: name}
-        with Path(command["log"]).open("ab") as log:
+    def _do_start(
+        self, name: str, program: list[str], content: dict[str, Any], log: str, environment: dict[str, str]
+    ) -> None:
+        whole = os.environ | environment | {PARENT: str(os.getpid()), JOB: name}
+        with Path(log).open("ab") as errors:
             process = subprocess.Popen(
-                command["program"],
+                program,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
-                env={name: value for name, value in environment.items() if command["environment"].get(name) != ""},
+                stderr=errors,
+                env={variable: value for variable, value in whole.items() if environment.get(variable) != ""},
                 start_new_session=True,
             )
         job = self.jobs[name] = _Job(name, process)
         os.set_blocking(process.stdout.fileno(), False)
         self.selector.register(process.stdout, selectors.EVENT_READ, lambda: self._hear(job))
         self._tell(kind="started", job=name, pid=process.pid)
-        self._write(job, json.dumps(command))
+        self._write(job, json.dumps(content))
         if self.closing:
             self._do_end(name)
 
@@ -291,7 +291,7 @@ class _Keeper:
 
 
 if __name__ == "__main__":
-    status = _Keeper(float(sys.argv[1])).run()
+    status = _Supervisor(float(sys.argv[1])).run()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(status)

@@ -1,4 +1,4 @@
-"""The launcher's side of the keeper: orders go in, events come out, and leaving the block leaves nothing running."""
+"""The launcher's side of the supervisor: orders go in, events come out, and leaving the block leaves no process."""
 
 from __future__ import annotations
 
@@ -13,42 +13,57 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.collocation.launching.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
-from labkit.collocation.launching.job_command import JobCommand
-from labkit.collocation.launching.keeper import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S, event_of
 from labkit.errors import UserError
+from labkit.process.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
+from labkit.process.supervisor import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S, event_of
 from labkit.runs.process import OUT_OF_CTRL_C
 
 MPS_S = 60.0
 """For our MPS daemon to start or to say why not."""
 MORE_S = 2.0
-"""The keeper has this much longer than all its deadlines together."""
+"""The supervisor has this much longer than all its deadlines together."""
 
 
-class KeeperDied(RuntimeError):
-    """The keeper ended without an order; all its jobs are gone."""
+class SupervisorDied(RuntimeError):
+    """The supervisor ended without an order; all its jobs are gone."""
 
 
-class KeptJobs:
-    """Jobs under a keeper of their own; a context manager."""
+@dataclass(frozen=True)
+class JobProcess:
+    """The process of one job."""
+
+    name: str
+    program: tuple[str, ...]
+    """Its command line"""
+    content: dict[str, Any]
+    """What it is told to do: the first line of its standard input, as JSON"""
+    log: str
+    """File that its standard error goes to"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Beside this process' own; an empty value takes a variable away"""
+
+
+class SupervisedJobs:
+    """Jobs under a supervisor of their own; a context manager."""
 
     def __init__(self, polite_s: float = POLITE_S):
         """A job that is to end has `polite_s` to save what it has; then it is told by SIGTERM, and then killed."""
         self._polite_s = polite_s
         self.alive = False
-        """Whether there is a keeper to give orders to"""
+        """Whether there is a supervisor to give orders to"""
 
-    def __enter__(self) -> KeptJobs:
+    def __enter__(self) -> SupervisedJobs:
         if sys.platform == "win32":
             raise UserError("Jobs are started together on Linux and macOS only: on Windows, use WSL.")
         self.mark = secrets.token_hex(8)
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.collocation.launching.keeper", str(self._polite_s)],
+            [sys.executable, "-m", "labkit.process.supervisor", str(self._polite_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -60,9 +75,9 @@ class KeptJobs:
         self.alive = True
         return self
 
-    def start(self, command: JobCommand) -> None:
+    def start(self, job: JobProcess) -> None:
         """Start a job; it comes as far as its first step and waits there for `go`."""
-        self._order(do="start", command=command.to_dict())
+        self._order(do="start", **asdict(job))
 
     def go(self, *names: str) -> None:
         """Let jobs take their first step, all at once."""
@@ -85,7 +100,7 @@ class KeptJobs:
         """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go.
 
         Raises:
-            KeeperDied: the keeper was killed.
+            SupervisorDied: the supervisor was killed.
         """
         self._order(do="sweep")
         event = self._answer("swept", 3 * GONE_S + DAEMON_ENDS_S)
@@ -112,7 +127,7 @@ class KeptJobs:
         """The next of: started (pid), told (event), ended (status, asked, left), each with its job; None in time.
 
         Raises:
-            KeeperDied: the keeper was killed; what it kept has been killed by now.
+            SupervisorDied: the supervisor was killed; its jobs have been killed by now.
         """
         try:
             event = self._events.get(timeout=timeout_s)
@@ -122,8 +137,8 @@ class KeptJobs:
             self.alive = False
             self._kill_marked()
             self._errors.seek(0)
-            raise KeeperDied(
-                f"the keeper of the jobs ended with status {self._process.wait()}, and they with it: "
+            raise SupervisorDied(
+                f"the supervisor of the jobs ended with status {self._process.wait()}, and they with it: "
                 f"{self._errors.read()[-2000:].strip() or 'it said nothing'}"
             )
         return event
@@ -171,8 +186,8 @@ class KeptJobs:
                 self._events.put(None)
 
     def _kill_marked(self) -> None:
-        """Kill what the keeper left, should it have been killed itself."""
+        """Kill what the supervisor left, should it have been killed itself."""
         wait_until_gone(lambda: marked(self.mark, but=DAEMON), TIDY_S)
         kill_until_gone(lambda: marked(self.mark, but=DAEMON))
-        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input with the keeper
+        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input, too
         kill_until_gone(lambda: marked(self.mark))

@@ -1,0 +1,51 @@
+"""From a planned job, and what it gets of a device, to the process that runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from labkit.collocation.modes.share import Share
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.jobs.command import script_of
+from labkit.process.supervised import JobProcess
+from labkit.tracking.command import ScriptCommand
+
+WORKER = (sys.executable, "-m", "labkit.tracking.worker")
+
+
+def worker_process(
+    job: PlannedJob, share: Share, folder: Path, log: str, told: dict[str, Any], memory_bytes: int | None = None
+) -> JobProcess:
+    """The process of a job, which waits at the barrier before its first step.
+
+    Args:
+        job: what is trained.
+        share: what it gets of the device.
+        folder: of the group or queue.
+        log: its log, from that folder: what the script prints.
+        told: what the run's record says of those it shares the device with (`told_of_mix`).
+        memory_bytes: cap on its memory, where that is not the share's own.
+    """
+    memory_bytes = share.memory_bytes if memory_bytes is None else memory_bytes
+    command = ScriptCommand(
+        str(script_of(job.script)),
+        job.arguments,
+        runs_dir=str(folder),
+        budget=None if memory_bytes is None else _partition(share, memory_bytes),
+        device=share.torch_name,
+        cores=share.cores,
+        folder=job.folder,
+        waits=True,
+        collocation={"group": folder.name, "job": job.name, "log": log, **told},
+    )
+    if job.takes_seed:
+        command = command.seeded(job.seed)
+    return JobProcess(job.name, WORKER, command.to_dict(), str(folder / log), share.environment)
+
+
+def _partition(share: Share, memory_bytes: int) -> str:
+    """A partition as the name of a budget."""
+    memory = f"memory={memory_bytes // 2**20}MiB"
+    return memory if share.cores is None else f"cores={len(share.cores)},{memory}"
