@@ -63,6 +63,14 @@ def ending_of(error: BaseException | None, run: Run, why: Callable[[BaseExceptio
 
 def reason_text(word: str, run: Run) -> str:
     """The sentence for a word of `Run.over`."""
+    sentence = _sentence(word, run)
+    if word in ("script", "max_epochs") and run.target is not None and run.position.evaluated_step < 0:
+        name = run.target.metric.name
+        sentence += f", and {name} was never evaluated: call run.evaluate({name}=...) each epoch"
+    return sentence
+
+
+def _sentence(word: str, run: Run) -> str:
     if word == "stopped":
         return run.stop_reason
     if word == "target":

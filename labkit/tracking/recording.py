@@ -17,6 +17,7 @@ from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
 from labkit.tracking.harness import Harness
 from labkit.tracking.ranks import own_rank
+from labkit.tracking.resume import refuse_another_run
 
 
 class Recording:
@@ -32,6 +33,8 @@ class Recording:
         self.is_resumed = harness.resume is not None
         self.before = read_run(harness.resume) if self.is_resumed else None
         """The record that an earlier process of this run left."""
+        self.has_another_limit = False
+        """Whether it is gone on with for another target or a longer time."""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
         self._peak_gpu_before = 0
@@ -63,6 +66,7 @@ class Recording:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
             self._refuse_another_machine()
+            self.has_another_limit = refuse_another_run(self.before, config, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
             return RunWriter.reopen(
@@ -207,6 +211,14 @@ class Recording:
                 finally:
                     self._run.finish(status, result)
                     self._harness.ended(self._run.run_id, str(self.folder), status, result)
+
+    def leave_as_it_was(self, reason: str) -> None:
+        """The script cannot go on with this run, which keeps the record that it had."""
+        if self._run is not None:
+            self._run.record.config = self.before.config
+            self._run.event("ended", status=self.before.status, reason=reason, ended_by="refused")
+            self._run.finish(self.before.status, self.before.result)
+            self._harness.ended(self._run.run_id, str(self.folder), self.before.status, self.before.result or {})
 
     def _peak_gpu_memory(self) -> int | None:
         """Most bytes torch held on the GPU at once, in this process or an earlier one of this run; None on a CPU."""

@@ -15,7 +15,7 @@ TOLD = ("budget", "arguments", "script", "step_note", "confirm_evaluations", "re
 """What is recorded and decides nothing, or is checked elsewhere."""
 
 
-def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
+def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> bool:
     """Stop a resume that would mix two experiments in one run, or that has nothing to do.
 
     Args:
@@ -23,13 +23,22 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
         described: the configuration that it would go on with.
         folder: the run's.
 
+    Returns:
+        Whether it has another target or another time to go on for.
+
     Raises:
         UserError: it says what differs.
     """
     if before.profiled:
         raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
+    if "collocation" in before.config:
+        raise UserError(
+            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go on "
+            "with all of them by `labkit collocate --resume` or `labkit pack --resume`, or start a new run."
+        )
     changes = list(_changes(before.config, described))
-    limits = [change for change in changes if change[0] in LIMITS]
+    # how many epochs there are to be is told later
+    limits = [change for change in changes if change[0] in LIMITS and change[0] != "max_epochs"]
     others = [change for change in changes if change[0] not in LIMITS]
     if any(name == "fingerprint" for name, _, _ in others):
         name = described.get("data", {}).get("name")
@@ -44,11 +53,8 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             f"{folder}: a resumed run keeps its own settings, and {what}, so {flags} cannot be given: only --target, "
             "--max-seconds and --max-epochs may change. Leave the others out, or start a new run."
         )
-    if before.status == "done" and not limits:
-        raise UserError(
-            f"{folder}: this run is done ({(before.result or {}).get('reason', '')}): give it something to go on for, "
-            "such as a larger --max-epochs or another --target."
-        )
+    if before.status == "done" and not limits and _epochs(before) is None:
+        raise _nothing_to_do(before, folder)
     events = read_events(folder)
     if before.status == "failed" and any(event.get("kind") == "diverged" for event in events):
         raise UserError(
@@ -59,16 +65,31 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
     for name, _, new in limits:
         if name == "max_seconds" and new is not None and new <= used:
             raise UserError(_used(folder, "max_seconds", used))
+    return bool(limits)
 
 
-def refuse_used_epochs(folder: Path, epochs: int, count: int, before: int | None) -> None:
-    """Stop a resume that is given another number of epochs, all of which it has trained.
+def refuse_used_epochs(before: RunRecord, folder: Path, epochs: int, count: int, has_another_limit: bool) -> None:
+    """Stop a resume that is given as many epochs as it had, or another number, all of which it has trained.
 
     Raises:
-        UserError: they are used up.
+        UserError: there is nothing to go on for.
     """
-    if count != before and count <= epochs:
+    if count == _epochs(before):
+        if before.status == "done" and not has_another_limit:
+            raise _nothing_to_do(before, folder)
+    elif count <= epochs:
         raise UserError(_used(folder, "max_epochs", epochs))
+
+
+def _epochs(before: RunRecord) -> int | None:
+    return before.config.get("train", {}).get("max_epochs")
+
+
+def _nothing_to_do(before: RunRecord, folder: Path) -> UserError:
+    return UserError(
+        f"{folder}: this run is done ({(before.result or {}).get('reason', '')}): give it something to go on for, "
+        "such as a larger --max-epochs or another --target."
+    )
 
 
 def _used(folder: Path, limit: str, used: float) -> str:

@@ -24,7 +24,7 @@ from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.position import Clock, Position
 from labkit.tracking.ranks import Ranks
 from labkit.tracking.recording import Recording
-from labkit.tracking.resume import refuse_another_run, refuse_used_epochs
+from labkit.tracking.resume import refuse_used_epochs
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
 
@@ -110,13 +110,17 @@ class Run:
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
         self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
-        self._observer = self._harness.observer
+        self._observer, self._seen_enough = self._harness.observer, False
+        if self._observer is not None and self._harness.answers:
+            raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
             self.target, self.max_seconds, self.patience = None, None, None
         self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position)
         self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self)
         self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
         self._wants_checkpoint = False
+        self._is_frozen = False
+        """Whether what a resumed run goes on from is saved, whatever the script does before its next step"""
         self._test_metrics: dict[str, float] = {}
         self._ranks = Ranks()
         self.seed = self._harness.settle_seed(self.seed)
@@ -145,6 +149,10 @@ class Run:
         """Record how it ended; the status."""
         global _open_run
         status, word, reason = ending_of(error, self, self._recording.why)
+        if self._recording.is_resumed and not self._clock.is_running and word == "refused":
+            _open_run = None
+            self._recording.leave_as_it_was(reason)
+            return status
         try:
             if error is None or isinstance(error, Stopped):
                 self._read_losses(wait=True)
@@ -155,6 +163,7 @@ class Run:
             raise
         finally:
             _open_run = None
+            self._schedule.let_go()
             if isinstance(error, Exception) and not isinstance(error, Diverged):
                 self._recording.event("fault", kind="error", what=reason)
             self.result = self._result(word, reason)
@@ -178,7 +187,7 @@ class Run:
         if not self._clock.is_running:
             self.start_clock(self._entered_at)
         self._clock.book(training=True)
-        position = self.position
+        position, self._is_frozen = self.position, False
         position.step += 1
         position.samples += samples
         self._schedule.stepped()
@@ -192,9 +201,9 @@ class Run:
             if not self._has_losses:
                 self._recording.metric("steps", position.step, position.point)
             self._tell(evaluated=False)
-        ended = self._harness.stepped()
+        self._seen_enough = self._harness.stepped()
         self._clock.book(training=False)  # what labkit itself took
-        if ended:
+        if self._seen_enough:
             raise Enough
         if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
             raise Stopped  # there is no loop of ours that could end
@@ -222,7 +231,8 @@ class Run:
         numbers = self._numbers(metrics)
         self._read_losses(wait=True)
         self._check_weights()
-        self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
+        if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
+            self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
         if self._evaluations.is_new():
             self._record_evaluation(numbers)
         if self._evaluations.take(numbers, self._recording.event):
@@ -264,6 +274,8 @@ class Run:
 
     def _why_over(self) -> str:
         position = self.position
+        if self._seen_enough:
+            return "profiled"  # by a script that does not let an exception end it
         if self._harness.stop_asked or self._recording.stop_asked:
             return "stopped"
         if self._evaluations.crossings.sustained is not None:
@@ -293,8 +305,8 @@ class Run:
         if not isinstance(count, int) or count < 1:
             raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
         if self._recording.is_resumed:
-            before = self._recording.before.config.get("train", {}).get("max_epochs")
-            refuse_used_epochs(self.folder, self.position.epoch, count, before)
+            before, has_another_limit = self._recording.before, self._recording.has_another_limit
+            refuse_used_epochs(before, self.folder, self.position.epoch, count, has_another_limit)
         self._recording.describe_training(max_epochs=None if self._observer else count)
         return self._schedule.epochs(2**31 if self._observer else count)
 
@@ -330,6 +342,8 @@ class Run:
         if looks and looks[-1].get("best_step") == best_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
+        self._save()
+        self._is_frozen = True  # or the run would go on from its best weights, not from its last
         self._kept.load_best()
         return True
 
@@ -358,10 +372,15 @@ class Run:
         took_s = time.perf_counter() - began
         self._clock.start(None if since is None else since + took_s)
 
-    def at_safe_point(self) -> None:
-        """All that the script does for the steps so far is done: a checkpoint may be saved."""
-        if self._wants_checkpoint and self._kept.has_rested:
+    def at_safe_point(self, *, ends_here: bool = False) -> None:
+        """All that the script does for the steps so far is done: a checkpoint may be saved.
+
+        Args:
+            ends_here: the loop ends within an epoch, and a resumed run goes on from here whatever the script does next.
+        """
+        if ends_here or (self._wants_checkpoint and self._kept.has_rested):
             self._save()
+        self._is_frozen = self._is_frozen or ends_here
 
     def epoch_ended(self) -> None:
         self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
@@ -463,6 +482,8 @@ class Run:
         if not (self._kept.parts and self._clock.is_running and self._recording.writes) or self._observer is not None:
             return
         began, position = time.perf_counter(), self.position
+        if self._is_frozen and not self._wants_checkpoint:
+            return
         self._read_losses(wait=True)
         if position.evaluated_step != position.step:
             self._check_weights()  # an evaluation has just done so
@@ -472,8 +493,9 @@ class Run:
             "position": asdict(position),
             "crossings": self._evaluations.crossings.state_dict(),
             "target": str(self.target),
-            "random": self._schedule.state(),
         }
+        if not self._is_frozen:
+            content |= {"random": self._schedule.state(), "kept": self._kept.state()}
         self._kept.save(began, position.best_step, content)
         self._wants_checkpoint = False
         self._clock.book(training=False)
@@ -481,7 +503,6 @@ class Run:
 
     def _resume(self) -> None:
         """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
-        refuse_another_run(self._recording.before, self._recording.config, self.folder)
         content = self._kept.restore()
         if content is None:
             return

@@ -28,8 +28,10 @@ class Schedule:
         self._epoch_over = False
         """Whether all batches of an epoch were used and the code after them may still be running"""
         self._loader: Any = None
-        self._at_epoch_start: dict[str, Any] | None = None
-        """Random state from which this epoch's order follows"""
+        self._entered: dict[str, Any] = {}
+        """Random state that this epoch began with"""
+        self._at_first_batch: dict[str, Any] = {}
+        """Random state from which its order follows"""
         self._resumed: dict[str, Any] | None = None
 
     def stepped(self) -> None:
@@ -39,9 +41,10 @@ class Schedule:
     def epochs(self, count: int) -> Iterator[int]:
         position = self._run.position
         self.is_used, self.num_epochs = True, count
-        if self._resumed is not None and position.batch == 0:
-            self._restore_random()
         while position.epoch < count and not self._run.over:
+            if self._resumed is not None:  # for what the script draws before its batches
+                restore_random_state(self._resumed["entered" if position.batch else "now"])
+            self._entered = random_state()
             yield position.epoch
             if self._yielded and not self._epoch_over:
                 if self._run.over:
@@ -54,10 +57,12 @@ class Schedule:
         run, position = self._run, self._run.position
         self.is_used, self._loader = True, loader
         self.close_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        if run.over:
+            return
         batches = self._begin_epoch(loader, position.batch)
         self._yielded = position.batch
         run.start_clock()
-        count = len(loader) if hasattr(loader, "__len__") else None
+        count = _count(loader)
         while True:
             with phase(INPUT):
                 batch = next(batches, self)
@@ -66,38 +71,35 @@ class Schedule:
             self._yielded += 1
             self.is_last_batch = self._yielded == count
             yield batch
-            run.at_safe_point()
-            if run.over:
-                self._epoch_over = self._yielded == count
+            over = bool(run.over)
+            run.at_safe_point(ends_here=over and not self.is_last_batch)
+            if over:
+                self._epoch_over = self.is_last_batch
                 return
         if not self._yielded:
             raise UserError("run.batches got no batch: the loader is empty, or a generator that was used up before.")
-        self._epoch_over = True
+        self._epoch_over = self.is_last_batch = True
 
     def _begin_epoch(self, loader: Any, start: int) -> Iterator[Any]:
         """The loader's batches from `start` on, random state as it was there."""
-        if self._resumed is None:
-            self._at_epoch_start = random_state(loader)
-        elif start:
-            self._at_epoch_start = self._resumed["epoch"]
-            restore_random_state(self._at_epoch_start, loader)
-        else:
-            self._restore_random(loader)
-            self._at_epoch_start = random_state(loader)
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            state = resumed["first batch" if start else "now"]
+            if self._entered and not start:  # since then the script may have drawn
+                state = random_state() | {"loader": state["loader"]}
+            if getattr(loader, "persistent_workers", False) and self._run.position.epoch:
+                iter(loader)  # starts the workers: the first epoch drew a seed for them, and later ones do not
+            restore_random_state(state, loader)
+        self._at_first_batch = random_state(loader)
         if hasattr(loader, "at"):
             batches = iter(loader.at(self._run.position.epoch, start))
         else:
             batches = iter(loader)
             for _ in range(start):
                 next(batches, None)
-        if start:
-            self._restore_random(loader)
-        self._resumed = None
+        if resumed is not None and start:
+            restore_random_state(resumed["now"], loader)
         return batches
-
-    def _restore_random(self, loader: Any = None) -> None:
-        if self._resumed is not None:
-            restore_random_state(self._resumed["now"], loader)
 
     def close_epoch(self, *, without_batches: bool = False) -> None:
         """Count an epoch whose batches were all used, or that has none of `run.batches`."""
@@ -109,7 +111,20 @@ class Schedule:
 
     def state(self) -> dict[str, Any]:
         """What goes into a checkpoint beside the position."""
-        return {"epoch": self._at_epoch_start or {}, "now": random_state(self._loader)}
+        now = random_state(self._loader)
+        return {"entered": self._entered or now, "first batch": self._at_first_batch or now, "now": now}
+
+    def let_go(self) -> None:
+        """Hold no loader beyond the run: collected as garbage, one with workers waits five seconds for each."""
+        self._loader = None
 
     def resume(self, state: dict[str, Any]) -> None:
         self._resumed = state
+
+
+def _count(loader: Any) -> int | None:
+    """How many batches a loader has, where it knows."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

@@ -1,0 +1,41 @@
+"""Runs in this process: quiet, and without a sampler's process beside each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from labkit.tracking import kept, recording
+
+
+class NoSampler:
+    failure, untold = None, ()
+
+    def __init__(self, *arguments, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A folder for runs."""
+    monkeypatch.setenv("LABKIT_QUIET", "1")
+    monkeypatch.setattr(recording, "Sampler", NoSampler)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # where others compute, too, two threads wait for each other longer than they add numbers
+    yield tmp_path / "runs"
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def save_each_time(monkeypatch):
+    """Save a checkpoint after each evaluation, however long saving takes on this machine."""
+    monkeypatch.setattr(kept, "REST", 0)

@@ -1,0 +1,300 @@
+"""A resumed run goes on as if nothing had happened: the same losses, number by number."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from folders import as_killed, events, losses, resuming
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import labkit
+from labkit.errors import UserError
+from labkit.runs import read_run
+from labkit.tracking.ending import RunFailed
+from labkit.tracking.harness import Harness
+from labkit.tracking.stop import StopRequest
+
+X = torch.arange(96.0).view(24, 4) / 100
+ROWS = TensorDataset(X, X.sum(1, keepdim=True))
+
+
+class Shuffled(IterableDataset):
+    """Rows in an order of Python's generator, drawn when it is iterated; nobody knows how many."""
+
+    def __iter__(self):
+        order = list(range(len(ROWS)))
+        random.shuffle(order)
+        return (ROWS[index] for index in order)
+
+
+class Augmented(Dataset):
+    """Rows with noise that is drawn when they are read, in a worker or here."""
+
+    def __len__(self):
+        return len(ROWS)
+
+    def __getitem__(self, index):
+        x, y = ROWS[index]
+        return x + torch.randn(4) + random.random(), y
+
+
+class Anywhere:
+    """A loader that can start anywhere, its order by seed and epoch."""
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        return self.at(0, 0)
+
+    def at(self, epoch, start):
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(epoch))
+        return (ROWS[rows] for rows in order.split(4)[start:])
+
+
+LOADERS = {
+    "shuffled": lambda: DataLoader(ROWS, 4, shuffle=True),
+    "own generator": lambda: DataLoader(ROWS, 4, shuffle=True, generator=torch.Generator().manual_seed(3)),
+    "workers": lambda: DataLoader(Augmented(), 4, shuffle=True, num_workers=2),
+    "persistent workers": lambda: DataLoader(ROWS, 4, shuffle=True, num_workers=2, persistent_workers=True),
+    "iterable": lambda: DataLoader(Shuffled(), 4),
+    "augmented": lambda: DataLoader(Augmented(), 4, shuffle=True),
+    "a list": lambda: [ROWS[4 * n : 4 * n + 4] for n in range(6)],
+    "anywhere": Anywhere,
+}
+
+
+def train(
+    runs_dir: Path, loader="shuffled", epochs=3, after_step=lambda run: None, after_all=lambda run: None, **options
+):
+    """A script in which all draws random numbers: weights, dropout, batches, evaluation, the loop itself."""
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    batches = LOADERS[loader]()
+    options = {"target": "max score", "evaluate_every": 8} | options
+    with labkit.Run("t", runs_dir=runs_dir, **options) as run:
+        run.keep(model=model, optimizer=optimizer, schedule=schedule)
+        for _ in run.epochs(epochs):
+            scale = 1 + torch.rand(())  # drawn once an epoch, before its batches
+            for x, y in run.batches(batches):
+                x = x * scale * random.random() + np.random.rand()
+                loss = (model(x) - y).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                run.step(loss, samples=len(x))
+                if run.due:
+                    run.evaluate(score=-loss.item() + 1e-9 * torch.rand(()))
+                after_step(run)
+            schedule.step()  # once an epoch
+        after_all(run)
+    return run
+
+
+@pytest.fixture
+def unbroken(runs):
+    """The losses of a run that nothing interrupts."""
+    return losses(train(runs).folder)
+
+
+CHECKPOINTS = {"in the first epoch": 4, "at an epoch's end": 6, "in the second epoch": 8}
+"""Steps after which one is saved: two batches of four rows between evaluations, six an epoch."""
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # whose first step was in another process
+@pytest.mark.parametrize(
+    ("loader", "when"),
+    [(loader, "in the second epoch") for loader in LOADERS]
+    + [(loader, "at an epoch's end") for loader in ("shuffled", "own generator", "persistent workers")]
+    + [("shuffled", "in the first epoch")],
+)
+def test_after_a_kill_the_losses_are_the_same(runs, save_each_time, loader, when):
+    step, copies = CHECKPOINTS[when], []
+
+    def copy_after_the_next(run):
+        if run.position.step == step + 1:
+            copies.append(as_killed(run.folder))
+
+    expected = losses(train(runs, loader, after_step=copy_after_the_next).folder)
+    assert len(expected) == 18
+    with resuming(*copies):
+        again = train(runs, loader)
+    assert [event["step"] for event in events(again.folder, "resumed")] == [step]
+    assert losses(again.folder) == expected
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(runs, save_each_time, unbroken):
+    copies = []
+    train(runs, after_step=lambda run: run.position.step == 1 and copies.append(as_killed(run.folder)))
+    with resuming(*copies):
+        assert losses(train(runs).folder) == unbroken
+
+
+def test_what_follows_the_batches_is_not_repeated_after_a_stop_within_an_epoch(runs, unbroken):
+    """A stop ends the batches, the script steps its schedule and evaluates, and another process ends the epoch."""
+    stop = StopRequest()
+    with Harness(stop, runs).wrapped():
+        run = train(
+            runs,
+            after_step=lambda run: run.position.step == 9 and stop.request("the test"),
+            after_all=lambda run: run.evaluate(score=1e9),
+        )
+    assert run.position.step == 9
+    with resuming(run.folder):
+        again = train(runs)
+    assert losses(run.folder) == unbroken
+    assert again.result["best_validation"] == 1e9  # what was found after the stop is kept
+
+
+def test_who_tests_the_best_weights_goes_on_from_the_last(runs, unbroken):
+    def test(run):
+        run.position.best_step = 1
+        assert run.load_best()
+        run.test(score=0)
+
+    with Harness(StopRequest(), runs).wrapped():
+        first = train(runs, epochs=2, after_all=test)
+    with resuming(first.folder):
+        train(runs, epochs=3)
+    assert losses(first.folder) == unbroken
+
+
+def test_the_evaluation_that_max_seconds_asks_for_moves_no_later_one(runs):
+    with Harness(StopRequest(), runs).wrapped():
+        first = train(runs, max_seconds=1e-6)
+    assert first.position.step == 1
+    with resuming(first.folder):
+        train(runs, max_seconds=1000)
+    assert [event["step"] for event in events(first.folder, "evaluated")][:4] == [1, 2, 4, 6]
+
+
+def test_batches_without_epochs_go_on_too(runs, save_each_time):
+    def script(runs_dir, after_step=lambda run: None):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        loader = LOADERS["shuffled"]()
+        with labkit.Run("t", runs_dir=runs_dir, max_seconds=1000) as run:
+            run.keep(model=model, optimizer=optimizer)
+            while run.position.epoch < 3 and not run.over:
+                for x, y in run.batches(loader):
+                    loss = (model(x) - y).square().mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+                    run.step(loss, samples=len(x))
+                    if run.position.step % 4 == 0:
+                        run.evaluate(score=1)
+                    after_step(run)
+                if run.position.step == 18:
+                    break
+        return run
+
+    copies = []
+    run = script(runs, lambda run: run.position.step == 9 and copies.append(as_killed(run.folder)))
+    with resuming(*copies):
+        again = script(runs)
+    assert len(losses(run.folder)) == 18
+    assert losses(again.folder) == losses(run.folder)
+
+
+def test_a_script_that_keeps_nothing_cannot_be_gone_on_with(runs):
+    copies = []
+
+    def script():
+        with labkit.Run("t", runs_dir=runs) as run:
+            run.step(1.0, samples=1)
+            copies.append(as_killed(run.folder))
+
+    script()
+    with resuming(*copies), pytest.raises(UserError, match=r"keeps nothing.*run\.keep\(model=model"):
+        script()
+    assert read_run(*copies).status == "interrupted"
+
+
+DATA = {"name": "d", "fingerprint": "a"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2, so --lr cannot be given"),
+        ({"config": {"lr": 1, "data": DATA | {"fingerprint": "b"}}}, "data 'd' has changed"),
+        ({}, "give it something to go on for"),
+        ({"target": "score >= 9", "max_seconds": 1e-9}, "of max_seconds already"),
+        ({"epochs": 2}, "has used 3 of max_epochs already"),
+    ],
+)
+def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs, changes, words):
+    config = {"lr": 1, "data": DATA}
+    folder = train(runs, config=config).folder
+    before = read_run(folder)
+    with resuming(folder), pytest.raises(UserError, match=words):
+        train(runs, **{"config": config} | changes)
+    after = read_run(folder)
+    assert (after.status, after.result, after.config) == (before.status, before.result, before.config)
+
+
+def test_a_checkpoint_of_another_script_is_refused(runs):
+    folder = train(runs).folder
+    with (
+        resuming(folder),
+        pytest.raises(UserError, match="keeps model, optimizer, schedule and no head"),
+        labkit.Run("t", target="max score", evaluate_every=8) as run,
+    ):
+        run.keep(head=torch.nn.Linear(1, 1))
+    assert read_run(folder).status == "done"
+
+
+def test_a_diverged_run_is_not_gone_on_with(runs):
+    with pytest.raises(RunFailed):
+        train(runs, after_step=lambda run: run.position.step == 3 and run.step(math.nan, samples=1))
+    (folder,) = runs.iterdir()
+    with resuming(folder), pytest.raises(UserError, match="this run diverged"):
+        train(runs)
+
+
+# the target may be another one
+
+
+def test_a_harder_target_is_not_reached_by_the_easier_ones_crossing(runs):
+    first = train(runs, target="score >= -100")
+    assert (first.result["target_reached"], first.position.step) == (True, 4)  # confirmed by a second evaluation
+    with resuming(first.folder):
+        again = train(runs, target="score >= -0.1")
+    assert again.result["target_reached"] is False
+
+
+def test_an_easier_target_is_found_in_the_evaluations_there_were(runs):
+    first = train(runs, target="score >= -0.1", epochs=2)
+    values = {event["step"]: event["value"] for event in events(first.folder, "evaluated")}
+    with resuming(first.folder):
+        again = train(runs, target="score >= -100", epochs=2)
+    assert again.result["reason"] == "target reached"
+    assert again.position.step == max(values) == 12  # not a step is trained
+    assert [(event["kind"], event["step"]) for event in events(first.folder, "target_reached")] == [
+        ("first", min(values)),
+        ("sustained", min(values)),
+    ]
+
+
+def test_a_run_that_its_patience_ended_gets_some_more(runs):
+    def script(epochs):
+        with labkit.Run("t", target="max score", patience=3, runs_dir=runs) as run:
+            run.keep(model=torch.nn.Linear(1, 1))
+            for _ in run.epochs(epochs):
+                run.step(1.0, samples=1)
+                run.evaluate(score=0.5)
+        return run
+
+    first = script(50)
+    assert (first.position.step, first.result["ended_by"]) == (4, "patience")
+    with resuming(first.folder):
+        assert script(51).position.step == 7
