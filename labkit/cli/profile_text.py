@@ -33,6 +33,8 @@ def print_profile(profile: Profile) -> None:
         kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean()
         said = ", ".join(f"{kind.lower()} {share:.0%}" for kind, share in kinds.sort_values(ascending=False).items())
         console.print(f"Of what it did: {said}.", highlight=False)
+    if profile.faults is not None:
+        console.print(f"Fresh memory: {profile.faults.in_words}.", highlight=False)
     console.print(_operators(profile))
     console.print(_limits(profile), highlight=False)
     console.print()
@@ -108,6 +110,8 @@ def as_dict(profile: Profile) -> dict[str, Any]:
         "step_us": profile.time.step_us,
         "steps": profile.time.steps,
         "unprofiled_step_us": profile.unprofiled_step_us,
+        "overhead": profile.overhead,
+        "page_faults": profile.faults and asdict(profile.faults),
         "phases": profile.phases.to_dict("records"),
         "device": profile.device.to_dict("records"),
         "operators": operators.to_dict("records"),

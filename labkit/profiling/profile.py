@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
+from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us
@@ -72,9 +72,23 @@ class Profile:
 
     @property
     def overhead(self) -> float | None:
-        """A profiled step's time over that of an unprofiled one."""
+        """A profiled step's time over that of an unprofiled one, both medians, or on a GPU both means."""
         plain_us = self.unprofiled_step_us
-        return self.time.step_us / plain_us if plain_us else None
+        if not plain_us:
+            return None
+        return (median(self.time.lengths_us) if self.facts["device"] == "cpu" else self.time.step_us) / plain_us
+
+    @cached_property
+    def faults(self) -> Faults | None:
+        """Minor page faults of a step; None where they were not counted."""
+        plain, phases, cost_us = (
+            self.facts.get(name) for name in ("unprofiled_faults", "phase_faults", "fault_cost_us")
+        )
+        if not plain or not phases or cost_us is None:
+            return None
+        names = {name for step in phases for name in step}
+        by_phase = {name: sum(step.get(name, 0) for step in phases) / len(phases) for name in names}
+        return Faults(median(plain), by_phase, cost_us)
 
     @property
     def event_cost_us(self) -> float:
@@ -90,7 +104,7 @@ class Profile:
         plain_us, cost = self.unprofiled_step_us, ""
         if plain_us:
             more = self.overhead - 1
-            cost = f"looking costs {more:.0%}" if more > 0 else "what looking costs is lost in the noise"
+            cost = f"looking costs {more:.0%} (medians)" if more > 0 else "what looking costs is lost in the noise"
             if self.overhead > DISTURBED:
                 cost += ", which is so much that shares of short operators say little"
             cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms: {cost}"
@@ -173,7 +187,7 @@ class Profile:
                 copy_us=busiest["non_compute_us"] / self.time.steps,
                 launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
             )
-        return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us))
+        return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us, self.faults))
 
 
 def read_profile(folder: Path | str) -> Profile:

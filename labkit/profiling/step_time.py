@@ -67,6 +67,12 @@ class StepTime:
         """Of one step, on average."""
         return self.total_us / self.steps
 
+    @property
+    def lengths_us(self) -> list[float]:
+        """Of each step."""
+        length = self.segments["end_us"] - self.segments["start_us"]
+        return length.groupby(self.segments["step"]).sum().tolist()
+
     def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
         """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
 

@@ -67,6 +67,7 @@ def _answers(profile: Profile) -> list[str]:
 def _facts(profile: Profile) -> list[tuple[str, str]]:
     record, card, (gflops, gb) = read_run(profile.folder), profile.card, profile.work
     done = f"{gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s" if profile.settings.shapes else "not known without shapes"
+    faults = profile.faults.in_words if profile.faults is not None else "not counted"
     return [
         ("Run", profile.folder.name),
         ("Machine", f"{card.device}, {card.threads} threads, on {card.when}"),
@@ -77,6 +78,7 @@ def _facts(profile: Profile) -> list[tuple[str, str]]:
             f"{card.bandwidth_gb_per_s:.3g} GB/s",
         ),
         ("The step as a whole", done),
+        ("Fresh memory", faults),
         ("Schedule", profile.settings.in_words()),
     ]
 

@@ -13,6 +13,7 @@ from labkit.course.slow_trainer import (
     look_up_one_by_one,
     look_up_together,
 )
+from labkit.hardware.allocator import keep_memory
 from labkit.hardware.calibration import matmul_gflops
 
 TUNED = {
@@ -39,6 +40,7 @@ def precision_that_pays() -> str:
 
 
 if __name__ == "__main__":
+    keep_memory()  # page faults are a bottleneck of their own
     trainer = SlowTrainer(**{**TUNED, "precision": precision_that_pays(), **PLANTED[sys.argv[1]]})
     for _ in range(100):
         trainer.step()

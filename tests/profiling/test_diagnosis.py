@@ -4,7 +4,7 @@ import pytest
 from kineto import event, note, shaped, steps, write
 
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis import Case, Device, Finding, diagnose
+from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
 from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import launched_us
 from labkit.profiling.traces.trace import read_trace
@@ -155,6 +155,39 @@ def test_time_without_a_core_is_idle(tmp_path):
     assert findings["idle"].share == pytest.approx(0.25)
     # what was idle is nobody else's
     assert findings["python"].claimed_share == pytest.approx(0.3 * 0.75, abs=0.01)
+
+
+def test_page_faults_are_taken_from_the_phase_that_has_them(tmp_path):
+    def content(begin):
+        copy = event("aten::copy_", begin + 5000, 2900)
+        return [note("forward", begin, 4900), work(begin, 4900), note("backward", begin + 5000, 5000), copy]
+
+    plain = found(tmp_path, content)
+    assert plain["python"].claimed_share == pytest.approx(0.21, abs=0.01)
+    findings = found(tmp_path, content, faults=Faults(2000, {"backward": 2000.0}, 1.5))
+    # of the copy, and nothing of what lies outside of operators
+    assert findings["page faults"].claimed_share == pytest.approx(0.3, abs=0.011)
+    assert findings["python"].claimed_share == pytest.approx(0.21, abs=0.02)
+    # with more of them than the copy has time for, Python's is the next
+    findings = found(tmp_path, content, faults=Faults(4000, {"backward": 4000.0}, 1.0))
+    assert findings["page faults"].claimed_share == pytest.approx(0.4)
+    assert findings["python"].claimed_share == pytest.approx(0.1, abs=0.01)
+
+
+def test_page_faults_of_a_phase_that_is_claimed_as_a_whole_count_once(tmp_path):
+    def content(begin):
+        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
+
+    findings = found(tmp_path, content, faults=Faults(1000, {"input": 1000.0}, 2.0))
+    assert findings["page faults"].claimed_share == pytest.approx(0.2)
+    assert findings["input"].claimed_share == pytest.approx(0.4)
+
+
+def test_page_faults_that_only_the_profiler_has_are_none_of_the_step_s(tmp_path):
+    content = lambda begin: [note("forward", begin, 10_000), work(begin, 10_000)]  # noqa: E731
+    assert found(tmp_path, content, faults=Faults(0, {"forward": 5000.0}, 1.0)) == {}
+    half = found(tmp_path, content, faults=Faults(1000, {"forward": 2000.0}, 1.0))
+    assert half["page faults"].claimed_share == pytest.approx(0.1)
 
 
 def test_a_bottleneck_that_is_the_whole_step_has_no_bound():

@@ -12,7 +12,8 @@ class Finding:
     """One bottleneck."""
 
     name: str
-    """"input", "sync", "idle", "host-to-device", "lookups", "optimiser calls", "precision", "batch size", "python"."""
+    """"page faults", "input", "between steps", "sync", "idle", "host-to-device", "lookups", "optimiser calls",
+    "precision", "batch size", "python"."""
     evidence: str
     """What was seen, with its figures"""
     advice: str

@@ -58,8 +58,8 @@ def _page_faults(case: Case) -> Iterator[Claim]:
         "page faults",
         f"{faults.in_words}, take {case.percent(case.fault_us)}: its tensors get fresh memory each time, which the "
         "system clears page by page",
-        f"let the allocator keep what is freed: `labkit run` does, and so does glibc in any program with {VARIABLES} in "
-        "its environment before Python starts",
+        "let the allocator keep what is freed: `labkit run` does, as do `labkit.hardware.allocator.keep_memory()` at "
+        f"the beginning of a notebook, and, with glibc, {VARIABLES} in the environment before Python starts",
         case.fault_us,
         faults.unprofiled * faults.cost_us,
         needs_idle_device=True,

@@ -1,4 +1,4 @@
-"""Times the phases of steps: how long each took, and how much CPU time the process had in it."""
+"""Times the phases of steps: how long each took, how much CPU time the process had in it, and its page faults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
+
+from labkit.profiling.recording.page_faults import minor_faults
 
 OUTSIDE = ""
 """What is in no phase."""
@@ -24,7 +26,7 @@ class PhaseClock:
 
     def restart(self) -> None:
         """Forget what was timed so far."""
-        self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
         self._at = _now()
 
     @property
@@ -59,17 +61,23 @@ class PhaseClock:
     def read(self) -> dict[str, list[float]]:
         """Microseconds of wall time and of the process' CPU time, of each phase since the last reading."""
         self._charge()
-        times = {name: [1e6 * seconds for seconds in pair] for name, pair in self._times.items()}
+        times = {name: [1e6 * wall_s, 1e6 * cpu_s] for name, (wall_s, cpu_s, _) in self._times.items()}
         self.restart()
         return times
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """Page faults of each phase since the last reading; none are counted on Windows."""
+        self._charge()
+        return {name: faults for name, (*_, faults) in self._times.items()}
+
     def _charge(self) -> None:
         now = _now()
-        pair = self._times[self.phase]
-        pair[0] += now[0] - self._at[0]
-        pair[1] += now[1] - self._at[1]
+        sums = self._times[self.phase]
+        for number, (late, early) in enumerate(zip(now, self._at, strict=True)):
+            sums[number] += late - early
         self._at = now
 
 
-def _now() -> tuple[float, float]:
-    return time.perf_counter(), time.process_time()
+def _now() -> tuple[float, float, int]:
+    return time.perf_counter(), time.process_time(), minor_faults() or 0
