@@ -1,4 +1,7 @@
-"""ReLU, dropout and the mask of padded frames in one: three passes over the values instead of seven."""
+"""ReLU, dropout and the mask of padded frames in one: three passes over the values instead of seven.
+
+Dropout draws a byte for each value, eight in one draw: on a CPU torch draws them one by one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.fast.dropout import LEVELS, draw_kept, levels
+LEVELS = 256
 
 
 class MaskedRelu(nn.Module):
@@ -39,3 +42,16 @@ class _MaskedRelu(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (y,) = ctx.saved_tensors  # above zero exactly where the gradient passes
         return torch.ops.aten.threshold_backward(gradient, y, 0).mul_(ctx.scale), None, None
+
+
+def levels(p: float) -> int:
+    """A probability in `LEVELS`ths."""
+    return round(p * LEVELS)
+
+
+def draw_kept(x: Tensor, dropped: int) -> Tensor:
+    """Draw for each value of x, on a CPU, whether it is kept: bool, laid out as x; `dropped` of `LEVELS` are not."""
+    # torch's generator makes 64 bits at a time
+    draws = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+    layout = torch.empty_like(x, dtype=torch.uint8).stride()  # that of x, which may lie channels last
+    return draws.view(torch.uint8)[: x.numel()].as_strided(x.shape, layout) >= dropped

@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
 from labkit.models.masking import Masking
-from labkit.models.tdnn import Tdnn
 
-KINDS = ("conv", "lstm", "bigru", "tdnn")
+KINDS = ("conv", "lstm", "bigru")
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,17 @@ class SpeechConfig:
     """Characters of the alphabet, blank included."""
     kind: str
     """"conv" (residual convolutions only), "lstm" or "bigru" (convolutions, then LSTMs in one direction or GRUs in
-    both), or "tdnn" (linear layers over spliced frames)."""
+    both)."""
     channels: int
-    """Width of the convolutions' output, or of the linear layers'."""
+    """Width of the convolutions' output."""
     layers: int
-    """Residual blocks ("conv", "tdnn") or recurrent layers."""
+    """Residual blocks ("conv") or recurrent layers."""
     hidden: int = 0
     """Width of the recurrent layers, in each direction."""
     kernel: int = 5
-    """Frames a convolution, or the first linear layer, sees."""
+    """Frames a convolution sees."""
     strides: tuple[int, ...] = (2, 2)
-    """Stride of each subsampling convolution; "tdnn" takes one step of their product."""
+    """Stride of each subsampling convolution."""
     dropout: float = 0.05
     """Dropout after each layer, as a probability."""
     mask_bins: int = 0
@@ -80,10 +79,7 @@ class ConvBlock(nn.Module):
 
 
 class SpeechModel(nn.Module):
-    """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters.
-
-    Of kind "tdnn", linear layers only.
-    """
+    """Subsampling convolutions, then residual convolutions or recurrent layers, then a linear layer over characters."""
 
     def __init__(self, config: SpeechConfig, *, block: type[nn.Module] = ConvBlock):
         """Build the model; `block` is the part that `labkit.fast` has a faster equal of."""
@@ -91,16 +87,11 @@ class SpeechModel(nn.Module):
         self.config = config
         self.masking = Masking(config.mask_bins, config.mask_frames)
         width = config.channels
-        if config.kind == "tdnn":
-            self.tdnn = Tdnn(
-                config.mel_bins, width, config.layers, config.kernel, config.frames_an_output, config.dropout
-            )
-        else:
-            widths = [config.mel_bins] + [config.channels] * len(config.strides)
-            self.subsample = nn.ModuleList(
-                block(before, after, config.kernel, stride, config.dropout)
-                for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
-            )
+        widths = [config.mel_bins] + [config.channels] * len(config.strides)
+        self.subsample = nn.ModuleList(
+            block(before, after, config.kernel, stride, config.dropout)
+            for before, after, stride in zip(widths, widths[1:], config.strides, strict=False)
+        )
         if config.kind == "conv":
             self.blocks = nn.ModuleList(
                 block(config.channels, config.channels, config.kernel, 1, config.dropout) for _ in range(config.layers)
@@ -118,15 +109,7 @@ class SpeechModel(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probabilities (B, T', V) and their lengths (B,) for log-mel features (B, T, 80), zero padded."""
-        masked = self.masking(features, lengths)
-        if self.config.kind == "tdnn":
-            x, lengths = self.tdnn(masked, lengths)
-        else:
-            x, lengths = self._convolved(masked, lengths)
-        return F.log_softmax(self.characters(x).float(), dim=2), lengths
-
-    def _convolved(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        x = features.transpose(1, 2)  # (B, 80, T)
+        x = self.masking(features, lengths).transpose(1, 2)  # (B, 80, T)
         for block in self.subsample:
             lengths = (lengths + block.stride - 1) // block.stride
             x = block(x, _mask(lengths, -(-x.shape[2] // block.stride)))
@@ -141,7 +124,7 @@ class SpeechModel(nn.Module):
             # packed, so that the way back begins at the end of each utterance and not of its padding
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
             x, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=x.shape[1])
-        return x, lengths
+        return F.log_softmax(self.characters(x).float(), dim=2), lengths
 
 
 def _mask(lengths: Tensor, frames: int) -> Tensor:
