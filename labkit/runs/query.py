@@ -17,22 +17,28 @@ if TYPE_CHECKING:  # `labkit runs` must start without pandas
     import pandas as pd
 
 
+TOGETHER = ("group.json", "queue.json")
+"""Lies in a folder of runs that were started together, by `labkit collocate` or `labkit pack`."""
+
+
 def run_folders(runs_dir: Path | str) -> list[Path]:
-    """The run folders below a folder, oldest first; none where there is no such folder.
+    """The run folders below a folder, those of groups and queues too, oldest first; none where there is no such folder.
 
     Raises:
         UserError: it is a file.
     """
     if Path(runs_dir).is_file():
         raise UserError(f"{runs_dir}: this is a file, not a folder with runs: name their folder.")
-    return sorted(path.parent for path in Path(runs_dir).glob("*/run.json"))
+    places = [Path(runs_dir), *(path.parent for name in TOGETHER for path in Path(runs_dir).glob(f"*/{name}"))]
+    return sorted((path.parent for place in places for path in place.glob("*/run.json")), key=lambda each: each.name)
 
 
 def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """One row a run, oldest first; a damaged record is warned of and left out.
 
     Returns:
-        Columns run, folder, job, budget, seed, status, provenance, profiled, target_metric, target, target_reached,
+        Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
+        started with, or None), seed, status, provenance, profiled, target_metric, target, target_reached,
         time_to_target_s, started_at.
     """
     import pandas as pd
@@ -42,6 +48,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
         "folder",
         "job",
         "budget",
+        "group",
         "seed",
         "status",
         "provenance",
@@ -70,7 +77,8 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "run": record.id,
                 "folder": str(folder),
                 "job": record.config.get("job", record.name),
-                "budget": record.budget.get("name"),
+                "budget": record.ran_under,
+                "group": record.config.get("collocation", {}).get("group"),
                 "seed": record.seed,
                 "status": record.status,
                 "provenance": record.provenance.kind,

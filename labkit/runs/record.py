@@ -81,6 +81,19 @@ class RunRecord:
         """Whether a profiler looked at its steps: its times are no benchmark, and it had no target to reach."""
         return "profile" in self.config
 
+    @property
+    def shared(self) -> dict[str, Any] | None:
+        """What it shared its device with (group, mode, jobs, mix); None for a run that had it for itself."""
+        told = self.config.get("collocation")
+        return told if told is not None and told["mode"] != "alone" else None
+
+    @property
+    def ran_under(self) -> str:
+        """Its budget's name; of a run that shared its device, the mode and the jobs that shared it."""
+        if self.shared is not None:
+            return f"{self.shared['mode']}, {self.shared['jobs']}"
+        return self.budget.get("name", "whole machine")
+
     def save(self, folder: Path) -> None:
         """Write `run.json` in one step."""
         content = asdict(self)

@@ -35,13 +35,18 @@ class Energy:
     """What it adds up from, in time's order; with several CPU packages, several steps span the same time."""
 
 
-def run_energy(folder: Path | str) -> Energy:
+OF_ALL = "not its own: the counter of a device that jobs shared is of all of them (`labkit collocate --show`)"
+
+
+def run_energy(folder: Path | str, *, of_all: bool = False) -> Energy:
     """The energy of the device a run computed on, between first and last sample of each process that trained it.
 
     A GPU run counts its GPU, a CPU run the CPU packages; the latter belong to the whole machine, other programs
     included. On a Jetson it is the whole board for both. Counters and integrated power are never added up.
     """
     record, events = read_run(folder), read_events(folder)
+    if record.shared is not None and not of_all:
+        return Energy(None, None, OF_ALL)
     if failure := sampler_failure(events):
         return Energy(None, None, f"not measurable: the sampler failed ({failure})")
     torch_name = str(record.budget.get("torch_name", "cpu"))

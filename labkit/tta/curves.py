@@ -62,7 +62,7 @@ ENDINGS = {
     "step_note",
 }
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
-NO_SETTINGS = {"data", "budget", "profile"}
+NO_SETTINGS = {"data", "budget", "profile", "collocation"}
 """Sections of a configuration that tell runs apart otherwise, or not at all"""
 
 
@@ -70,7 +70,8 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
     """What each run was, one row a run, in the order given; runs that were profiled count as none.
 
     `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
-    their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does.
+    their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does. Of
+    a run that shared its device the budget is mode and neighbours, and it has neither energy nor cost of its own.
 
     Returns:
         RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
@@ -130,14 +131,15 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
     settings = {name: value for section in [*sections, train] for name, value in section.items()}
+    settings |= {"mix": (record.shared or {}).get("mix")}
     return {
         "run": folder.name,
         "folder": str(folder),
         "job": config.get("job", record.name),
-        "budget": record.budget.get("name", "whole machine"),
+        "budget": record.ran_under,
         "seed": record.seed,
         "provenance": record.provenance.kind,
-        "tier": record.tier,
+        "tier": None if record.shared else record.tier,
         "metric": train.get("target_metric") or next(iter(evaluated), None),
         "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),

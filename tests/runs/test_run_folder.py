@@ -211,6 +211,21 @@ def test_a_run_goes_by_folder_id_or_beginning(tmp_path):
         find_run(writer.run_id.replace("dlrm", "drlm"), tmp_path)
 
 
+def test_runs_of_a_group_are_found_beside_others_and_named_by_what_they_shared(tmp_path):
+    alone = new_run(tmp_path)
+    group = tmp_path / "20000101-000000-group-jobs-0000"
+    shared = new_run(group)
+    (group / "group.json").write_text("{}")
+    new_run(tmp_path / "neither")
+    shared.record.config["collocation"] = {"group": group.name, "mode": "cpu-shared", "jobs": "2 × a", "mix": "ff"}
+    shared.record.save(shared.folder)
+    assert find_run(shared.run_id, tmp_path) == shared.folder
+    rows = list_runs(tmp_path).set_index("run")
+    assert set(rows.index) == {alone.run_id, shared.run_id}
+    assert (rows["budget"][shared.run_id], rows["group"][shared.run_id]) == ("cpu-shared, 2 × a", group.name)
+    assert rows["group"][alone.run_id] is None
+
+
 def test_a_file_in_place_of_the_runs_folder_is_refused(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(UserError, match="--runs-dir"):

@@ -35,7 +35,7 @@ def round_energy(folders: Iterable[Path | str], go_at: str, makespan_s: float) -
     end_ns = begin_ns + int(makespan_s * 1e9)
     by_device: dict[str, list[Energy]] = {}
     for folder in folders:
-        energy = run_energy(folder)
+        energy = run_energy(folder, of_all=True)
         by_device.setdefault(_device_of(Path(folder), energy), []).append(energy)
     if not by_device:
         return Energy(None, None, "none of its jobs has a run")
