@@ -167,11 +167,15 @@ class Harness:
         """The run has its folder."""
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
-        self._open = None
         self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
         if self.is_script:
-            self.stop.__exit__()
             self.tell(self.answers[-1])
+
+    def left(self) -> None:
+        """The run's block was left, in a process that writes it or in another."""
+        self._open = None
+        if self.is_script:
+            self.stop.__exit__()
 
     def tell(self, event: Any) -> None:
         self.on_event(event)

@@ -201,6 +201,7 @@ class Recording:
         try:
             self._sampler.close()
         finally:
+            self._harness.left()
             if self._run is not None:
                 try:
                     energy = run_energy(self.folder)
@@ -214,6 +215,7 @@ class Recording:
 
     def leave_as_it_was(self, reason: str) -> None:
         """The script cannot go on with this run, which keeps the record that it had."""
+        self._harness.left()
         if self._run is not None:
             self._run.record.config = self.before.config
             self._run.event("ended", status=self.before.status, reason=reason, ended_by="refused")
