@@ -1,0 +1,459 @@
+"""What a run does for a script, and what it says to one that asks for what cannot be."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+
+import pytest
+import torch
+from folders import events
+
+import labkit
+from labkit.errors import UserError
+from labkit.runs import read_metrics, read_run
+from labkit.tracking import position
+from labkit.tracking.ending import RunFailed
+from labkit.tracking.events import Progress
+from labkit.tracking.harness import Harness
+from labkit.tracking.losses import Losses
+from labkit.tracking.random_state import random_state
+from labkit.tracking.stop import StopRequest
+
+
+@pytest.fixture
+def run(runs):
+    """Makes a run of the name "t" in the folder for runs."""
+    return lambda **options: labkit.Run("t", runs_dir=runs, **options)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that passes when it is told to: `clock.now += 1`."""
+
+    class Clock:
+        now = 100.0
+        monotonic = time.monotonic
+
+        def perf_counter(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(position, "time", clock)
+    monkeypatch.setattr("labkit.tracking.run.time", clock)
+    monkeypatch.setattr("labkit.tracking.kept.time", clock)
+    return clock
+
+
+# clocks
+
+
+def test_training_evaluation_and_loading_are_told_apart(run, clock):
+    def loader():
+        for _ in range(3):
+            clock.now += 1  # of which the first is before the clock starts
+            yield None
+
+    with run(target="auc >= 0.7", confirm=1) as open_run:
+        clock.now += 1000  # data, model, compilation
+        for _ in open_run.batches(loader()):
+            clock.now += 10
+            open_run.step(samples=2)
+        clock.now += 100
+        open_run.evaluate(auc=0.8)
+    result = open_run.result
+    assert (result["train_s"], result["wall_s"]) == (33, 133)
+    assert (result["time_to_target_s"], result["samples_per_s"]) == (133, 6 / 33)
+
+
+def test_without_batches_the_clock_starts_with_the_block(run, clock):
+    with run() as open_run:
+        for _ in range(3):
+            clock.now += 10
+            open_run.step(samples=2)
+    assert open_run.result["train_s"] == open_run.result["wall_s"] == 30
+
+
+def test_what_labkit_does_itself_is_no_training(run, clock):
+    def listen(event):
+        clock.now += 5
+
+    with run() as open_run:
+        open_run.listen(listen)
+        for _ in range(2):
+            clock.now += 10
+            open_run.step(samples=1)
+    assert (open_run.result["train_s"], open_run.result["wall_s"]) == (20, 30)
+
+
+def test_a_loss_row_says_when_its_own_step_was(run, clock):
+    with run() as open_run:
+        for step in range(3):
+            clock.now += 10
+            open_run.step(torch.tensor(float(step)), samples=4)
+    rows = read_metrics([open_run.folder]).query("name == 'loss'")
+    assert rows[["step", "samples", "wall_s", "value"]].to_numpy().tolist() == [
+        [1, 4, 10, 0],
+        [2, 8, 20, 1],
+        [3, 12, 30, 2],
+    ]
+
+
+# target
+
+
+def test_a_target_is_reached_once_confirmed_and_counts_from_its_first_crossing(run, clock):
+    said = []
+    with run(target="accuracy >= 0.9", confirm=2) as open_run:
+        for accuracy in (0.5, 0.91, 0.8, 0.95, 0.93):
+            clock.now += 10
+            open_run.step(samples=100)
+            said.append(open_run.evaluate(accuracy=accuracy))
+    assert said == [False, False, False, False, True]
+    result = open_run.result
+    assert (result["target_reached"], result["ended_by"], result["reason"]) == (True, "target", "target reached")
+    assert (result["time_to_target_s"], result["samples_to_target"]) == (20, 200)
+    assert result["sustained_time_to_target_s"] == 40
+    assert result["best_validation"] == 0.95
+    assert [(event["kind"], event["step"]) for event in events(open_run.folder, "target_reached")] == [
+        ("first", 2),
+        ("sustained", 4),
+    ]
+
+
+@pytest.mark.parametrize(("target", "best", "higher"), [("perplexity <= 12", 10, False), ("score > 11", 20, True)])
+def test_the_operator_gives_an_unknown_metric_its_direction(run, target, best, higher):
+    with run(target=target, confirm=1) as open_run:
+        for value in (20, 10):
+            open_run.step(samples=1)
+            open_run.evaluate(**{target.split()[0]: torch.tensor(value)})
+    assert open_run.result["best_validation"] == best
+    assert open_run.result["target_reached"] is True
+    assert read_run(open_run.folder).config["train"]["higher_is_better"] is higher
+
+
+def test_a_metric_may_be_watched_without_a_value_to_reach(run):
+    with run(target="min loss", patience=2) as open_run:
+        said = [open_run.step(samples=1) or open_run.evaluate(loss=loss) for loss in (3.0, 2.0, 2.5, 2.1)]
+    assert said == [False, False, False, True]
+    assert open_run.result["target_reached"] is None
+    assert (open_run.result["best_validation"], open_run.result["ended_by"]) == (2.0, "patience")
+    assert open_run.result["reason"] == "no better loss in 2 evaluations"
+
+
+def test_without_a_target_there_is_no_best(run):
+    with run() as open_run:
+        open_run.step(samples=1)
+        assert open_run.evaluate(accuracy=0.5) is False
+    assert (open_run.result["best_validation"], open_run.result["target_reached"]) == (None, None)
+    assert open_run.result["reason"] == "the script ended"
+
+
+def test_other_metrics_and_numbers_of_ones_own_are_recorded_beside_it(run):
+    with run(target="auc >= 0.9") as open_run:
+        open_run.step(samples=1)
+        open_run.evaluate(auc=0.5, log_loss=0.6)
+        open_run.log(gradient_norm=torch.tensor(3.0))
+    rows = read_metrics([open_run.folder])
+    assert {"auc", "log_loss", "gradient_norm"} <= set(rows["name"])
+    assert events(open_run.folder, "evaluated")[0]["metrics"] == {"auc": 0.5, "log_loss": 0.6}
+
+
+# limits
+
+
+def test_max_seconds_asks_for_one_last_evaluation(run, clock):
+    evaluated = []
+    with run(target="auc >= 0.9", max_seconds=25, evaluate_every=10**9) as open_run:
+        for _ in open_run.epochs(50):
+            for _ in open_run.batches(range(1000)):
+                clock.now += 10
+                open_run.step(samples=1)
+                if open_run.due:
+                    evaluated.append(open_run.position.step)
+                    assert open_run.evaluate(auc=0.5)
+    assert evaluated == [3]
+    assert (open_run.result["steps"], open_run.result["reason"]) == (3, "max_seconds 25 used up")
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"), [(None, [5, 10]), (4, [2, 4, 6, 8, 10]), (10**9, [10])], ids=["epochs", "samples", "never"]
+)
+def test_an_evaluation_is_due(run, every, expected):
+    """At each epoch's end, after so many samples, and in any case at the very end."""
+    evaluated = []
+    with run(evaluate_every=every) as open_run:
+        for _ in open_run.epochs(2):
+            for _ in open_run.batches(range(5)):
+                open_run.step(samples=2)
+                if open_run.due:
+                    evaluated.append(open_run.position.step)
+                    open_run.evaluate(auc=0.5)
+                    assert not open_run.due
+    assert evaluated == expected
+    assert open_run.result["ended_by"] == "max_epochs"
+
+
+def test_a_loader_that_does_not_know_its_length_has_an_evaluation_due_after_it(run):
+    with run() as open_run:
+        for epoch in open_run.epochs(2):
+            for _ in open_run.batches(iter(range(3))):
+                open_run.step(samples=1)
+                assert not open_run.due
+            assert open_run.due
+            open_run.evaluate(auc=epoch)
+    assert open_run.result["steps"] == 6
+
+
+def test_a_run_that_is_over_gives_no_more_batches(run):
+    with run(target="auc >= 0.5", confirm=1) as open_run:
+        for _ in range(3):
+            for _ in open_run.batches(range(5)):
+                open_run.step(samples=1)
+            open_run.evaluate(auc=0.6)
+    assert open_run.result["steps"] == 5
+
+
+# what is kept
+
+
+def test_the_best_weights_come_back_for_the_test(run):
+    model = torch.nn.Linear(1, 1, bias=False)
+    with run(target="max auc") as open_run:
+        open_run.keep(model=model)
+        for weight, auc in ((1.0, 0.6), (2.0, 0.8), (3.0, 0.7)):
+            torch.nn.init.constant_(model.weight, weight)
+            open_run.step(samples=1)
+            open_run.evaluate(auc=auc)
+        assert open_run.load_best()
+        assert model.weight.item() == 2.0
+        open_run.test(auc=0.75)
+        assert not open_run.load_best()  # these very weights were tested
+    assert open_run.result["metrics"] == {"auc": 0.75}
+    (tested,) = events(open_run.folder, "tested")
+    assert (tested["best_step"], tested["look"]) == (2, 1)
+    kept = torch.load(open_run.folder / "checkpoint" / "latest.pt", weights_only=True)["kept"]["model"]
+    assert kept["weight"].item() == 3.0  # where the run would go on
+
+
+def test_a_second_look_at_the_test_split_is_told(run):
+    told = []
+    with run(target="max auc") as open_run:
+        open_run.step(samples=1)
+        open_run.test(auc=0.5)
+        open_run._harness.on_event = told.append
+        open_run.test(auc=0.6)
+    assert any("test split 2 times" in str(event) for event in told)
+
+
+# how it ends
+
+
+def test_a_loss_that_is_no_number_fails_the_run_and_loses_nothing(run):
+    with (
+        pytest.raises(RunFailed, match=r"loss is nan at step 3 with learning rate 0.5.*Lower the learning rate"),
+        run(target="auc >= 0.9") as open_run,
+    ):
+        model = torch.nn.Linear(1, 1)
+        open_run.keep(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+        open_run.step(torch.tensor(0.25), samples=1)
+        open_run.evaluate(auc=0.5)
+        open_run.step(torch.tensor(0.75), samples=1)
+        open_run.step(torch.tensor(math.nan), samples=1)
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"]) == ("failed", "diverged")
+    assert "latest.pt, of step 1" in record.result["reason"]
+    rows = read_metrics([open_run.folder])
+    assert rows[rows["name"] == "loss"]["value"].tolist() == [0.25, 0.75]
+    assert [event["kind"] for event in events(open_run.folder, "fault")] == ["diverged"]
+
+
+@pytest.mark.parametrize("ending", ["evaluation", "end"])
+def test_weights_that_are_no_numbers_are_never_saved(run, ending):
+    """The loss before the bad update was finite, and so is the error rate of a model that outputs NaN."""
+    with pytest.raises(RunFailed, match="a weight is no number at step 1"), run(target="cer <= 0.1") as open_run:
+        model = torch.nn.Linear(1, 1)
+        open_run.keep(model=model)
+        torch.nn.init.constant_(model.weight, math.nan)
+        open_run.step(0.5, samples=1)
+        if ending == "evaluation":
+            open_run.evaluate(cer=0.5)
+    assert read_run(open_run.folder).status == "failed"
+    assert not (open_run.folder / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "word", "reason"),
+    [
+        (ValueError("oops"), "failed", "error", "ValueError: oops"),
+        (SystemExit(3), "failed", "exit", "the script ended by sys.exit(3)"),
+        (SystemExit(0), "done", "exit", "the script ended by sys.exit(0)"),
+        (KeyboardInterrupt(), "stopped", "stopped", "stopped by Ctrl-C"),
+        (UserError("the disk is full"), "stopped", "refused", "the disk is full"),
+    ],
+)
+def test_however_a_script_leaves_the_record_says_so(run, error, status, word, reason):
+    with pytest.raises(type(error)), run() as open_run:
+        open_run.step(0.5, samples=1)
+        raise error
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"], record.result["reason"]) == (status, word, reason)
+    assert events(open_run.folder, "ended")[0]["ended_by"] == word
+
+
+@pytest.mark.parametrize("batches", [True, False], ids=["batches", "a loop of the script's own"])
+def test_sigterm_ends_a_run_after_its_step_and_exits_as_a_shell_expects(run, batches):
+    model = torch.nn.Linear(1, 1)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ending, run() as open_run:
+        open_run.keep(model=model)
+        for step in open_run.batches(range(100)) if batches else range(100):
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            open_run.step(0.5, samples=1)
+    assert ending.value.code == 130
+    assert signal.getsignal(signal.SIGTERM) == handler
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["steps"], record.result["reason"]) == ("stopped", 3, "stopped by SIGTERM")
+    assert (open_run.folder / "checkpoint" / "latest.pt").exists()
+
+
+def test_a_harness_decides_what_a_stop_exits_with(runs):
+    stop = StopRequest()
+    with Harness(stop, runs).wrapped() as harness, labkit.Run("t") as open_run:
+        open_run.step(0.5, samples=1)
+        stop.request("the test")
+        open_run.step(0.5, samples=1)
+        raise AssertionError("the block goes on")
+    assert harness.answers[0]["status"] == "stopped"
+    assert open_run.folder.parent == runs
+
+
+# what cannot be
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "accuracy >= 1.5"}, "above 0 and below 1"),
+        ({"target": "accuracy <= 0.5"}, "accuracy is better when it is higher"),
+        ({"target": "accuracy"}, "write a metric, >= or <=, and a number"),
+        ({"confirm": 0}, "confirm is 0: give a whole number of at least 1"),
+        ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
+        ({"patience": -1}, "patience is -1"),
+        ({"max_seconds": 0}, "max_seconds is 0: give a number above 0"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_anything_is_written(run, runs, options, words):
+    with pytest.raises(UserError, match=words):
+        run(**options)
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda run: run.evaluate(loss=0.1), r"got loss, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
+        (lambda run: run.evaluate(), "got no metric, and the target"),
+        (lambda run: run.evaluate(auc="good"), "metric 'auc' is 'good': give one number"),
+        (lambda run: run.step(torch.zeros(3), samples=1), r"a loss of shape \(3,\): give the one number"),
+        (lambda run: run.keep(model=3), "a int has no state_dict"),
+        (lambda run: run.epochs(0), r"run.epochs\(0\): give a whole number"),
+        (lambda run: list(run.batches([])), "run.batches got no batch: the loader is empty"),
+        (lambda run: labkit.Run("second").__enter__(), "run 't' is still open in this process"),
+    ],
+)
+def test_a_call_that_cannot_be_says_what_to_write(run, call, words):
+    with pytest.raises(UserError, match=words), run(target="auc >= 0.9") as open_run:
+        open_run.step(0.5, samples=1)
+        call(open_run)
+    assert read_metrics([open_run.folder]).query("name == 'loss'")["value"].tolist() == [0.5]
+    assert read_run(open_run.folder).status == "stopped"
+
+
+@pytest.mark.parametrize("name", ["step", "evaluate", "keep", "epochs", "batches", "due", "log", "load_best", "test"])
+def test_outside_of_its_block_a_run_takes_nothing(run, name):
+    calls = {"step": {"samples": 1}, "epochs": {"count": 1}, "batches": {"loader": []}}
+    closed = run()
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=f"run.{name} was called outside of the run's block: write `with labkit.Run"
+        ):
+            getattr(closed, name)(**calls.get(name, {}))
+        if name == "step":
+            with closed:
+                pass
+
+
+def test_a_metric_that_was_never_evaluated_is_missed(run):
+    with run(target="auc >= 0.9") as open_run:
+        open_run.step(0.5, samples=1)
+    assert "auc was never evaluated: call run.evaluate(auc=...)" in open_run.result["reason"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(runs):
+    runs.write_text("a file")
+    with pytest.raises(UserError, match="runs"), labkit.Run("t", runs_dir=runs):
+        pass
+    with labkit.Run("t", runs_dir=runs.with_name("others")):
+        pass
+
+
+def test_a_name_of_any_characters_makes_a_folder(runs):
+    with labkit.Run("../a b/ü", runs_dir=runs) as run:
+        pass
+    assert run.folder.parent == runs
+    assert read_run(run.folder).config["job"] == "../a b/ü"
+
+
+# several processes, threads, devices
+
+
+def test_another_rank_writes_nothing(run, runs, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("LABKIT_QUIET")
+    handler = signal.getsignal(signal.SIGTERM)
+    model = torch.nn.Linear(1, 1)
+    with run(target="auc >= 0.7", confirm=1) as open_run:
+        open_run.keep(model=model)
+        for _ in open_run.epochs(3):
+            for _ in open_run.batches(range(2)):
+                open_run.step(torch.tensor(0.5), samples=1)
+            open_run.evaluate(auc=0.8)
+        if open_run.load_best():
+            open_run.test(auc=0.8)
+    assert not runs.exists()
+    assert (open_run.result["ended_by"], open_run.result["steps"]) == ("target", 2)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert capsys.readouterr().err == ""
+
+
+def test_an_evaluation_is_told_to_those_who_listen(run):
+    heard = []
+    with run(target="auc >= 0.9") as open_run:
+        open_run.listen(heard.append)
+        open_run.step(0.5, samples=3)
+        open_run.evaluate(auc=0.8)
+    evaluated = [event for event in heard if isinstance(event, Progress) and event.evaluated]
+    assert [(event.point.samples, event.metrics, event.loss) for event in evaluated] == [(3, {"auc": 0.8}, 0.5)]
+
+
+def test_a_run_draws_no_random_number(run):
+    before = random_state()
+    with run(target="auc >= 0.9", seed=7) as open_run:
+        open_run.step(0.5, samples=1)
+        open_run.evaluate(auc=0.8)
+    assert str(random_state()) == str(before)
+    assert read_run(open_run.folder).seed == 7
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_losses_of_a_gpu_arrive_in_order():
+    losses = Losses()
+    for step in range(50):
+        losses.take(torch.tensor(float(step), device="cuda"), step)
+    arrived = losses.arrived() + losses.arrived(wait=True)
+    assert arrived == [(float(step), step) for step in range(50)]
