@@ -26,6 +26,7 @@ ALLOWED_MIME = {
 SHOWN_BY = {
     "show": PLOTLY,
     "monitor": WIDGET,
+    "live": WIDGET,
     "explore": WIDGET,
     "profile_view": WIDGET,
     "results": RESULTS,

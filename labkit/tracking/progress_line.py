@@ -13,7 +13,7 @@ from labkit.tracking.events import Notice, Progress, Started
 QUIET = "LABKIT_QUIET"
 """Environment variable; 1 prints nothing."""
 SECONDS_A_LINE = 1.0
-"""Where lines stay, in a file say, evaluations that come faster than this are not all printed."""
+"""Where lines stay, in a file or a notebook, evaluations that come faster than this are not all printed."""
 
 
 def progress_text(progress: Progress, metric: str | None) -> str:
@@ -30,11 +30,12 @@ def progress_text(progress: Progress, metric: str | None) -> str:
 
 
 class ProgressLine:
-    """Prints events to standard error, over one another on a terminal and in a notebook."""
+    """Prints events to standard error, on a terminal over one another; in a notebook, which keeps lines, to output."""
 
     def __init__(self) -> None:
         self._is_quiet = os.environ.get(QUIET) == "1"
-        self._rewrites = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._file = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+        self._rewrites = self._file.isatty()
         self._metric: str | None = None
         self._printed_at, self._open_line = -math.inf, 0
 
@@ -54,7 +55,7 @@ class ProgressLine:
     def _progress(self, progress: Progress) -> None:
         text = progress_text(progress, self._metric)
         if self._rewrites:
-            print(f"\r{text:<{self._open_line}}", end="", file=sys.stderr, flush=True)
+            print(f"\r{text:<{self._open_line}}", end="", file=self._file, flush=True)
             self._open_line = len(text)
         elif progress.evaluated and time.monotonic() - self._printed_at >= SECONDS_A_LINE:
             self._printed_at = time.monotonic()
@@ -62,7 +63,7 @@ class ProgressLine:
 
     def _print(self, text: str) -> None:
         start, self._open_line = "\n" if self._open_line else "", 0
-        print(f"{start}{text}", file=sys.stderr, flush=True)
+        print(f"{start}{text}", file=self._file, flush=True)
 
 
 def _ended(answer: dict[str, Any]) -> str:

@@ -7,12 +7,11 @@ import pytest
 from jupyter_lab import serve, wait_for
 
 from labkit.course.notebook_file import SOLUTIONS, called_names, canonical, read_notebook
+from labkit.jobs.background import BackgroundRun
 from labkit.runs import list_runs, read_run
-from labkit.training.background import BackgroundRun
-from labkit.training.request import TrainRequest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks" / SOLUTIONS
-SMALL = TrainRequest("dlrm", data="synthetic-small", budget="one-core", max_epochs=1, target="0.6")
+SMALL = {"data": "synthetic-small", "budget": "one-core", "max_epochs": 1, "target": "0.6"}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def lab(browser, tmp_path_factory):
 def runs(lab):
     """Two small runs in the server's folder."""
     for seed in (0, 1):
-        BackgroundRun(TrainRequest(**(SMALL.to_dict() | {"seed": seed})), lab.folder / "runs").wait()
+        BackgroundRun("dlrm", lab.folder / "runs", seed=seed, **SMALL).wait()
     return lab.folder / "runs"
 
 
@@ -51,7 +50,7 @@ def test_run_all_leaves_no_error_and_every_figure(lab, name, picture):
     lab.run_all(page)
     assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']").count() == 0
     calls = [called_names(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
-    drawn = sum(bool(names & {"show", "monitor", "explore"}) for names in calls)
+    drawn = sum(bool(names & {"show", "monitor", "live", "explore"}) for names in calls)
     # cells far from the view are drawn when they come into it
     for output in page.locator(".jp-CodeCell").all():
         output.scroll_into_view_if_needed()
@@ -134,10 +133,9 @@ def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(la
     lab.write(
         "monitor.ipynb",
         "from labkit.hardware.budgets.names import beside_a_view\n"
-        "from labkit.training.background import BackgroundRun\n"
-        "from labkit.training.request import TrainRequest\n"
+        "from labkit.jobs.background import BackgroundRun\n"
         "endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': beside_a_view()}\n"
-        "run = BackgroundRun(TrainRequest('dlrm', **endless), 'live')",
+        "run = BackgroundRun('dlrm', 'live', **endless)",
         "from labkit.widgets import monitor\nmonitor(run.folder)",
     )
     page = lab.open("monitor.ipynb")

@@ -5,17 +5,17 @@ import time
 import pytest
 
 from labkit.errors import UserError
+from labkit.jobs.background import BackgroundRun
 from labkit.runs import Provenance, RunWriter, read_run
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.telemetry.latest import Latest
 from labkit.telemetry.reading import Reading
-from labkit.training.background import BackgroundRun
-from labkit.training.request import TrainRequest
 from labkit.widgets import monitor
 from labkit.widgets.feed import RunFeed, Series
 from labkit.widgets.monitor import counters_html, find, thinned
 
-ENDLESS = TrainRequest("dlrm", data="synthetic-small", max_epochs=100_000, target="0.999")
+ENDLESS = {"data": "synthetic-small", "max_epochs": 100_000, "target": "0.999"}
+SHORT = {"data": "synthetic-small", "max_epochs": 1}
 
 
 def wait_for(what, deadline_s: float = 60.0):
@@ -27,7 +27,7 @@ def wait_for(what, deadline_s: float = 60.0):
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
-    run = BackgroundRun(ENDLESS, tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, **ENDLESS)
     try:
         view = monitor(run.folder, refresh_s=0.1)
         wait_for(lambda: len(view.plot.data) >= 5 and len(view.plot.data[0].x or ()) > 1)  # with telemetry
@@ -53,10 +53,10 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
 
 
 def test_a_folder_of_runs_gives_the_one_that_is_running(tmp_path):
-    run = BackgroundRun(ENDLESS, tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, **ENDLESS)
     try:
         folder = run.folder
-        BackgroundRun(TrainRequest("dlrm", data="synthetic-small", max_epochs=1), tmp_path).wait()
+        BackgroundRun("dlrm", tmp_path, **SHORT).wait()
         assert find(tmp_path) == folder
     finally:
         run.stop()
@@ -102,7 +102,7 @@ def test_every_counter_is_shown_or_its_absence_explained():
 
 
 def test_two_threads_may_refresh_at_once(tmp_path):
-    run = BackgroundRun(ENDLESS, tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, **ENDLESS)
     try:
         view = monitor(run.folder, refresh_s=0.001)
         wait_for(lambda: view.refresh() and len(view.plot.data) >= 5)
@@ -119,13 +119,13 @@ def test_two_threads_may_refresh_at_once(tmp_path):
 
 
 def test_a_run_can_be_stopped_before_it_began(tmp_path):
-    run = BackgroundRun(ENDLESS, tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, **ENDLESS)
     run.stop()
     assert run.wait()["status"] == "stopped"
 
 
 def test_a_refused_run_is_told_where_it_is_waited_for(tmp_path):
-    run = BackgroundRun(TrainRequest("dlrm", data="no-such-data"), tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, data="no-such-data")
     with pytest.raises(UserError, match="no-such-data"):
         run.wait()
     run.stop()
@@ -148,7 +148,7 @@ def test_no_run_is_told(tmp_path):
 
 
 def test_the_feed_waits_for_the_end(tmp_path):
-    run = BackgroundRun(TrainRequest("dlrm", data="synthetic-small", max_epochs=1), tmp_path)
+    run = BackgroundRun("dlrm", tmp_path, **SHORT)
     assert RunFeed(run.folder).wait_for_end(60) == "done"
     snapshot = RunFeed(run.folder).read()
     assert snapshot.result["steps"] == read_run(run.folder).result["steps"]
