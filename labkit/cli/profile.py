@@ -6,9 +6,16 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from labkit.cli.old_train_flags import add_request_flags, given_request
+from labkit.cli.run import add_harness_flags, add_script, given_command, harness_command, script_output
+from labkit.cli.train import add_job_parser, print_help
 from labkit.errors import UserError
+from labkit.jobs.command import script_of
+
+if TYPE_CHECKING:
+    from labkit.profiling.recording.settings import ProfileSettings
+    from labkit.tracking.command import ScriptCommand
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
@@ -34,22 +41,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for job in ("dlrm", "speech"):
-        what = {"dlrm": "profile a recommendation model's steps", "speech": "profile a recogniser's steps"}[job]
-        command = commands.add_parser(job, help=what, description=f"{what.capitalize()}.", epilog=EPILOG)
-        add_request_flags(command, job, without=("target", "max_seconds", "max_epochs"))
-        _add_schedule(command)
-        command.set_defaults(run=run_job, job=job)
+    for job, model in (("dlrm", "a recommendation model"), ("speech", "a recogniser")):
+        _add_schedule(add_job_parser(commands, job, f"profile {model}'s steps", run_job))
     script = commands.add_parser(
         "run",
         help="profile any training script, unchanged",
-        description="Profile a script that trains with torch, unchanged: a step ends with its optimiser's.",
+        description="Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, "
+        "else with its optimiser's.",
         epilog=EPILOG,
     )
-    _add_schedule(script, own_output=True)
-    script.add_argument("--budget", metavar="B", help="what it may use (`labkit budgets`)")
-    script.add_argument("script", type=Path, metavar="SCRIPT", help="a Python file")
-    script.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the script's own arguments")
+    add_harness_flags(script)
+    _add_schedule(script)
+    add_script(script)
     script.set_defaults(run=run_script, job=None)
     show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
     show.add_argument("which", metavar="RUN", help="a profiled run's folder, id, or the beginning of its id")
@@ -67,7 +70,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         command.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_schedule(command: argparse.ArgumentParser, *, own_output: bool = False) -> None:
+def _add_schedule(command: argparse.ArgumentParser) -> None:
     from labkit.profiling.recording.settings import ProfileSettings
 
     add, plain = command.add_argument, ProfileSettings()
@@ -78,12 +81,9 @@ def _add_schedule(command: argparse.ArgumentParser, *, own_output: bool = False)
     add("--tool", choices=TOOLS, default="torch", help=f"what looks: {seen}; default: torch")
     add("--memory", action="store_true", help="record each allocation, too")
     add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
-    if own_output:
-        add("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)")
-        add("--json", action="store_true", help="print the answer as one JSON object on the last line")
 
 
-def _settings(args: argparse.Namespace):
+def _settings(args: argparse.Namespace) -> ProfileSettings:
     from labkit.profiling.recording.settings import ProfileSettings
 
     return ProfileSettings(
@@ -93,61 +93,39 @@ def _settings(args: argparse.Namespace):
 
 def run_job(args: argparse.Namespace) -> int:
     """Profile one of labkit's own jobs."""
-    _quiet_torch()
-    if args.budget is not None:
-        from labkit.hardware.budgets.names import parse_budget
-
-        os.environ.update(parse_budget(args.budget).environment())  # before torch is loaded, as `labkit train` does
-    settings = _settings(args)
-    from labkit.training.request import TrainRequest
-
-    if args.tool != "torch":
-        return _run_under_tool(args, settings, TrainRequest(job=args.job, **given_request(args)))
-    from labkit.cli.progress import TrainingDisplay
-    from labkit.hardware.allocator import keep_memory
-    from labkit.profiling.recording.recorder import StepRecorder
-    from labkit.training.session import train
-    from labkit.training.stop import StopRequest
-
-    request = TrainRequest(job=args.job, **given_request(args))
-    keep_memory()
-    with StopRequest() as stop, TrainingDisplay(request, to_stderr=args.json) as display:
-        display.console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
-        answer = train(
-            request, runs_dir=args.runs_dir, on_event=display.show, stop=stop, observer=StepRecorder(settings)
-        )
-    if answer["status"] == "stopped":
-        display.console.print(f"stopped before all was recorded: {answer['folder']}", highlight=False, soft_wrap=True)
-        return 130
-    return _answer(Path(answer["folder"]), args.json)
+    if args.help:
+        return print_help(args)
+    return _profile(args, harness_command(args, script_of(args.job), args.passed_on))
 
 
 def run_script(args: argparse.Namespace) -> int:
     """Profile a script."""
+    return _profile(args, given_command(args))
+
+
+def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     _quiet_torch()
-    if args.budget is not None:
+    settings = _settings(args)
+    if command.budget is not None:
         from labkit.hardware.budgets.names import parse_budget
 
-        os.environ.update(parse_budget(args.budget).environment())
-    settings = _settings(args)
+        os.environ.update(parse_budget(command.budget).environment())  # before torch is loaded
     if args.tool != "torch":
-        from labkit.profiling.tools.under_tool import Script
-
-        return _run_under_tool(args, settings, Script(args.script, args.arguments, args.budget))
-    from labkit.cli.console import Console
+        return _run_under_tool(args, settings, command)
+    from labkit.cli.progress import TrainingDisplay
+    from labkit.profiling.recording.recorder import StepRecorder
     from labkit.profiling.recording.script_run import profile_script
+    from labkit.tracking.stop import StopRequest
 
-    console = Console(stderr=args.json)
-    console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
-    folder, notes = profile_script(
-        args.script, args.arguments, settings=settings, runs_dir=args.runs_dir, budget=args.budget
-    )
+    with StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
+        display.console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
+        folder, notes = profile_script(command, StepRecorder(settings), stop, display.show)
     for note in notes:
-        console.print(f"[dim]{note}[/dim]", highlight=False)
+        display.console.print(note, style="dim", markup=False, highlight=False)
     return _answer(folder, args.json)
 
 
-def _run_under_tool(args: argparse.Namespace, settings, what) -> int:
+def _run_under_tool(args: argparse.Namespace, settings: ProfileSettings, command: ScriptCommand) -> int:
     """Profile with a program of its own."""
     from labkit.cli.console import Console
     from labkit.cli.profile_tools_text import schedule_in_words
@@ -163,7 +141,7 @@ def _run_under_tool(args: argparse.Namespace, settings, what) -> int:
     console.print(f"[dim]{schedule_in_words(args.tool, settings, LEAST_S[args.tool])}[/dim]", highlight=False)
     # with --json, stdout belongs to programs; a job of our own has nothing to print
     show = args.job is None and not args.json
-    profile = profile_under_tool(args.tool, what, settings=settings, runs_dir=args.runs_dir, show=show)
+    profile = profile_under_tool(args.tool, command, settings=settings, show=show)
     return _print_tool(profile, args.json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -36,16 +37,26 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_harness_flags(parser)
+    add_resume_flag(parser)
     parser.add_argument(
         "--seeds",
         type=int,
         metavar="N",
         help="run it N times, with seeds from 0; {seed} in its arguments stands for one",
     )
-    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as for python -m")
-    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="a Python file that trains")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    add_script(parser, nargs="?")
     parser.set_defaults(run=run_run)
+
+
+def add_script(parser: argparse.ArgumentParser, **settings: Any) -> None:
+    """Add the script to run, and its arguments."""
+    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as for python -m")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file that trains", **settings)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+
+
+def add_resume_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
 
 
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +66,6 @@ def add_harness_flags(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
     )
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
     parser.add_argument(
         "--sample-hz", type=float, metavar="N", help="telemetry samples a second, 0.1 to 100 (default: 2)"
     )
@@ -73,14 +83,18 @@ def run_run(args: argparse.Namespace) -> int:
         return run_here(resumed_command(args, given), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
-    command = harness_command(args, _script(args.script, args.module), args.arguments)
-    if args.module:
-        command = replace(command, module=args.script)
+    command = given_command(args)
     if args.seeds is None:
         return run_here(command, args.json)
     if not 1 <= args.seeds <= MOST_SEEDS:
         raise UserError(f"--seeds is {args.seeds}: give a whole number from 1 to {MOST_SEEDS}.")
     return max(_run_seed(command, seed, args.json) for seed in range(args.seeds))
+
+
+def given_command(args: argparse.Namespace) -> ScriptCommand:
+    """The command that the flags of `add_harness_flags` and `add_script` make."""
+    command = harness_command(args, _script(args.script, args.module), args.arguments)
+    return replace(command, module=args.script if args.module else None)
 
 
 def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]) -> ScriptCommand:
@@ -154,7 +168,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
 
     try:
         # with --json, stdout belongs to programs
-        with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, _quiet(as_json):
+        with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
             answer = run_command(command, stop, display.show)
     except RunFailed as failure:
         if as_json and failure.answer:
@@ -174,19 +188,9 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     return exit_status(answer)
 
 
-class _quiet:
+def script_output(as_json: bool) -> contextlib.AbstractContextManager:
     """Sends what a script prints to standard error, where standard output belongs to programs."""
-
-    def __init__(self, as_json: bool):
-        self._as_json = as_json
-
-    def __enter__(self) -> None:
-        self._before = sys.stdout
-        if self._as_json:
-            sys.stdout = sys.stderr
-
-    def __exit__(self, *error: Any) -> None:
-        sys.stdout = self._before
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:

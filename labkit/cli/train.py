@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from labkit.cli.run import add_harness_flags, harness_command, resumed_command, run_here
+from labkit.cli.run import add_harness_flags, add_resume_flag, harness_command, resumed_command, run_here
 from labkit.jobs.command import script_of
 
 WORDS = {"dlrm": "a recommendation model on a click log", "speech": "a CTC recogniser on speech"}
@@ -14,7 +14,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
     jobs = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
     for name, words in WORDS.items():
-        add_job_parser(jobs, name, words, run_train)
+        add_resume_flag(add_job_parser(jobs, name, words, run_train))
 
 
 def add_job_parser(subparsers: argparse._SubParsersAction, name: str, words: str, run) -> argparse.ArgumentParser:

@@ -28,15 +28,20 @@ from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop a script without `Run` is looked at."""
+Steps = Callable[[Callable[[Any], None], Callable[[], None]], Any]
+"""Makes what finds a script's steps, such as `OptimiserSteps`."""
 
 
-def run_command(command: ScriptCommand, stop: StopRequest, on_event: OnEvent, **harness: Any) -> dict[str, Any]:
+def run_command(
+    command: ScriptCommand, stop: StopRequest, on_event: OnEvent, *, steps: Steps = OptimiserSteps, **harness: Any
+) -> dict[str, Any]:
     """Run a command's script to its end in this process, inside the harness that it describes.
 
     Args:
         command: what to run.
         stop: ends it politely when requested.
         on_event: called with what happens.
+        steps: finds the steps of a script without `Run`.
         harness: further fields of `Harness`.
 
     Raises:
@@ -61,7 +66,9 @@ def run_command(command: ScriptCommand, stop: StopRequest, on_event: OnEvent, **
         arguments=command.arguments,
         **harness,
     )
-    return run_script(Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module)
+    return run_script(
+        Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module, steps=steps
+    )
 
 
 def run_script(
@@ -71,7 +78,7 @@ def run_script(
     *,
     folder: Path | str | None = None,
     module: str | None = None,
-    steps: Callable[[Callable[[Any], None], Callable[[], None]], Any] = OptimiserSteps,
+    steps: Steps = OptimiserSteps,
 ) -> dict[str, Any]:
     """Run a script to its end in this process, as `python script arguments` would, bound by the harness' budget.
 

@@ -1,17 +1,15 @@
 """Profiles of a real GPU: kernels, the device's time, and the same as Holistic Trace Analysis."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
+from labkit.jobs.command import job_command
 from labkit.profiling.profile import read_profile
 from labkit.profiling.recording.recorder import StepRecorder
+from labkit.profiling.recording.script_run import profile_script
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.device_time import device_breakdown
-from labkit.training.request import TrainRequest
-from labkit.training.session import train
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,11 +23,11 @@ def profile(tmp_path_factory):
     from labkit.profiling.profile import save_card
 
     runs = tmp_path_factory.mktemp("gpu")
-    request = TrainRequest("dlrm", data="synthetic-small", device="cuda")
+    command = job_command("dlrm", runs_dir=runs, data="synthetic-small", device="cuda")
     recorder = StepRecorder(ProfileSettings(memory=True))
-    answer = train(request, runs_dir=runs, on_event=lambda event: None, stop=StopRequest(), observer=recorder)
-    save_card(Path(answer["folder"]), calibrate("cuda", repeats=3))
-    return read_profile(answer["folder"])
+    folder, _ = profile_script(command, recorder, StopRequest(), lambda event: None)
+    save_card(folder, calibrate("cuda", repeats=3))
+    return read_profile(folder)
 
 
 def test_kernels_are_recorded_and_joined_with_their_launches(profile):

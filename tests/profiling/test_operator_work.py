@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.jobs import dlrm, speech
+from labkit.models.dlrm import DlrmConfig
+from labkit.models.speech import SpeechConfig
 from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
 
@@ -207,25 +208,27 @@ COUNTLESS = {
     "constant_pad_nd", "contiguous", "conv2d", "ctc_loss", "cudnn_is_acceptable", "detach", "detach_", "dropout",
     "embedding_bag", "empty", "empty_like", "empty_strided", "expand", "flatten", "floor_divide", "lift_fresh",
     "linear", "log_softmax", "lstm", "matmul", "narrow", "ones", "ones_like", "pad", "randint", "randn", "reshape",
-    "resize_", "select", "slice", "squeeze", "stack", "t", "to", "transpose", "unsqueeze", "view", "zeros",
-    "zeros_like",
+    "resize_", "resolve_conj", "resolve_neg", "select", "slice", "squeeze", "stack", "t", "to", "transpose",
+    "unsqueeze", "view", "zeros", "zeros_like",
 }  # fmt: skip
 """Views, new memory without values, and what has its work in the operators that it calls; or works on lengths only."""
 
 
 def test_the_operators_of_our_models_have_formulas(tmp_path):
-    click = Dlrm(DlrmConfig(13, (500, 300), 8, (16, 8), (16, 1)), sparse=False)
-    speech = SpeechModel(SpeechConfig(12, "lstm", 16, 2, hidden=8))
-    optimiser = torch.optim.Adam([*click.parameters(), *speech.parameters()], fused=True)
+    click = dlrm.build_model(DlrmConfig(13, (500, 300), 8, (16, 8), (16, 1)), "fast")
+    listener = speech.build_model(SpeechConfig(12, "lstm", 16, 2, hidden=8), "fast")
+    optimisers = dlrm.build_optimizers(click, "adam", 0.01, "fast")
+    optimisers.append(speech.build_optimizer(listener, "adam", 0.01, "fast"))
     lengths = torch.tensor([40, 36])
 
     def step():
         logit = click(torch.randn(32, 13), torch.randint(0, 300, (32, 2, 3), dtype=torch.int32))
         F.binary_cross_entropy_with_logits(logit, torch.ones(32)).backward()
-        log_p, frames = speech(torch.randn(2, 40, 80), lengths)
+        log_p, frames = listener(torch.randn(2, 40, 80), lengths)
         F.ctc_loss(log_p.transpose(0, 1), torch.ones(2, 4, dtype=torch.long), frames, torch.tensor([4, 3])).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
 
     step()
     events = profiled(step, tmp_path).events

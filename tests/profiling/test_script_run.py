@@ -8,9 +8,12 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.profiling.profile import read_profile
+from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.script_run import profile_script
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.runs import read_run
+from labkit.runs import list_runs, read_run
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.stop import StopRequest
 
 TRAIN = """
 import sys, torch
@@ -35,7 +38,99 @@ def script(tmp_path):
 
 
 def run(path, *arguments, settings=SMALL):
-    return profile_script(path, arguments, settings=settings, runs_dir=path.parent / "runs")
+    command = ScriptCommand(str(path), arguments, runs_dir=str(path.parent / "runs"))
+    with StopRequest() as stop:
+        return profile_script(command, StepRecorder(settings), stop, lambda event: None)
+
+
+def with_run(script, *, epochs="range(30)", batches="loader", head="", before=""):
+    """A script with a `labkit.Run`, which trains in epochs of ten steps."""
+    text = f"""
+import torch, labkit
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.001)
+loader = [torch.randn(512, 64) for _ in range(10)]
+{head}
+with labkit.Run("own", target="loss <= 0.0", config={{"lr": 0.001}}, max_seconds=0.001, patience=1) as run:
+    for epoch in {epochs}:
+        for x in {batches}:
+            {before}
+            loss = model(x).square().mean()
+            loss.backward()
+            optimiser.step()
+            optimiser.zero_grad()
+            run.step(loss, samples=len(x))
+        with torch.no_grad():
+            model(x)
+        if run.evaluate(loss=loss.item()):
+            break
+    if run.load_best():
+        run.test(loss=0.0)
+"""
+    script.write_text(text, encoding="utf-8")
+    return script
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"batches": "run.batches(loader)"}, {"epochs": "run.epochs(1)", "batches": "run.batches(loader)"}]
+)
+def test_a_script_with_a_run_of_its_own_has_one_folder_and_its_steps(script, own):
+    folder, notes = run(with_run(script, **own))
+    assert notes == [] and list((script.parent / "runs").iterdir()) == [folder]
+    record = read_run(folder)
+    assert record.status == "done" and record.profiled and record.config["job"] == "own"
+    assert record.result["ended_by"] == "profiled" and record.result["steps"] == SMALL.all_steps
+    assert list_runs(script.parent / "runs")["profiled"].all()
+    profile = read_profile_without_card(folder)
+    found = profile.time.phase_us()
+    assert profile.time.steps == SMALL.steps
+    assert min(found["forward"], found["backward"], found["optimiser"]) > 0
+    assert (found["input"] > 0) == ("batches" in own)
+    in_forward = profile.time.events.query("name == 'aten::addmm' and phase == 'forward'")
+    assert len(in_forward) / profile.time.steps == 2
+
+
+def test_run_step_ends_a_step_of_several_optimiser_steps(script):
+    more = "model(x).square().mean().backward(); optimiser.step(); optimiser.zero_grad()"
+    folder, _ = run(with_run(script, before=more))
+    operators = read_profile_without_card(folder).time.operators.set_index("operator")["calls"]
+    assert operators["aten::addmm"] == 4
+
+
+def test_phases_that_a_script_names_are_believed_and_words_of_its_own_do_no_harm(script):
+    text = with_run(script, batches="run.batches(loader)").read_text()
+    named = text.replace("loss = model(x)", 'with run.phase("my words"): model(x)\n            loss = model(x)')
+    script.write_text(named)
+    folder, _ = run(script)
+    profile = read_profile_without_card(folder)
+    assert profile.time.phase_us()["forward"] > 0
+    assert (profile.trace.events["name"] == "my words").sum() == SMALL.steps
+    script.write_text(text.replace("loss = model(x)", 'with run.phase("forward"): loss = model(x)'))
+    found = read_profile_without_card(run(script)[0]).time.phase_us()
+    assert found["forward"] > 0 and found["backward"] == 0 and found["other"] > 0 and found["input"] > 0
+
+
+def test_a_run_that_ends_before_the_schedule_keeps_the_steps_there_were(script):
+    folder, notes = run(with_run(script, epochs="range(1)"), settings=ProfileSettings(skip=2, warmup=1, steps=30))
+    assert notes == ["the script ended after 10 steps: 7 are recorded"]
+    assert read_profile_without_card(folder).time.steps == 7
+
+
+def test_a_script_with_several_runs_is_profiled_in_its_first(script):
+    text = with_run(script, epochs="range(1)").read_text()
+    script.write_text(text + text.partition("loader = ")[2].partition("\n")[2])
+    folder, _ = run(script, settings=ProfileSettings(skip=2, warmup=1, steps=30))
+    assert list((script.parent / "runs").iterdir()) == [folder] and read_run(folder).result["steps"] == 10
+
+
+def test_a_run_whose_script_catches_everything_is_ended_all_the_same(script):
+    text = with_run(script, epochs="run.epochs(1)", batches="run.batches(loader)").read_text()
+    step = "run.step(loss, samples=len(x))"
+    caught = f"try: {step}\n            except BaseException: pass"
+    script.write_text(text.replace(step, caught))
+    folder, notes = run(script)
+    assert notes == [] and read_run(folder).result["ended_by"] == "profiled"
+    assert read_profile_without_card(folder).time.steps == SMALL.steps
 
 
 def test_steps_and_phases_of_an_unchanged_script(script, capfd):
@@ -72,8 +167,11 @@ def test_too_few_steps_are_refused_with_what_to_do(script):
 
 
 def test_a_script_without_an_optimiser_is_refused(script):
-    script.write_text("import sys\nprint('nothing')\nsys.exit(0)\n", encoding="utf-8")
+    script.write_text("print('nothing')\n", encoding="utf-8")
     with pytest.raises(UserError, match="no optimiser of torch had stepped"):
+        run(script)
+    script.write_text("import sys\nsys.exit(4)\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"sys.exit\(4\) before its first step"):
         run(script)
 
 
@@ -252,8 +350,9 @@ def test_a_script_that_catches_everything_is_ended_all_the_same(script):
 
 
 def test_the_status_of_a_script_that_exits_early_is_told(script):
-    script.write_text(
-        TRAIN.replace("range(int(sys.argv[1])):", "range(50):\n    if step == 5: sys.exit(3)"), encoding="utf-8"
-    )
-    _, notes = run(script)
-    assert notes == ["the script ended by sys.exit(3) after 5 steps: 2 are recorded"]
+    exits = TRAIN.replace("range(int(sys.argv[1])):", "range(50):\n    if step == 5: sys.exit(int(sys.argv[1]))")
+    script.write_text(exits, encoding="utf-8")
+    _, notes = run(script, "0")
+    assert notes == ["the script ended by sys.exit(0) after 5 steps: 2 are recorded"]
+    with pytest.raises(UserError, match=r"the script ended by sys.exit\(3\), so nothing is said"):
+        run(script, "3")

@@ -15,7 +15,7 @@ from labkit.hardware.allocator import VARIABLES
 from labkit.profiling.diagnosis.case import Case
 from labkit.profiling.diagnosis.finding import Claim, Finding
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
-from labkit.training.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
+from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
 """What saves less of a step than this is not worth a line."""

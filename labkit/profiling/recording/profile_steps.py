@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.calibration import Calibration, calibrate
 from labkit.profiling.profile import Profile, read_profile, save_card
-from labkit.profiling.recording.profiled_run import chosen_budget, open_profiled_run
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
+from labkit.tracking.ending import Enough
+from labkit.tracking.harness import Harness
+from labkit.tracking.phases import watched_by
+from labkit.tracking.run import Run
+from labkit.tracking.stop import StopRequest
 
 
 def profile_steps(
@@ -26,7 +32,7 @@ def profile_steps(
     """Call a step as often as its profile needs, and record it into a run folder.
 
     Args:
-        step: takes one step; phases that it announces with `labkit.training.phases.phase` are told apart.
+        step: takes one step; phases that it announces with `labkit.tracking.phases.phase` are told apart.
         runs_dir: the folder that the run's folder is made in.
         name: of the run.
         card: what this machine can do; None measures it, which takes a second or two.
@@ -36,20 +42,16 @@ def profile_steps(
     Raises:
         UserError: a setting is out of its bounds.
     """
-    plan, on = ProfileSettings(**settings), torch.device(device)
-    recorder, budget = StepRecorder(plan), chosen_budget(None, on_gpu=on.type == "cuda")
-    run = open_profiled_run(Path(runs_dir), name, config={"job": "steps"}, profile=recorder.describe(), budget=budget)
-    status = "failed"
-    try:
-        recorder.start(run.folder, on)
-        try:
+    recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
+    on_gpu = on.type == "cuda"
+    budgets = {budget.torch_name: budget for budget in offered_budgets()}
+    budget = budgets[f"cuda:{on.index or 0}" if on_gpu else "cpu"]
+    harness = Harness(StopRequest(), Path(runs_dir), whole_budget=budget, observer=recorder)
+    phases = watched_by(recorder.clock.watch)
+    with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:
+        run.start_clock()
+        while True:
             step()
-            while not recorder.step():
-                step()
-        finally:
-            recorder.finish()
-        status = "done"
-    finally:
-        run.finish(status, {"reason": "profiled" if status == "done" else "its step failed", "steps": recorder.taken})
+            run.step(samples=0)
     save_card(run.folder, card or calibrate(device, repeats=3))
     return read_profile(run.folder)

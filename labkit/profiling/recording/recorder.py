@@ -21,7 +21,6 @@ from labkit.profiling.recording.quiet_torch import CHATTER, without_lines_of
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.trace_file import gzip_trace
 from labkit.runs.atomic import replace_text
-from labkit.training.phases import watched_by
 
 FORMAT = 1
 ROOM_BYTES = 64 << 20
@@ -31,19 +30,18 @@ took 24 to 32 MiB."""
 
 
 class StepRecorder:
-    """Passes over some steps, times some, then records some; a `labkit.training.observer.StepObserver`."""
+    """Passes over some steps, times some, then records some; a `labkit.tracking.observer.StepObserver`."""
 
     def __init__(self, settings: ProfileSettings, tool: str = "torch"):
         self.settings, self.tool = settings, tool
         self.taken = 0
         """Steps so far"""
         self.is_done = False
-        """Whether all is recorded"""
+        """Whether nothing more is to be recorded"""
         self.clock = PhaseClock()
         self.profiler: profile | None = None
         """The one that is recording"""
         self._graph: ExecutionTraceObserver | None = None
-        self._stack = contextlib.ExitStack()
         self._unprofiled_us: list[float] = []
         self._unprofiled_faults: list[int] = []
         self._faults: list[dict[str, int]] = []
@@ -56,8 +54,7 @@ class StepRecorder:
         self._trace = folder / "trace"
         self._trace.mkdir(exist_ok=True)
         self._device = on
-        self.clock = PhaseClock(nvtx=on.type == "cuda")
-        self._stack.enter_context(watched_by(lambda name: self.clock.watch(name)))
+        self.clock.nvtx = on.type == "cuda"
         self._began, self._faults_before = time.perf_counter(), minor_faults()
 
     def computes_on(self, device: torch.device) -> None:
@@ -93,11 +90,11 @@ class StepRecorder:
 
     def finish(self) -> None:
         """Write what was recorded, also where the steps ended before the schedule did."""
+        self.is_done = True
         with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
             stack.callback(self._write_facts)
             stack.callback(self._stop_profiler)
             stack.callback(self._stop_graph)
-            stack.callback(self._stack.close)
 
     def _write_facts(self) -> None:
         facts = {

@@ -1,9 +1,9 @@
 """Finds the steps and phases of an unchanged training script, by what it calls of torch.
 
-A step ends when the optimiser that stepped first has stepped again. In it, a module with parameters to train, called
-from outside of all modules, begins a forward pass, and `backward` the backward pass. What comes before the forward
-pass is "between steps", but for a data loader, which torch's own annotations tell, as they do the optimiser. A script
-that names its phases itself (`labkit.training.phases.phase`) is believed.
+A step ends with `run.step` where the script has a `labkit.Run`, else when the optimiser that stepped first has stepped
+again. In it, a module with parameters to train, called from outside of all modules, begins a forward pass, and
+`backward` the backward pass. What comes before the forward pass is "between steps", but for `run.batches` and a data
+loader, whose annotations tell, as the optimiser's do. A script that names its phases itself (`run.phase`) is believed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import profiler
@@ -21,16 +21,23 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from labkit.profiling.recording.phase_clock import PhaseClock
-from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER
-from labkit.training.phases import BACKWARD, FORWARD, watched_by
+from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
+from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, SYNC, watched_by
+
+if TYPE_CHECKING:
+    from labkit.profiling.recording.recorder import StepRecorder
+    from labkit.profiling.recording.steady_steps import SteadySteps
+
+OF_RUN = (INPUT, SYNC)
+"""Phases that `labkit.Run` names, whatever the script does"""
 
 
 class ScriptSteps:
-    """Turns what a script calls into phases of a clock, and tells of each step."""
+    """Turns what a script calls into steps and phases of whoever observes it."""
 
-    def __init__(self, clock: PhaseClock, on_step: Callable[[torch.device], None]):
-        """Watch by a clock; `on_step` is told the device of what the optimiser updates."""
-        self._clock, self._on_step = clock, on_step
+    def __init__(self, observer: StepRecorder | SteadySteps):
+        """Watch for an observer, by its clock."""
+        self._observer = observer
         self._thread = threading.get_ident()
         self._depth = 0
         """Modules that call each other"""
@@ -38,11 +45,28 @@ class ScriptSteps:
         self._closing: torch.optim.Optimizer | None = None
         """The optimiser whose step ends a step"""
         self._names_phases = False
+        self._inside = 0
+        """Phases with a name that are open"""
         self._has_stepped = False
         """Whether a step ends with the annotation, or the phase named by the script, that is open"""
 
+    def told(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> ScriptSteps:
+        """Tell of the optimiser's steps, as `labkit.tracking.optimiser_steps.OptimiserSteps` does."""
+        self._before_first, self._after_each = before_first, after_each
+        return self
+
+    def step(self) -> bool:
+        """A step has ended; whether the observer has seen enough."""
+        self._to(None)
+        self._depth = 0
+        if self._closing is not None:
+            self._observer.computes_on(self._closing.param_groups[0]["params"][0].device)
+        ended = self._observer.is_done or self._observer.step()  # a script may have caught what was to end it
+        self._to(BETWEEN)
+        return ended
+
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Watch what the block calls in this thread."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_by(self._named))
@@ -51,6 +75,7 @@ class ScriptSteps:
             for hook in (
                 modules.register_module_forward_pre_hook(self._enter_module),
                 modules.register_module_forward_hook(self._leave_module, always_call=True),
+                optimizers.register_optimizer_step_pre_hook(self._steps),
                 optimizers.register_optimizer_step_post_hook(self._stepped),
             ):
                 stack.callback(hook.remove)
@@ -59,9 +84,13 @@ class ScriptSteps:
             stack.enter_context(self._at_ends_of_annotations())
             yield
 
+    @property
+    def _clock(self) -> PhaseClock:
+        return self._observer.clock
+
     def _to(self, phase: str | None) -> None:
         """Go from one phase to the next."""
-        if self._names_phases:
+        if self._names_phases or self._inside:
             return
         if self._clock.phase:
             self._clock.end()
@@ -90,33 +119,43 @@ class ScriptSteps:
         if not self._is_elsewhere:
             self._depth = max(0, self._depth - 1)
 
-    def _stepped(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
-        if self._is_elsewhere:
-            return
-        self._closing = self._closing or optimizer
-        # torch's own annotation of this call is still open, or a phase that the script has named
-        self._has_stepped = optimizer is self._closing
+    def _steps(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+        if self._closing is None and not self._is_elsewhere:
+            self._closing = optimizer
+            self._before_first(optimizer)
 
-    def _end_step(self) -> None:
-        self._to(None)
-        self._depth, self._has_stepped = 0, False
-        self._on_step(self._closing.param_groups[0]["params"][0].device)
-        self._to(BETWEEN)
+    def _stepped(self, optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+        if optimizer is self._closing and not self._is_elsewhere:
+            # torch's own annotation of this call is still open, or a phase that the script has named
+            self._has_stepped = True
+
+    def _close(self) -> None:
+        self._has_stepped = False
+        self._after_each()
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:
-        """A phase that the script names."""
-        self._to(None)
-        self._names_phases = True
-        with self._clock.watch(name):
-            yield
-        if self._has_stepped and not self._clock.phase:
-            self._end_step()
+        """A phase with a name."""
+        if name not in PHASES:  # a word of the script's own, which the trace has beside the phases
+            with torch.profiler.record_function(name):
+                yield
+            return
+        if name not in OF_RUN:
+            self._to(None)
+            self._names_phases = True
+        self._inside += 1
+        try:
+            with self._clock.watch(name):
+                yield
+        finally:
+            self._inside -= 1
+        if self._has_stepped and not self._inside:
+            self._close()
 
     def _annotated(self, name: str) -> None:
         """An annotation of torch's has ended."""
-        if self._has_stepped and name.startswith("Optimizer.step#") and not (self._names_phases and self._clock.phase):
-            self._end_step()
+        if self._has_stepped and name.startswith("Optimizer.step#") and not self._inside:
+            self._close()
 
     @contextlib.contextmanager
     def _at_ends_of_annotations(self) -> Iterator[None]:

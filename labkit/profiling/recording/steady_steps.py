@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import ast
 import json
 import os
 import select
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.tool_profile import FACTS
 from labkit.runs.atomic import replace_text
-from labkit.training.phases import watched_by
 
 FORMAT = 1
 STEP = "step"
@@ -54,18 +54,27 @@ class PerfSwitch:
 
 
 class SteadySteps:
-    """Lets the first steps pass, then tells a tool when to look; a `labkit.training.observer.StepObserver`."""
+    """Lets the first steps pass, then tells a tool when to look; a `labkit.tracking.observer.StepObserver`."""
 
     def __init__(
-        self, settings: ProfileSettings, tool: str, *, least_s: float = 0.0, perf_switch: PerfSwitch | None = None
+        self,
+        settings: ProfileSettings,
+        tool: str,
+        *,
+        script: Path | None = None,
+        least_s: float = 0.0,
+        perf_switch: PerfSwitch | None = None,
     ):
         """
         Args:
             settings: how many steps pass, and how many the window has at least.
             tool: that looks.
+            script: that takes the steps; the lines of the loop that does are written down.
             least_s: seconds that the window has at least.
             perf_switch: of the perf that counts this process; None for other tools.
         """
+        self._script = script
+        self._loop: tuple[str, int, int] | None = None
         self.settings, self.tool, self.least_s = settings, tool, least_s
         self.taken = 0
         """Steps so far"""
@@ -75,7 +84,6 @@ class SteadySteps:
         """Of them, those in the window"""
         self.clock = PhaseClock()
         self._perf = perf_switch
-        self._stack = contextlib.ExitStack()
         self._is_open = False
         self._window_s = 0.0
         self._phases_us: dict[str, list[float]] = {}
@@ -90,8 +98,7 @@ class SteadySteps:
         self._trace.mkdir(exist_ok=True)
         self._device = on
         self._on_gpu = on.type == "cuda"
-        self.clock = PhaseClock(nvtx=self._on_gpu)
-        self._stack.enter_context(watched_by(lambda name: self.clock.watch(name)))
+        self.clock.nvtx = self._on_gpu
         self._started = time.perf_counter()
 
     def step(self) -> bool:
@@ -118,7 +125,6 @@ class SteadySteps:
 
     def finish(self) -> None:
         """Close the window where the steps ended before the schedule did, and write down what it was."""
-        self._stack.close()
         if self._is_open:
             self._close()
         facts = {
@@ -131,12 +137,14 @@ class SteadySteps:
             "window_s": self._window_s,
             "observed_s": time.perf_counter() - self._started,
             "steps_taken": self.taken,
+            "loop": self._loop,
             "is_switched": self._perf is not None or self.tool in ("nsys", "ncu"),
             "phases_us": self._phases_us,
         }
         replace_text(self._trace / FACTS, json.dumps(facts, indent=1) + "\n")
 
     def _open(self) -> None:
+        self._loop = _loop_of(self._script) if self._script is not None else None
         if self._on_gpu:
             torch.cuda.synchronize(self._device)  # what was launched before belongs to steps that pass
             torch.cuda.profiler.start()
@@ -166,3 +174,19 @@ class SteadySteps:
     def _end_step(self) -> None:
         if self._on_gpu:
             torch.cuda.nvtx.range_pop()
+
+
+def _loop_of(script: Path) -> tuple[str, int, int]:
+    """A script that calls, and the lines of the outermost loop in which it does, within its function."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != str(script):
+        frame = frame.f_back
+    tree = ast.parse(script.read_bytes())
+    if frame is None:  # another thread's, say
+        return str(script), 1, tree.body[-1].end_lineno
+    line = frame.f_lineno
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno]
+    outside = [place for place, node in enumerate(around) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    around = around[outside[-1] + 1 :] if outside else around
+    found = next((node for node in around if isinstance(node, ast.For | ast.While)), around[-1])
+    return str(script), found.lineno, found.end_lineno

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,6 @@ FACTS = "tool.json"
 OF_A_GPU = ("nsys", "ncu")
 NCU_KERNELS = 300
 """Launches that ncu looks at, each of which it repeats: enough for a step or more of a small model"""
-LOOP = re.compile(r"(?:.*\.)?_train"), "labkit/training/loop.py"
-"""The function that takes the steps of labkit's own jobs, which py-spy names with its class or without, and its file"""
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ def _parse_ncu(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> t
 
 
 def _parse_py_spy(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
-    script = config["script"] if config["job"] == "script" else None
-    stacks = _within_steps(py_spy.read_py_spy(output), script)
+    script, first, last = facts["loop"]
+    stacks = _within(py_spy.read_py_spy(output), script, first, last)
     if stacks.empty:
         raise UserError(
             f"{output}: py-spy took no sample within the steps. Let them go on for longer (--steps), or see what it "
@@ -108,21 +105,17 @@ def _parse_py_spy(output: Path, facts: dict[str, Any], config: dict[str, Any]) -
     lines = stacks.groupby(["function", "file", "line"], as_index=False)["self_samples"].sum()
     lines = lines.sort_values("self_samples", ascending=False).drop_duplicates(["function", "file"])
     functions = functions.merge(lines[["function", "file", "line"]], on=["function", "file"], how="left")
-    within = f"in {script} and what it calls, its preparations included" if script else "in the training loop"
     share = facts["window_s"] / facts["observed_s"]
     note = (
-        f"py-spy cannot be switched on and off: these are its samples {within}, in the thread that trains. The steady "
-        f"steps took {share:.0%} of that time."
+        f"py-spy cannot be switched on and off: these are its samples in the training loop (lines {first} to {last} of "
+        f"{script}), in the thread that trains. The steady steps took {share:.0%} of that time."
     )
     return {"functions": functions}, [note]
 
 
-def _within_steps(stacks: pd.DataFrame, script: str | None) -> pd.DataFrame:
-    """The stacks that pass through the training loop, or through a script."""
-    if script is None:
-        passed = stacks["function"].str.fullmatch(LOOP[0]) & stacks["file"].fillna("").str.endswith(LOOP[1])
-    else:
-        passed = stacks["file"] == script
+def _within(stacks: pd.DataFrame, script: str, first: int, last: int) -> pd.DataFrame:
+    """The stacks that pass through these lines of a script."""
+    passed = (stacks["file"] == script) & stacks["line"].between(first, last)
     through = {stack[-1] for stack in stacks.loc[passed, "stack"]}
     return stacks[[not through.isdisjoint(stack) for stack in stacks["stack"]]]
 

@@ -1,4 +1,4 @@
-"""Runs a job or a script under a profiler that is a program of its own, which looks at the steady steps."""
+"""Runs a script under a profiler that is a program of its own, which looks at the steady steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from labkit.errors import UserError
@@ -23,56 +23,41 @@ from labkit.profiling.tools.run_tool import Refusal, run_tool
 from labkit.profiling.tools.tool_profile import FACTS, NCU_KERNELS, OF_A_GPU, OUTPUTS, ToolProfile, read_tool_profile
 from labkit.runs.atomic import replace_text
 from labkit.runs.process import own_process
-from labkit.training.request import TrainRequest
+from labkit.tracking.command import ScriptCommand
 
 LEAST_S = {"nsys": 0.0, "ncu": 0.0, "py-spy": 5.0, "perf": 5.0}
 """Seconds that the steady steps go on for at least. py-spy takes 100 samples a second: after 5 s, a share of 10 % is
 known to a standard error of 1.3 points (binomial), and the turns that perf's counters take have evened out"""
 
 
-@dataclass(frozen=True)
-class Script:
-    """A training script to run under a tool."""
-
-    path: Path
-    arguments: Sequence[str] = ()
-    budget: str | None = None
-    """What it may use; None takes the whole machine"""
-
-
 def profile_under_tool(
-    tool: str, what: TrainRequest | Script, *, settings: ProfileSettings, runs_dir: Path, show: bool = True
+    tool: str, script: ScriptCommand, *, settings: ProfileSettings, show: bool = True
 ) -> ToolProfile:
-    """Run a job or a script under a tool until its steady steps are over.
+    """Run a script under a tool until its steady steps are over.
 
     Args:
         tool: one of `OUTPUTS`.
-        what: to run.
+        script: to run.
         settings: how many steps pass (skip and warm-up), and how many are looked at, at least.
-        runs_dir: the folder that the run's folder is made in.
         show: pass on what the tool and the program print.
 
     Raises:
         UserError: the tool is not here or may not look, the run was refused or failed, or nothing was seen.
     """
     notes, is_switched = _before(tool)
-    if tool in OF_A_GPU and (why := why_no_gpu(tool, what)):
+    if tool in OF_A_GPU and (why := why_no_gpu(tool, script)):
         raise UserError(why)
     environment = dict(os.environ)
-    if what.budget is not None:
-        environment |= parse_budget(what.budget).environment()  # before the program loads what reads it
+    if script.budget is not None:
+        environment |= parse_budget(script.budget).environment()  # before the program loads what reads it
     with tempfile.TemporaryDirectory(prefix="labkit-") as place:
         scratch = Path(place)
         control = _fifos(scratch) if is_switched else None
         result = scratch / "result.json"
         request = scratch / "request.json"
         asked = {
-            "job": what.to_dict() if isinstance(what, TrainRequest) else None,
-            "script": str(what.path) if isinstance(what, Script) else None,
-            "arguments": list(what.arguments) if isinstance(what, Script) else [],
-            "budget": what.budget,
+            "command": script.to_dict(),
             "settings": asdict(settings),
-            "runs_dir": str(runs_dir),
             "tool": tool,
             "least_s": LEAST_S[tool],
             "control": control and [str(fifo) for fifo in control],
@@ -107,16 +92,13 @@ def profile_under_tool(
     return read_tool_profile(folder)
 
 
-def why_no_gpu(tool: str, what: TrainRequest | Script) -> str | None:
-    """Why a tool for GPUs would see nothing of it; None where it runs on a GPU."""
+def why_no_gpu(tool: str, script: ScriptCommand) -> str | None:
+    """Why a tool for GPUs would see nothing of it; None where it may run on a GPU."""
     devices = get_devices()
-    asked = getattr(what, "device", "auto")
-    if what.budget is not None:
-        on = parse_budget(what.budget, devices).torch_name
-    elif asked == "auto":
-        on = offered_budgets(devices)[-1].torch_name  # GPUs come last
+    if script.budget is not None:
+        on = parse_budget(script.budget, devices).torch_name
     else:
-        on = asked
+        on = offered_budgets(devices)[-1].torch_name  # GPUs come last
     if on != "cpu":
         return None
     seen = {"nsys": "what the host and the GPU do", "ncu": "single kernels of a GPU"}[tool]

@@ -1,7 +1,8 @@
-"""Jobs and scripts under profilers that are programs of their own: real ones where they are, else fakes on PATH."""
+"""Scripts under profilers that are programs of their own: real ones where they are, else fakes on PATH."""
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -27,7 +28,7 @@ from labkit.profiling.tools.perf import NO_COUNTERS, why_no_perf
 from labkit.profiling.tools.tool_profile import read_tool_profile
 from labkit.runs import read_run
 from labkit.runs.process import process_started
-from labkit.training.phases import FORWARD, phase
+from labkit.tracking.phases import FORWARD
 
 FEW = ["--skip", "2", "--warmup", "1", "--steps", "3"]
 JOB = ["profile", "dlrm", "--data", "synthetic-small", *FEW]
@@ -52,6 +53,22 @@ for _ in range(int(sys.argv[2])):
     model(torch.ones(4, 8)).sum().backward()
     optimiser.step()
 print("trained")
+"""
+LOOPS = """\
+def nested(step):
+    for _ in range(1):
+        pass
+    for _ in range(1):
+        pass
+        for _ in range(1):
+            step()
+
+def single(step):
+    while True:
+        step(); break
+
+def without(step):
+    step()
 """
 # Each runs the command that it is given, as the tool does, and then writes what the tool wrote elsewhere.
 NSYS = """
@@ -155,7 +172,7 @@ def test_the_window_opens_after_the_first_steps_and_has_so_many(tmp_path):
     steady.start(tmp_path, torch.device("cpu"))
     ends = []
     for name in ["before"] * 3 + [FORWARD] * 3:
-        with phase(name):
+        with steady.clock.watch(name):
             pass
         ends.append(steady.step())
     steady.finish()
@@ -271,6 +288,15 @@ def test_a_script_that_fails_under_a_tool_tells_its_own_error(tmp_path, fake_nsy
     assert "ended with status" not in said and read_run(folder_of(runs)).status == "failed"
 
 
+def test_the_loop_that_takes_the_steps_is_found(tmp_path):
+    script = tmp_path / "loops.py"
+    script.write_text(LOOPS)
+    functions, found = runpy.run_path(str(script)), []
+    for name in ("nested", "single", "without"):
+        functions[name](lambda: found.append(steady_steps._loop_of(script)[1:]))
+    assert found == [(4, 7), (10, 11), (14, 14)]
+
+
 def test_a_job_that_is_refused_under_a_tool_tells_why(tmp_path, fake_nsys, capsys):
     assert run(["profile", "dlrm", "--data", str(tmp_path / "none.tsv"), "--tool", "nsys"], tmp_path / "runs") == 2
     said = capsys.readouterr().err
@@ -278,10 +304,10 @@ def test_a_job_that_is_refused_under_a_tool_tells_why(tmp_path, fake_nsys, capsy
 
 
 def test_a_bug_of_ours_under_a_tool_comes_with_its_traceback(tmp_path, fake_nsys, monkeypatch, capsys):
-    monkeypatch.setattr(under_tool, "LEAST_S", {"nsys": None})  # the child compares it with a number
+    monkeypatch.setattr(under_tool, "asdict", lambda settings: {"nothing": 1})
     assert run([*JOB, "--tool", "nsys"], tmp_path / "runs") == 1
     said = capsys.readouterr().err
-    assert "TypeError" in said and "steady_steps.py" in said and "bug in labkit" in said
+    assert "TypeError" in said and "child.py" in said and "bug in labkit" in said
 
 
 def test_a_tool_that_fails_is_told_in_its_words(tmp_path, monkeypatch, fake_nsys, capsys):
@@ -320,8 +346,6 @@ def test_a_refusal_ends_the_program_too(tmp_path, fake_ncu, endless, capsys):
     assert main(["profile", "run", "--tool", "ncu", "--runs-dir", str(runs), str(script)]) == 2
     assert "NVreg_RestrictProfilingToAdminUsers=0" in capsys.readouterr().err
     assert process_started(int(pid.read_text())) is None
-    # a tool that dies at once leaves the program no time to say that it was stopped
-    assert read_run(folder_of(runs)).status in ("stopped", "interrupted")
 
 
 def test_a_program_ends_with_a_killed_launcher(tmp_path, monkeypatch, endless):
@@ -420,8 +444,9 @@ def test_the_real_py_spy_finds_the_dearest_function_of_a_job(tmp_path, real_py_s
     assert functions["function"].str.contains("backward").any()
     assert functions["share"].sum() == pytest.approx(1)
     whole = functions["self_samples"].sum()
-    loop = functions[functions["file"].str.endswith("training/loop.py")].set_index("function")["samples"]
-    assert next(count for name, count in loop.items() if name.endswith("_train")) == whole  # only what is in the loop
+    loop = functions[functions["file"].str.endswith("jobs/dlrm.py")].set_index("function")["samples"]
+    assert loop["main"] == whole  # only what is in the loop
+    assert not functions["function"].str.contains("load_clicks").any()
     assert functions["line"].notna().any()
 
 
