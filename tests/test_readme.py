@@ -30,13 +30,24 @@ INSTEAD = [
     (r"git clone .*", "true", "the project's address is undecided, and tests use no network"),
     (r"make tour.*", "{make} tour && labkit tour --help", "takes five minutes; tests/tour runs a small one"),
     (r"make test.*", "{make} test", "is what runs this test"),
-    (r"make bench.*", "{make} bench bench-search bench-peers", "takes a quarter of an hour"),
+    (r"make bench.*", "{make} bench bench-peers", "takes a quarter of an hour"),
     (
         r"\.venv/bin/ruff .*",
         "python -m ruff check --no-cache .",
         "tests/test_style.py runs it on the checkout",
     ),
 ]
+# What a reader has before the loop of docs/own-script.md.
+BEFORE_THE_LOOP = """
+import torch, torch.nn.functional as F
+images, labels = torch.randn(640, 8), torch.arange(640) % 2
+images[:, 0] += 2 * labels
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=16, shuffle=True)
+def score(model):
+    return (model(images).argmax(1) == labels).float().mean().item()
+"""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -48,12 +59,12 @@ def runnable(command: str) -> str:
     for pattern, instead, _reason in INSTEAD:
         if re.fullmatch(pattern, command):
             return instead.format(make=f"make --directory '{REPOSITORY}' --dry-run")
-    assert command.startswith("labkit "), f"no rule says how to test {command!r}"
+    assert command.startswith(("labkit ", "python ")), f"no rule says how to test {command!r}"
     return f"{command} {SHORT}" if command.startswith("labkit train ") else command
 
 
 def write_example_files(folder: Path) -> None:
-    """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest.
+    """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest, a script.
 
     And the checkout's datasets, in which a reader of these pages stands.
     """
@@ -73,6 +84,8 @@ def write_example_files(folder: Path) -> None:
             dense = [str(dice.randrange(-1, 50)) for _ in range(13)]
             categorical = [f"{dice.randrange(40):08x}" for _ in range(26)]
             file.write("\t".join([str(dice.randrange(2)), *dense, *categorical]) + "\n")
+    loop = blocks(REPOSITORY / "docs" / "own-script.md", "python")[0]
+    (folder / "train.py").write_text(BEFORE_THE_LOOP + loop, encoding="utf-8")
     noise = np.random.default_rng(0)
     with (folder / "utterances.jsonl").open("w", encoding="utf-8") as file:
         for number in range(24):
