@@ -6,10 +6,11 @@ A script that nobody wraps has a harness of its own, which is the whole machine 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
@@ -17,9 +18,6 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.events import OnEvent, Preparing
 from labkit.tracking.observer import StepObserver
 from labkit.tracking.stop import StopRequest
-
-if TYPE_CHECKING:
-    from labkit.tracking.run import Run
 
 _current: Harness | None = None
 
@@ -89,7 +87,6 @@ class Harness:
     on_step: Callable[[], bool] | None = None
     """Told of each step of an open run; True ends it"""
     _computing_on: str | None = None
-    _open: Run | None = None
 
     @classmethod
     def of_script(cls, runs_dir: Path) -> Harness:
@@ -132,14 +129,13 @@ class Harness:
         return bool(self.stop)
 
     def described(self) -> dict[str, Any]:
-        """What the record says of the script."""
-        import sys
-
+        """What the record says of the script, of what binds it, and of the jobs beside it."""
+        described: dict[str, Any] = {"budget": self.budget.to_dict()}
         if self.script is not None:
-            told = {} if self.collocation is None else {"collocation": self.collocation}
-            return {"script": self.script, "arguments": list(self.arguments), **told}
-        main = sys.argv[0] if sys.argv else ""
-        return {"script": str(Path(main).absolute()), "arguments": sys.argv[1:]} if Path(main).is_file() else {}
+            described |= {"script": self.script, "arguments": list(self.arguments)}
+        elif sys.argv and Path(sys.argv[0]).is_file():
+            described |= {"script": str(Path(sys.argv[0]).absolute()), "arguments": sys.argv[1:]}
+        return described if self.collocation is None else described | {"collocation": self.collocation}
 
     def settle_seed(self, asked: int | None) -> int:
         """The seed that a run records.
@@ -158,13 +154,10 @@ class Harness:
 
     # what an open run calls
 
-    def entered(self, run: Run) -> None:
-        self._open = run
+    def entered(self) -> None:
+        """A run's block was entered."""
         if self.is_script:
             self.stop.__enter__()
-
-    def opened(self, run: str, folder: str) -> None:
-        """The run has its folder."""
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
         self.answers.append({"run": run, "folder": folder, "status": status, "result": result})
@@ -173,7 +166,6 @@ class Harness:
 
     def left(self) -> None:
         """The run's block was left, in a process that writes it or in another."""
-        self._open = None
         if self.is_script:
             self.stop.__exit__()
 

@@ -105,7 +105,6 @@ class Recording:
         if self._run is not None:
             self._run.record.config = self.config
             self._run.record.save(self.folder)
-            self._harness.opened(self._run.run_id, str(self.folder))
             self.tell(Started(self._run.run_id, str(self.folder), self.config))
 
     def describe_training(self, **settings: Any) -> None:

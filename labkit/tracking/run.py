@@ -13,12 +13,14 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import step_of
-from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, ending_of, exit_after_stop, reason_text
+from labkit.tracking.description import describe, result_of
+from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, exit_after_stop
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import OnEvent, Progress
 from labkit.tracking.goal import Target
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
+from labkit.tracking.limits import Limits
 from labkit.tracking.losses import Losses
 from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.position import Clock, Position
@@ -123,13 +125,21 @@ class Run:
         """Whether what a resumed run goes on from is saved, whatever the script does before its next step"""
         self._test_metrics: dict[str, float] = {}
         self._ranks = Ranks()
+        self._limits = Limits(
+            self.position,
+            self._evaluations,
+            self._schedule,
+            self._ranks,
+            max_seconds=self.max_seconds,
+            stopped_by=self._stopped_by,
+        )
         self.seed = self._harness.settle_seed(self.seed)
-        self._recording = Recording(self._harness, self.name, self.described(), self.seed)
+        self._recording = Recording(self._harness, self.name, self._described(), self.seed)
         self.folder: Path = self._recording.folder
         self._kept = Kept(self.folder)
         _open_run = self
         try:
-            self._harness.entered(self)
+            self._harness.entered()
             if self._recording.is_resumed:
                 self._resume()
             self._recording.started()
@@ -142,13 +152,13 @@ class Run:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> bool:
         status = self._leave(error)
         if status == "stopped" and (error is None or isinstance(error, Stopped)):
-            exit_after_stop(self._harness)
+            exit_after_stop(self._harness.is_script)
         return isinstance(error, Stopped)
 
     def _leave(self, error: BaseException | None) -> str:
         """Record how it ended; the status."""
         global _open_run
-        status, word, reason = ending_of(error, self, self._recording.why)
+        status, word, reason = self._limits.ending_of(error, self._recording.why)
         if self._recording.is_resumed and not self._clock.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
@@ -158,7 +168,7 @@ class Run:
                 self._read_losses(wait=True)
                 self._save()
         except UserError as late:  # a loss that is no number, or a full disk
-            status, word, reason = ending_of(late, self, self._recording.why)
+            status, word, reason = self._limits.ending_of(late, self._recording.why)
             error = error or late
             raise
         finally:
@@ -166,7 +176,8 @@ class Run:
             self._schedule.let_go()
             if isinstance(error, Exception) and not isinstance(error, Diverged):
                 self._recording.event("fault", kind="error", what=reason)
-            self.result = self._result(word, reason)
+            self.result = result_of(self.position, self.target, self._evaluations.crossings)
+            self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             self._recording.finish(status, self.result)
         return status
 
@@ -242,7 +253,7 @@ class Run:
         self._wants_checkpoint = True
         if not self._schedule.is_used:
             self.at_safe_point()
-        self._ranks.agree(self._why_over)
+        self._ranks.agree(self._limits.found)
         return bool(self.over)
 
     @property
@@ -260,7 +271,7 @@ class Run:
             or (schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs)
         )
         every = self.evaluate_every is not None and position.samples >= position.next_evaluation
-        if not (last or every or self._is_out_of_time):
+        if not (last or every or self._limits.out_of_time):
             return False
         self._read_losses(wait=True)
         if self._clock.is_running:
@@ -270,23 +281,7 @@ class Run:
     @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; else empty."""
-        return self._ranks.agreed if self._ranks.are_several else self._why_over()
-
-    def _why_over(self) -> str:
-        position = self.position
-        if self._seen_enough:
-            return "profiled"  # by a script that does not let an exception end it
-        if self._harness.stop_asked or self._recording.stop_asked:
-            return "stopped"
-        if self._evaluations.crossings.sustained is not None:
-            return "target"
-        if self._is_out_of_time:
-            return "max_seconds"
-        if self._schedule.num_epochs is not None and position.epoch >= self._schedule.num_epochs:
-            return "max_epochs"
-        if self._evaluations.out_of_patience:
-            return "patience"
-        return ""
+        return self._limits.over if self._recording is not None else ""
 
     def keep(self, **parts: Any) -> None:
         """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers.
@@ -385,38 +380,22 @@ class Run:
     def epoch_ended(self) -> None:
         self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
 
-    def described(self) -> dict[str, Any]:
-        """The run's configuration, as `run.json` has it."""
-        sections = {name: value for name, value in self.config.items() if isinstance(value, dict)}
-        settings = {name: value for name, value in self.config.items() if not isinstance(value, dict)}
-        watched = self.target.metric if self.target else None
-        training = {
-            **settings,
-            **sections.pop("train", {}),
-            "target_metric": watched and watched.name,
-            "higher_is_better": watched and watched.higher_is_better,
-            "target": self.target and self.target.value,
+    # parts of the above
+
+    def _described(self) -> dict[str, Any]:
+        settings = {
             "confirm_evaluations": self.confirm,
             "patience_evaluations": self.patience,
             "evaluate_every_samples": self.evaluate_every,
             "max_seconds": self.max_seconds,
         }
-        described = {"job": self.name, **sections, "train": training, "budget": self._harness.budget.to_dict()}
-        described |= self._harness.described()
-        if self._observer is not None:
-            described["profile"] = self._observer.describe()
-        return described
+        described = describe(self.name, self.config, self.target, settings) | self._harness.described()
+        return described if self._observer is None else described | {"profile": self._observer.describe()}
 
-    @property
-    def stop_reason(self) -> str:
-        return f"stopped by {self._harness.stop.reason}" if self._harness.stop_asked else "stopped on request"
-
-    # parts of the above
-
-    @property
-    def _is_out_of_time(self) -> bool:
-        within = self.max_seconds is None or self.position.wall_s < self.max_seconds
-        return not within and (not self._ranks.are_several or bool(self._ranks.agreed))
+    def _stopped_by(self) -> str:
+        if self._harness.stop_asked:
+            return f"stopped by {self._harness.stop.reason}"
+        return "stopped on request" if self._recording.stop_asked else ""
 
     def _must_be_open(self, what: str) -> None:
         if self._recording is None or _open_run is not self:
@@ -473,8 +452,7 @@ class Run:
         self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
         return Diverged(
             f"{self.folder}: {what} at step {step}{rate}; last good checkpoint: {saved}. Lower the learning rate "
-            "(--lr), or clip the gradients.",
-            self,
+            "(--lr), or clip the gradients."
         )
 
     def _save(self) -> None:
@@ -522,25 +500,6 @@ class Run:
         self._recording.tell(event)
         for listener in self._listeners:
             listener(event)
-
-    def _result(self, word: str, reason: str) -> dict[str, Any]:
-        crossings, position = self._evaluations.crossings, self.position
-        first, sustained = crossings.first, crossings.sustained
-        return {
-            "metrics": self._test_metrics,
-            "target_reached": None if self.target is None or self.target.value is None else first is not None,
-            "time_to_target_s": first and first.wall_s,
-            "samples_to_target": first and first.samples,
-            "sustained_time_to_target_s": sustained and sustained.wall_s,
-            "samples_per_s": position.samples_per_s,
-            "best_validation": position.best_value,
-            "samples": position.samples,
-            "steps": position.step,
-            "wall_s": position.wall_s,
-            "train_s": position.train_s,
-            "reason": reason or reason_text(word, self),
-            "ended_by": word,
-        }
 
 
 def _check(name: str, **settings: Any) -> None:

@@ -1,0 +1,94 @@
+"""Why a run is over, as a word and as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from labkit.errors import UserError
+from labkit.tracking.ending import Diverged, Enough, Stopped
+from labkit.tracking.evaluations import Evaluations
+from labkit.tracking.position import Position
+from labkit.tracking.ranks import Ranks
+from labkit.tracking.schedule import Schedule
+
+
+class Limits:
+    """What ends a run: a stop, its target, its time, its epochs, its patience."""
+
+    def __init__(
+        self,
+        position: Position,
+        evaluations: Evaluations,
+        schedule: Schedule,
+        ranks: Ranks,
+        *,
+        max_seconds: float | None,
+        stopped_by: Callable[[], str],
+    ):
+        """`stopped_by` says who asks the run to stop; empty where nobody does."""
+        self._position, self._evaluations, self._schedule, self._ranks = position, evaluations, schedule, ranks
+        self.max_seconds, self.stopped_by = max_seconds, stopped_by
+
+    @property
+    def over(self) -> str:
+        """The word of `Run.over`: of several ranks, what they agreed on."""
+        return self._ranks.agreed if self._ranks.are_several else self.found()
+
+    def found(self) -> str:
+        """What this process finds."""
+        if self.stopped_by():
+            return "stopped"
+        if self._evaluations.crossings.sustained is not None:
+            return "target"
+        if self.out_of_time:
+            return "max_seconds"
+        if self._schedule.num_epochs is not None and self._position.epoch >= self._schedule.num_epochs:
+            return "max_epochs"
+        if self._evaluations.out_of_patience:
+            return "patience"
+        return ""
+
+    @property
+    def out_of_time(self) -> bool:
+        within = self.max_seconds is None or self._position.wall_s < self.max_seconds
+        return not within and (not self._ranks.are_several or bool(self._ranks.agreed))
+
+    def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[str, str, str]:
+        """(status, word, sentence) of a run whose block was left with that error.
+
+        Args:
+            error: None where it was left at its end.
+            why: the sentence for an error that is none of ours.
+        """
+        if error is None or isinstance(error, Stopped):
+            word = self.over or "script"
+            return ("stopped" if word == "stopped" else "done"), word, self._sentence(word)
+        if isinstance(error, Enough):
+            return "done", "profiled", "profiled"
+        if isinstance(error, KeyboardInterrupt):
+            return "stopped", "stopped", self.stopped_by() or "stopped by Ctrl-C"
+        if isinstance(error, SystemExit):
+            clean = error.code in (None, 0)
+            return ("done" if clean else "failed"), "exit", f"the script ended by sys.exit({error.code!r})"
+        if isinstance(error, Diverged):
+            return "failed", "diverged", str(error)
+        if isinstance(error, UserError):
+            # a full disk, say: the run itself is sound and can go on once that is mended
+            return ("stopped" if self._position.step else "failed"), "refused", str(error)
+        return "failed", "error", why(error)
+
+    def _sentence(self, word: str) -> str:
+        target, position = self._evaluations.target, self._position
+        if word == "stopped":
+            return self.stopped_by()
+        if word == "target":
+            return "target reached"
+        if word == "max_seconds":
+            return f"max_seconds {self.max_seconds:g} used up"
+        if word == "patience":
+            return f"no better {target.metric.label} in {self._evaluations.patience} evaluations"
+        sentence = f"max_epochs {position.epoch} trained" if word == "max_epochs" else "the script ended"
+        if target is not None and position.evaluated_step < 0:
+            name = target.metric.name
+            sentence += f", and {name} was never evaluated: call run.evaluate({name}=...) each epoch"
+        return sentence
