@@ -22,13 +22,13 @@ PYTEST_ARGS ?=
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test bench bench-search bench-peers lab clean redo
+.PHONY: help setup tour test bench bench-peers lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
 	@echo 'make test    run every test, the style checks among them'
-	@echo 'make bench   measure what the fast paths gain here (a quarter of an hour); BENCH="dlrm_step" runs that part only'
+	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
 	@echo
@@ -88,10 +88,6 @@ test: setup
 # What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.
 bench: setup
 	@$(BIN)/python benchmarks/bench.py $(BENCH)
-
-# The search for the recogniser of the tour: a quarter of an hour by itself.
-bench-search: setup
-	@$(BIN)/python benchmarks/speech_search.py
 
 # labkit beside other libraries, which are installed where nothing but this benchmark finds them.
 bench-peers: setup

@@ -1,4 +1,4 @@
-"""Every benchmark that shows what the fast paths gain, one after another: `make bench`, a quarter of an hour.
+"""Every benchmark that shows what the fast paths gain, one after another: `make bench`, half an hour.
 
 Prints one table of ratios with their spread. What each measured, on what and when, is in results/*.json.
 """
@@ -23,11 +23,12 @@ ARGUMENTS = {
     "dlrm_step": [],
     "dlrm_step_avx2": ["--isa", "avx2", "--seconds", "3", "--optimisers", "sgd"],
     "click_pipeline": ["--turns", "2"],
-    "same_accuracy": [],
     "speech_epoch": ["--turns", "3", "--models", "tour"],
+    "loop_overhead": ["--turns", "10", "--pairs", "4"],
+    "time_to_target": ["--seeds", "3"],
     "scaling": [],
 }
-"""Of each part, so that all of them end in a quarter of an hour; by itself a part takes more turns."""
+"""Of each part, so that all of them end in half an hour; by itself a part takes more turns."""
 NAMES = tuple(ARGUMENTS)
 TAKE_FILE = ("prepare_clicks", "click_pipeline")
 """Benchmarks of one raw file, which is made once for both."""
@@ -54,7 +55,7 @@ def main() -> int:
             if subprocess.run(command, check=False).returncode:
                 failed.append(name)
             print(f"took {time.perf_counter() - began:.0f} s", flush=True)
-    print("\nTimes as fast, median and (lowest to highest turn)")
+    print("\nTimes as fast: of medians and (lowest to highest turn), or of pairs and (95 % interval)")
     for name in chosen:
         path = RESULTS / f"{name}.json"
         if name not in failed and path.exists():

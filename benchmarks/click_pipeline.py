@@ -1,8 +1,8 @@
 """From a raw Criteo file to a trained, evaluated model, once: `python benchmarks/click_pipeline.py`.
 
 Each side is a process of its own, from its start to its end, imports included: parse and prepare, one epoch, AUC of the
-test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the same first six sevenths of the rows, each
-turn with another seed of weights and order.
+test split. Both train the preset `kaggle` with SGD at a batch of 2048 on the same first six sevenths of the rows, the
+textbook with plain kernels, each turn with another seed of weights and order.
 """
 
 from __future__ import annotations
@@ -25,56 +25,51 @@ SIDES = ("textbook", "labkit")
 def run_labkit(path: Path, seed: int) -> dict[str, float]:
     """Prepare, train and evaluate as `labkit train dlrm --preset kaggle` does; seconds of each part, and the AUC."""
     import torch
+    from dlrm_shapes import stepper
 
     from labkit.data.clicks import load_clicks
+    from labkit.data.clicks.batches import ClickBatches
+    from labkit.fast.precision import faster_precision
+    from labkit.hardware.allocator import keep_memory
+    from labkit.jobs.dlrm import evaluate, loss_of
+    from labkit.jobs.presets import get_preset
     from labkit.models.dlrm import DlrmConfig
-    from labkit.training.clicks_job import ClicksJob
-    from labkit.training.config import TrainConfig
-    from labkit.training.presets import get_preset
-    from labkit.training.step import TrainStep
-    from labkit.training.step_choice import choose_step
 
     began = time.perf_counter()
+    keep_memory()
     with tempfile.TemporaryDirectory() as folder:
         log = load_clicks(str(path), cache_dir=Path(folder), min_count=MIN_COUNT)
         prepared = time.perf_counter()
+        config = DlrmConfig(len(log.dense_names), log.table_rows, **get_preset("dlrm", "kaggle").model)
+        batches = ClickBatches(log.split("train"), BATCH, seed)
         torch.manual_seed(seed)
-        model = DlrmConfig(
-            dense_dim=len(log.dense_names), num_rows=log.table_rows, **get_preset("dlrm", "kaggle").model
-        )
-        device = torch.device("cpu")
-        job = ClicksJob(log, model, batch_size=BATCH, seed=seed, device=device)
-        config = TrainConfig(batch_size=BATCH, optimiser="sgd", lr=LR)
-        kind, _ = choose_step("auto", None, job, config, device)
-        step = TrainStep(job, config, kind, device)
-        for index, (batch, _) in enumerate(job.batches(0, 0)):
-            step(batch, index)
+        model, step = stepper(config, lr=LR)
+        first = next(batches.at(0, 0))
+        precision, _ = faster_precision(f"dlrm kaggle on {ROWS:,} rows", model, lambda: loss_of(model, first))
+        for batch in batches.at(0, 0):
+            step(batch, precision)
         trained = time.perf_counter()
-        job.model.eval()
-        with torch.inference_mode(), kind.autocast(device):
-            auc = job.evaluate(job.model, "test")["auc"]
+        auc = evaluate(model, log.split("test"), precision, "cpu")["auc"]
     return _parts(began, prepared, trained, auc)
 
 
 def run_textbook(path: Path, seed: int) -> dict[str, float]:
-    """The same with the pipeline in `textbook_dlrm`."""
+    """The same with rows read by `textbook_rows` and the plain kernels in fp32."""
     import torch
+    from dlrm_shapes import stepper
     from sklearn.metrics import roc_auc_score
-    from textbook_dlrm import TextbookDlrm, TextbookRows, loader, textbook_optimiser, textbook_step
+    from textbook_rows import TextbookRows, loader
 
-    from labkit.models.dlrm import Dlrm, DlrmConfig
-    from labkit.training.presets import get_preset
+    from labkit.jobs.presets import get_preset
+    from labkit.models.dlrm import DlrmConfig
 
     began = time.perf_counter()
     rows = TextbookRows(path, train_share=6 / 7, min_count=MIN_COUNT)
     prepared = time.perf_counter()
     torch.manual_seed(seed)
-    config = DlrmConfig(dense_dim=13, num_rows=rows.num_rows, **get_preset("dlrm", "kaggle").model)
-    model = TextbookDlrm(config)
-    model.take_weights(Dlrm(config))
-    optimisers = textbook_optimiser(model, "sgd", LR)
+    model, step = stepper(DlrmConfig(13, rows.num_rows, **get_preset("dlrm", "kaggle").model), kernels="plain", lr=LR)
     for batch in loader(rows, range(rows.train_rows), BATCH, shuffle=True):
-        textbook_step(model, optimisers, batch)
+        step(batch)
     trained = time.perf_counter()
     labels, logits = [], []
     test_from = rows.train_rows + (len(rows) - rows.train_rows) // 2

@@ -19,29 +19,16 @@ sys.path.append(str(PEERS))  # behind labkit's own packages
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, kinds, made_up_batch  # noqa: E402
+from dlrm_shapes import LR, SHAPES, Batch, Shape, made_up_batch, precisions, stepper  # noqa: E402
 from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import nn  # noqa: E402
 
 from labkit.data.torchaudio_cpu import import_torchaudio  # noqa: E402
-from labkit.fast.models import fast_dlrm, fast_speech
-from labkit.models.dlrm import Dlrm  # noqa: E402
-from labkit.fast.interaction import PairwiseProducts  # noqa: E402
-from labkit.training.config import TrainConfig  # noqa: E402
-from labkit.training.step import TrainStep  # noqa: E402
-from labkit.training.step_choice import step_time_ms  # noqa: E402
+from labkit.fast.models import fast_dlrm  # noqa: E402
+from labkit.hardware.allocator import keep_memory  # noqa: E402
 
 BATCH, TURNS = 2048, 15
-Batch = tuple[Tensor, Tensor, Tensor]
 Step = Callable[[Batch], object]
-
-
-def ours(shape: Shape) -> Step:
-    job = StepJob(fast_dlrm(shape.model), made_up_batch(shape, BATCH))
-    config = TrainConfig(optimiser="sgd", lr=LR, batch_size=BATCH)
-    took = step_time_ms(kinds(), job, config, CPU)
-    step = TrainStep(job, config, min(took, key=took.get), CPU)
-    return lambda batch: step(batch, 0)
 
 
 def torchrec_dlrm(shape: Shape) -> Step:
@@ -86,7 +73,6 @@ def fbgemm_tables(shape: Shape) -> Step:
         specs, optimizer=EmbOptimType.EXACT_SGD, learning_rate=LR, pooling_mode=PoolingMode.SUM
     )
     model = fast_dlrm(config)
-    products = PairwiseProducts(config.num_tables + 1)
     dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
     optimiser = torch.optim.SGD(dense_parameters, lr=LR, fused=True)
 
@@ -98,7 +84,7 @@ def fbgemm_tables(shape: Shape) -> Step:
         optimiser.zero_grad()
         bottom = model.bottom(dense)
         together = torch.cat([bottom, embedded], 1).view(len(label), -1, config.embedding_dim)
-        logit = model.top(torch.cat([bottom, products(together)], 1)).squeeze(1)
+        logit = model.top(torch.cat([bottom, model.interaction(together)], 1)).squeeze(1)
         F.binary_cross_entropy_with_logits(logit, label).backward()
         optimiser.step()
 
@@ -170,11 +156,11 @@ def speech_features() -> list[Ratio]:
     """Log-mel features of 256 utterances: SpeechBrain's, in batches, against ours."""
     import_torchaudio()  # before SpeechBrain does, which a CPU-only torch would not survive
     from speechbrain.lobes.features import Fbank
-    from textbook_speech import TextbookUtterances
 
     from labkit.data.speech.features import log_mel
+    from labkit.data.speech.waveforms import WaveformUtterances
 
-    waves = TextbookUtterances("train", 256).waves
+    waves = WaveformUtterances("shipped", "train").waves[:256]
     fbank = Fbank(n_mels=80, sample_rate=16000)
 
     def theirs() -> None:
@@ -191,6 +177,7 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     if not PEERS.is_dir():
         raise SystemExit(f"{PEERS} is missing: run `make bench-peers`, which installs the peers there.")
+    keep_memory()  # as runs of labkit do
     torch.manual_seed(0)
     np.random.seed(0)
     shape, ratios, failures = SHAPES["small"], [], {}
@@ -202,8 +189,10 @@ def main() -> None:
         except Exception as error:  # whatever a peer raises, the others go on
             failures[name] = f"{type(error).__name__}: {error}"
             continue
-        own = ours(shape)
-        ways = {name: lambda step=step: step(next(batches)), "labkit": lambda own=own: own(next(batches))}
+        ways = {name: lambda step=step: step(next(batches))}
+        for precision in precisions():
+            _, own = stepper(shape.model)
+            ways[f"labkit, {precision}"] = lambda own=own, precision=precision: own(next(batches), precision)
         ratios += speed_ups(f"step, small, batch {BATCH}", in_turn(ways, turns=TURNS), base=name, note=f"than {name}")
     try:
         ratios += speech_features()

@@ -35,7 +35,7 @@ def prepare(path: Path) -> float:
 
 def prepare_as_textbook(path: Path) -> float:
     """Processor seconds that the textbook would take, from those of its first rows."""
-    from textbook_dlrm import TextbookRows
+    from textbook_rows import TextbookRows
 
     with tempfile.TemporaryDirectory() as folder:
         part = first_lines(path, TEXTBOOK_ROWS, Path(folder))

@@ -12,23 +12,19 @@ import argparse
 import json
 import re
 from dataclasses import dataclass, replace
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
 import torch
-import torch.nn.functional as F
-from dlrm_step import CPU, LR, SHAPES, Shape, StepJob, made_up_batch
+from dlrm_shapes import CPU, SHAPES, Shape, made_up_batch, rows_ms, step_flops, stepper
 from measuring import RESULTS, bind_to, cores, in_own_process, in_turn, machine, write_result
 from picture import save_picture
 
-from labkit.compiled import why_not_compiled
+from labkit.hardware.allocator import keep_memory
 from labkit.hardware.calibration import matmul_gflops
-from labkit.fast.models import fast_dlrm, fast_speech
-from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.models.dlrm import DlrmConfig
 from labkit.telemetry import forget_peak_memory
-from labkit.training.config import TrainConfig
-from labkit.training.step import StepKind, TrainStep
 
 BATCHES = (1, 8, 32, 128, 512, 2048, 8192)
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000, 40_000_000)
@@ -64,35 +60,6 @@ class Point:
         return max(self.arithmetic_ms, self.rows_ms)
 
 
-def step_flops(config: DlrmConfig, batch_size: int) -> float:
-    """Floating-point operations of a step: two for each weight and sample forward, twice as many backward."""
-    widths = [config.dense_dim, *config.bottom_mlp]
-    features = config.num_tables + 1
-    pairs = features * (features - 1) // 2
-    top = [config.embedding_dim + pairs, *config.top_mlp]
-    weights = sum(a * b for layers in (widths, top) for a, b in pairwise(layers))
-    return 6.0 * batch_size * (weights + features * features * config.embedding_dim)
-
-
-def lookups(shape: Shape, batch_size: int) -> int:
-    """Table rows that a step names."""
-    return batch_size * shape.model.num_tables * shape.pooling_factor
-
-
-def rows_ms(shape: Shape, batch_size: int, table: torch.Tensor) -> float:
-    """Milliseconds at least for the rows of a step: all from the table, and twice more from what they were."""
-    named = lookups(shape, batch_size)
-    gigabytes = 4e-9 * shape.model.embedding_dim * named
-    return 1000 * gigabytes * (1 / gather_gb_per_s(table) + 2 / gather_gb_per_s(table[:named]))
-
-
-def gather_gb_per_s(table: torch.Tensor) -> float:
-    """Bytes a second, in 1e9, at which sums over random rows of a table are taken; the best of several."""
-    bags = torch.randint(len(table), (4096, 100), dtype=torch.int32)
-    taken = in_turn({"gather": lambda: F.embedding_bag(bags, table, mode="sum")}, turns=7)["gather"]
-    return bags.numel() * table.shape[1] * 4 / min(taken) / 1e9
-
-
 def peak_resident_gb() -> float | None:
     """Most memory this process held since `forget_peak_memory`, in 1e9 bytes; None where the kernel does not say."""
     status = Path("/proc/self/status")
@@ -104,11 +71,9 @@ def measure(sweep: str, value: float, shape: Shape, batch_size: int) -> Point:
     """Time a step, a second or so."""
     forget_peak_memory()
     torch.manual_seed(0)
-    model = fast_dlrm(shape.model)
-    kind = StepKind("fp32", why_not_compiled() is None)
-    step = TrainStep(StepJob(model), TrainConfig(optimiser="sgd", lr=LR), kind, CPU)
+    model, step = stepper(shape.model)
     batches = cycle([made_up_batch(shape, batch_size) for _ in range(4)])
-    ways = {"step": lambda: step(next(batches), 0)}
+    ways = {"step": lambda: step(next(batches))}
     once = in_turn(ways, turns=1)["step"][0]
     took = median(in_turn(ways, turns=max(5, min(200, int(1.5 / once))))["step"])
     peak = peak_resident_gb()
@@ -183,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cores", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    keep_memory()  # as runs of labkit do
     if args.cores:
         chosen = [int(core) for core in args.cores.split(",")]
         bind_to(chosen)

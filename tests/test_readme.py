@@ -30,7 +30,7 @@ INSTEAD = [
     (r"git clone .*", "true", "the project's address is undecided, and tests use no network"),
     (r"make tour.*", "{make} tour && labkit tour --help", "takes five minutes; tests/tour runs a small one"),
     (r"make test.*", "{make} test", "is what runs this test"),
-    (r"make bench.*", "{make} bench bench-peers", "takes a quarter of an hour"),
+    (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
     (
         r"\.venv/bin/ruff .*",
         "python -m ruff check --no-cache .",
