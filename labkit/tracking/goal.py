@@ -36,11 +36,17 @@ METRICS = {
         Metric("log_loss", "log loss (nats)", False, 0.0),
         Metric("normalised_entropy", "normalised entropy", False, 0.0),
         # insertions can bring an error rate beyond 1, which writing nothing at all would reach
+        Metric("validation_loss", "validation loss", False),
         Metric("cer", "character error rate", False, 0.0, 1.0),
         Metric("wer", "word error rate", False, 0.0, 1.0),
     )
 }
 """Metrics whose direction and bounds are known; a script may use any other name."""
+
+
+def evaluated_name(name: str) -> str:
+    """What an evaluation's number is called in the record: "loss" there is that of the training steps."""
+    return "validation_loss" if name == "loss" else name
 
 
 def metric_named(name: str, higher_is_better: bool | None) -> Metric:
@@ -95,7 +101,7 @@ class Target:
 
 
 def _directed(name: str, higher: bool, text: str) -> Metric:
-    metric = metric_named(name, higher)
+    metric = metric_named(evaluated_name(name), higher)
     if metric.higher_is_better != higher:
         raise UserError(
             f"target {text!r}: {metric.label} is better when it is {'higher' if metric.higher_is_better else 'lower'}: "

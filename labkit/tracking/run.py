@@ -17,7 +17,7 @@ from labkit.tracking.description import describe, result_of
 from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, exit_after_stop
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import OnEvent, Progress
-from labkit.tracking.goal import Target
+from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
 from labkit.tracking.limits import Limits
@@ -223,7 +223,7 @@ class Run:
         """Take an evaluation of the model as it is now.
 
         Args:
-            metrics: by name; the target's is among them.
+            metrics: by name; the target's is among them. A "loss" is recorded as "validation_loss", beside the steps' own.
 
         Returns:
             True where the run is over: the target is confirmed, a limit is met, or a stop was asked for.
@@ -238,8 +238,8 @@ class Run:
         self._clock.book(training=False)
         if self._observer is not None:
             return False
-        self._evaluations.check(metrics)
-        numbers = self._numbers(metrics)
+        numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
+        self._evaluations.check(numbers)
         self._read_losses(wait=True)
         self._check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
@@ -408,7 +408,7 @@ class Run:
         numbers = {}
         for name, value in metrics.items():
             try:
-                numbers[name] = float(value)
+                numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
             except (TypeError, ValueError):
                 raise UserError(
                     f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."

@@ -135,12 +135,22 @@ def test_the_operator_gives_an_unknown_metric_its_direction(run, target, best, h
 
 
 def test_a_metric_may_be_watched_without_a_value_to_reach(run):
-    with run(target="min loss", patience=2) as open_run:
-        said = [open_run.step(samples=1) or open_run.evaluate(loss=loss) for loss in (3.0, 2.0, 2.5, 2.1)]
+    with run(target="min score", patience=2) as open_run:
+        said = [open_run.step(samples=1) or open_run.evaluate(score=score) for score in (3.0, 2.0, 2.5, 2.1)]
     assert said == [False, False, False, True]
     assert open_run.result["target_reached"] is None
     assert (open_run.result["best_validation"], open_run.result["ended_by"]) == (2.0, "patience")
-    assert open_run.result["reason"] == "no better loss in 2 evaluations"
+    assert open_run.result["reason"] == "no better score in 2 evaluations"
+
+
+def test_an_evaluations_loss_is_not_mixed_with_that_of_the_steps(run):
+    with run(target="loss <= 0.25", confirm=1) as open_run:
+        weight = torch.tensor(0.75, requires_grad=True)
+        open_run.step(weight, samples=1)
+        assert open_run.evaluate(loss=weight - 0.5)
+    rows = read_metrics([open_run.folder])
+    assert rows[["name", "value"]].to_numpy().tolist() == [["loss", 0.75], ["validation_loss", 0.25]]
+    assert read_run(open_run.folder).config["train"]["target_metric"] == "validation_loss"
 
 
 def test_without_a_target_there_is_no_best(run):
@@ -355,7 +365,7 @@ def test_a_run_that_cannot_be_is_refused_before_anything_is_written(run, runs, o
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda run: run.evaluate(loss=0.1), r"got loss, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
+        (lambda run: run.evaluate(cer=0.1), r"got cer, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
         (lambda run: run.evaluate(), "got no metric, and the target"),
         (lambda run: run.evaluate(auc="good"), "metric 'auc' is 'good': give one number"),
         (lambda run: run.step(torch.zeros(3), samples=1), r"a loss of shape \(3,\): give the one number"),
