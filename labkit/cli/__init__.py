@@ -17,7 +17,6 @@ COMMANDS = (
     "train",
     "profile",
     "collocate",
-    "launch",
     "pack",
     "runs",
     "monitor",

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from labkit.collocation.plan.csv_plan import CsvPlan
     from labkit.collocation.plan.plan import Plan
 
+TRYING = "what a job takes of the memory is found out over its first steps, once ..."
 EPILOG = """examples:
   labkit collocate --jobs "dlrm:tour x2, speech:tour" --mode cpu-shared,cpu-pinned --repeats 3
+  labkit collocate --jobs "train.py --seed {seed} x2" --mode cpu-pinned
   labkit collocate plan.yaml --check
   labkit collocate experiment.csv          (a CSV of radT's; statuses are written back)
   labkit collocate --show GROUP
@@ -34,30 +36,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan in YAML, or a CSV of radT's")
-    parser.add_argument("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, speech:tour"')
+    parser.add_argument("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, train.py --lr 0.1"')
     parser.add_argument(
         "--mode",
         metavar="M[,M]",
         help="naive, mps, mig, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)",
     )
-    add_round_flags(parser)
-    parser.add_argument("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
-    parser.add_argument("--seconds", type=float, metavar="S", help="train each job for so long, unless it says itself")
-    parser.add_argument(
-        "--baseline",
-        choices=("each", "one", "none"),
-        default="each",
-        help="which jobs run alone first: each, one of those that differ in their seed only, or none (default: each)",
-    )
-    parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
-    parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
-    parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
-    parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
-    parser.set_defaults(run=run_collocate)
-
-
-def add_round_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say where and under what conditions jobs run together."""
     parser.add_argument("--device", metavar="D", help="cpu, or a GPU's number or UUID (default: the first GPU, or cpu)")
     parser.add_argument("--timeout", type=float, metavar="S", help="end a round after so long (default: 3600)")
     parser.add_argument(
@@ -70,8 +54,23 @@ def add_round_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="create the MIG slices that mode mig lacks, and destroy them, and only them, at the end",
     )
+    parser.add_argument("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help="train labkit's jobs for so long, unless they say themselves"
+    )
+    parser.add_argument(
+        "--baseline",
+        choices=("each", "one", "none"),
+        default="each",
+        help="which jobs run alone first: each, one of those that differ in their seed only, or none (default: each)",
+    )
+    parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
+    parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
+    parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
+    parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object on the last line")
+    parser.set_defaults(run=run_collocate)
 
 
 def run_collocate(args: argparse.Namespace) -> int:
@@ -90,18 +89,18 @@ def run_collocate(args: argparse.Namespace) -> int:
     if args.show:
         return print_verdict(find_group(args.show, args.runs_dir), as_json=args.json)
     if args.resume:
-        return resume(find_group(args.resume, args.runs_dir), args)
+        return _resume(find_group(args.resume, args.runs_dir), args)
     plan, csv = _asked_plan(args)
-    return check_and_run(plan, args, csv=csv)
+    return _check_and_run(plan, args, csv)
 
 
-def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None = None) -> int:
+def _check_and_run(plan: Plan, args: argparse.Namespace, csv: CsvPlan | None) -> int:
     """Check a plan, print the table, and run it where nothing is against it."""
     from labkit.cli.collocate_live import GroupDisplay
     from labkit.cli.collocate_text import print_check, print_verdict
     from labkit.cli.console import Console, print_last
     from labkit.collocation.checking.made_slices import made_slices
-    from labkit.collocation.checking.memory_need import memory_need
+    from labkit.collocation.checking.memory_need import job_memory
     from labkit.collocation.checking.plan_check import check_plan
     from labkit.collocation.launching.plan_run import run_plan
     from labkit.tracking.stop import StopRequest
@@ -109,11 +108,12 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
         console.print(notice, soft_wrap=True, markup=False)
-    found = check_plan(plan, memory_need)
+    with console.status(TRYING):
+        found = check_plan(plan, job_memory)
     with contextlib.ExitStack() as stack:
         if found.lacks_slices_only and args.allow_mig_changes and not args.check:
-            stack.enter_context(made_slices(plan, memory_need, console.print))
-            found = check_plan(plan, memory_need)
+            stack.enter_context(made_slices(plan, job_memory, console.print))
+            found = check_plan(plan, job_memory)
         print_check(console, plan, found)
         _refuse(found)
         if args.check:
@@ -127,12 +127,12 @@ def check_and_run(plan: Plan, args: argparse.Namespace, *, csv: CsvPlan | None =
     return print_verdict(folder, as_json=args.json, stopped=bool(stop))
 
 
-def resume(folder: Path, args: argparse.Namespace) -> int:
+def _resume(folder: Path, args: argparse.Namespace) -> int:
     """Go on with a group, after the same check as before its start."""
     from labkit.cli.collocate_live import GroupDisplay
     from labkit.cli.collocate_text import print_check, print_verdict
     from labkit.cli.console import Console
-    from labkit.collocation.checking.memory_need import memory_need
+    from labkit.collocation.checking.memory_need import job_memory
     from labkit.collocation.checking.plan_check import check_plan
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.launching.plan_run import resume_plan
@@ -140,7 +140,8 @@ def resume(folder: Path, args: argparse.Namespace) -> int:
 
     console = Console(stderr=args.json, highlight=False)
     plan = read_group(folder).plan
-    found = check_plan(plan, memory_need)
+    with console.status(TRYING):
+        found = check_plan(plan, job_memory)
     print_check(console, plan, found)
     _refuse(found)
     with StopRequest() as stop, GroupDisplay(console, plan) as display:
@@ -165,14 +166,14 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     csv = None
     if args.jobs:
         jobs = tuple(parse_jobs(args.jobs))
-        plan = Plan("jobs", tuple(Workload(mode, mode, jobs) for mode in modes or [usual_mode(args.device)]))
+        plan = Plan("jobs", tuple(Workload(mode, mode, jobs) for mode in modes or [_usual_mode(args.device)]))
     elif args.plan.suffix.lower() == ".csv":
         if modes:
             raise UserError(f"{args.plan}: the column Collocation says how its rows share: leave --mode away.")
         csv = read_csv_plan(args.plan)
         plan = csv.plan
     elif args.plan.suffix.lower() in (".yaml", ".yml"):
-        plan = read_yaml_plan(args.plan, default_mode=usual_mode(args.device))
+        plan = read_yaml_plan(args.plan, default_mode=_usual_mode(args.device))
         if modes:
             plan = in_modes(plan, modes)
     else:
@@ -186,7 +187,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     return with_baseline(with_seconds(plan, args.seconds), args.baseline), csv
 
 
-def usual_mode(device: str | None) -> str:
+def _usual_mode(device: str | None) -> str:
     """Plain processes, as that is called on the device."""
     from labkit.collocation.modes.device_choice import find_device
     from labkit.hardware.devices import get_devices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -13,6 +12,9 @@ from labkit.cli.console import Console
 from labkit.collocation.launching.plan_run import RoundBegins, RoundEnded
 from labkit.collocation.launching.round import JobEvent
 from labkit.errors import UserError
+from labkit.tracking.crossings import Point
+from labkit.tracking.events import Progress
+from labkit.tracking.progress_line import progress_text
 
 if TYPE_CHECKING:
     from labkit.collocation.plan.csv_plan import CsvPlan
@@ -97,25 +99,19 @@ class _Row:
 
     def __init__(self, job: str, label: str):
         self.job, self.label, self.status = job, label, "starting"
-        self._train: dict[str, Any] = {}
+        self._metric: str | None = None
         self._told_at_s = -SECONDS_A_LINE
 
     def take(self, event: dict[str, Any]) -> str | None:
         """Update from an event; a line where it is worth one in a log."""
         kind = event["kind"]
-        if kind == "Preparing":
-            self.status = f"preparing data {event['fraction']:.0%}  {event['text']}"
-        elif kind == "Started":
-            self.status, self._train = "building", event["config"].get("train", {})
-        elif kind == "Ready":
-            self.status = "ready, waits for the others"
-        elif kind == "Progress":
-            self.status = self._progress(event)
+        if kind == "Started":
+            self._metric = event["config"]["train"].get("target_metric")
+        self.status = words_of(event, self._metric) or self.status
+        if kind == "Progress":
             if event["evaluated"] and event["point"]["wall_s"] >= self._told_at_s + SECONDS_A_LINE:
                 self._told_at_s = event["point"]["wall_s"]
                 return f"{self.job}: {self.status}"
-        elif kind == "ScriptProgress":
-            self.status = f"{event['point']['wall_s']:6.1f} s  step {event['point']['step']:,}"
         elif kind == "Over":
             self.status = event["status"].replace("_", " ")
             reason = f" ({event['reason']})" if event["reason"] else ""
@@ -125,15 +121,25 @@ class _Row:
     def text(self) -> Text:
         return Text(f"  {self.job:<20} {self.status}", no_wrap=True, overflow="ellipsis")
 
-    def _progress(self, event: dict[str, Any]) -> str:
-        words = [f"{event['point']['wall_s']:6.1f} s", f"{event['samples_per_s']:>9,.0f} samples/s"]
-        metric, target = self._train.get("target_metric"), self._train.get("target")
-        if event["metrics"]:
-            goal = "" if target is None else f" (target {target:g})"
-            words.append(f"{metric} {event['metrics'][metric]:.4f}{goal}")
-        elif not math.isnan(event["loss"]):
-            words.append(f"loss {event['loss']:.4f}")
-        return "  ".join(words)
+
+def words_of(event: dict[str, Any], metric: str | None = None) -> str | None:
+    """What a job does, from what it told; None where that changes nothing.
+
+    Args:
+        event: as its process told it.
+        metric: of its target, shown before others.
+    """
+    kind = event["kind"]
+    if kind == "Preparing":
+        return f"preparing data {event['fraction']:.0%}  {event['text']}"
+    if kind == "Started":
+        return "building"
+    if kind == "Ready":
+        return "ready, waits for the others"
+    if kind != "Progress":
+        return None
+    told = {name: value for name, value in event.items() if name != "kind"}
+    return progress_text(Progress(**told | {"point": Point(**event["point"])}), metric)
 
 
 def _end_text(status: str, wall_s: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
             f"[red]{escape('; '.join(row.why_not))}[/red]" if row.why_not else escape(row.device),
         )
     console.print(table)
-    needs = "Needs: predicted by labkit's analytic estimate, or as the plan gives it; a script's is not known."
+    needs = "Needs: measured over a job's first steps, or as the plan gives it."
     console.print(f"{needs} Each round runs {plan.repeats} time{'s' * (plan.repeats > 1)}.", soft_wrap=True)
     for warning in found.warnings:
         console.print(warning, style="yellow", markup=False, soft_wrap=True)
@@ -90,6 +91,9 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
             "slowdowns": _records(found.slowdowns),
             "time_to_accuracy": _records(found.time_to_accuracy),
             "advice": [vars(each) for each in advice],
+            "jobs": [
+                {"mode": each.mode, "repeat": each.repeat, **asdict(job)} for each in record.rounds for job in each.jobs
+            ],
         }
         print_last(json.dumps(content))
         return status
@@ -105,13 +109,12 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
     for each in advice:
         console.print(f"Verdict on {each.mix}: {each.reason}", markup=False, soft_wrap=True)
     for job in broken:
-        words = f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}"
+        words = f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}; what it printed: {folder / job.log}"
         console.print(words, style="red", markup=False, soft_wrap=True)
     if words := not_attributed(attribution(found.jobs)):
         console.print(words, style="dim", markup=False, soft_wrap=True)
     console.print(f"group {record.id} ({record.status}): {folder}", markup=False, soft_wrap=True)
-    if broken:
-        console.print(f"what the jobs printed: {folder / 'logs'}", markup=False, soft_wrap=True)
+    console.print(f"what the jobs printed: {folder / 'logs'}", markup=False, soft_wrap=True)
     if record.quiet is False:
         console.print("Other programs were running when this group began: its numbers are noisy.", style="yellow")
     if record.status in ("stopped", "interrupted"):

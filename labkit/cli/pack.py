@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.cli.collocate import TRYING
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 
     console = Console(stderr=args.json, highlight=False)
     live = _devices(args.device, args.mode, shared=args.policy != "exclusive", memory=args.memory)
-    found = check_here(queue, live)
+    with console.status(TRYING):
+        found = check_here(queue, live)
     print_queue_check(console, found, live)
     if found.refusals:
         raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from labkit.cli.collocate_live import words_of
 from labkit.cli.console import Console
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class QueueDisplay:
         elif kind == "Notice":
             self._notice(told["text"])
         elif event.job in self._running:
-            self._running[event.job].words = _words(told) or self._running[event.job].words
+            self._running[event.job].words = words_of(told) or self._running[event.job].words
         if self.console.is_terminal:
             self._live.update(Group(*self._lines()))
 
@@ -91,17 +92,3 @@ class QueueDisplay:
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._began_s:7.1f} s"
-
-
-def _words(told: dict[str, Any]) -> str | None:
-    """What a job does, from what it told; None where that changes nothing."""
-    kind = told["kind"]
-    if kind == "Preparing":
-        return f"preparing data {told['fraction']:.0%}  {told['text']}"
-    if kind == "Started":
-        return "building"
-    if kind == "Progress":
-        return f"{told['point']['wall_s']:6.1f} s  {told['samples_per_s']:>9,.0f} samples/s"
-    if kind == "ScriptProgress":
-        return f"{told['point']['wall_s']:6.1f} s  step {told['point']['step']:,}"
-    return None

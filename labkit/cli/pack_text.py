@@ -118,6 +118,7 @@ def print_queues(
         _print_failures(console, record)
     for folder, record in records:
         console.print(f"queue {record.id} ({record.status}): {folder}", soft_wrap=True)
+        console.print(f"what the jobs printed: {folder / 'logs'}", soft_wrap=True)
         if record.status in ("stopped", "failed"):
             console.print(f"go on with: labkit pack --resume {folder}", soft_wrap=True)
     return status

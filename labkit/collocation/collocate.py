@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labkit.collocation.checking.memory_need import memory_need
+from labkit.collocation.checking.memory_need import job_memory
 from labkit.collocation.checking.plan_check import check_plan
 from labkit.collocation.launching.group_record import read_group
 from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
@@ -63,7 +63,7 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
         UserError: the plan cannot run here, with every reason; nothing was started then. Or a job failed.
         KeyboardInterrupt: after all jobs have ended.
     """
-    found = check_plan(plan, memory_need)
+    found = check_plan(plan, job_memory)
     if found.refusals:
         raise UserError("\n".join(["nothing was started:", *found.refusals]))
     for warning in found.warnings:

@@ -1,4 +1,4 @@
-"""`labkit collocate` and `labkit launch`, as their users run them."""
+"""`labkit collocate`, as its users run it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from labkit.cli import main
-from labkit.collocation.launching.containment import MARK
 from labkit.collocation.launching.group_record import group_folders, read_group
+from labkit.process.containment import MARK
 
 SCRIPT = """\
 import sys, time
@@ -69,7 +69,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, monkeypatch
 
 
 def test_a_check_starts_nothing(tmp_path, script, capsys):
-    assert main(["collocate", "--jobs", f"{script} 1 0 x2", "--mode", "cpu-pinned", "--check"]) == 0
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB] 1 0 x2", "--mode", "cpu-pinned", "--check"]) == 0
     assert "before the start" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
 
@@ -100,7 +100,15 @@ def test_a_csv_of_radts_has_its_statuses_written_back(tmp_path, script, capsys):
 
 
 def test_a_killed_group_is_resumed_where_it_was(tmp_path, script):
-    arguments = ["collocate", "--jobs", f"{script} 40 0.05 x2", "--mode", "cpu-shared", "--baseline", "one"]
+    arguments = [
+        "collocate",
+        "--jobs",
+        f"{script}[memory=1GiB] 40 0.05 x2",
+        "--mode",
+        "cpu-shared",
+        "--baseline",
+        "one",
+    ]
     launcher = subprocess.Popen([sys.executable, "-m", "labkit", *arguments], cwd=tmp_path)
 
     def is_shared() -> bool:
@@ -124,26 +132,75 @@ def test_a_killed_group_is_resumed_where_it_was(tmp_path, script):
     assert [(job.status, job.attempt) for job in after.rounds[1].jobs] == [("done", 2), ("done", 2)]
 
 
-def test_launch_runs_copies_of_a_script(tmp_path, script, capsys):
-    assert (
-        main(["launch", "--copies", "2", "--mode", "cpu-pinned", "--json", str(script), "5", "0", "--note", "a b"]) == 0
-    )
+WITH_RUN = """\
+import sys
+import torch, labkit
+torch.manual_seed(int(sys.argv[1]))
+model, x = torch.nn.Linear(4, 1), torch.randn(64, 4)
+y = x.sum(1, keepdim=True)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+with labkit.Run("line", target="error <= 0.05", seed=int(sys.argv[1])) as run:
+    for step in range(1000):
+        loss = (model(x) - y).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        run.step(loss, samples=64)
+        if step % 10 == 0 and run.evaluate(error=loss.item()):
+            break
+"""
+
+
+def test_a_script_with_a_run_has_its_time_to_target(tmp_path, script, capsys):
+    script.write_text(WITH_RUN)
+    jobs = f"{script}[memory=1GiB] {{seed}} x2"
+    assert main(["collocate", "--jobs", jobs, "--mode", "cpu-shared", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    group = read_group(answer["folder"])
-    assert [job.status for job in group.rounds[0].jobs] == ["done", "done"]
-    assert group.plan.workloads[0].jobs[0].arguments == ("5", "0", "--note", "a b")
+    times = {(row["mode"], row["job"]): row for row in answer["time_to_accuracy"]}
+    assert all(times["cpu-shared", job]["median_s"] > 0 for job in ("train-1", "train-2", "all jobs"))
+    group = Path(answer["folder"])
+    assert {Path(job["log"]).is_absolute() or (group / job["log"]).is_file() for job in answer["jobs"]} == {True}
+
+    assert main(["runs", "list", "--runs-dir", "runs", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    shared = [row for row in rows if row["budget"] == "cpu-shared, 2 × train.py"]
+    assert sorted((row["seed"], row["target_reached"]) for row in shared) == [(0, True), (1, True)]
+    assert (len(rows), {row["group"] for row in rows}) == (4, {group.name})
+    assert main(["report", "runs"]) == 0
+    assert "4 runs in" in capsys.readouterr().out
+    assert main(["run", "--resume", shared[0]["run"]]) == 2
+    assert f"this run is one of the jobs of {group.name}" in capsys.readouterr().err
 
 
-def test_a_failed_script_is_told_with_its_reason(tmp_path, script, capsys):
-    assert main(["launch", str(script), "five", "0"]) == 1
+@pytest.mark.parametrize("ends", ["with a run", "without"])
+def test_runs_stop_ends_one_job_of_a_group(tmp_path, script, ends):
+    if ends == "with a run":
+        script.write_text(WITH_RUN.replace("range(1000)", "range(10**9)").replace("<= 0.05", "<= 0.0"))
+    jobs = f"{script}[memory=1GiB] {10**9 if ends == 'without' else 0} 0.01"
+    command = [sys.executable, "-m", "labkit", "collocate", "--jobs", jobs, "--mode", "alone"]
+    launcher = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+
+    def runs() -> list[Path]:
+        return [path.parent for path in tmp_path.glob("runs/*/*/run.json") if list(path.parent.glob("metrics/*"))]
+
+    wait_for(lambda: runs() or launcher.poll() is not None)
+    assert main(["runs", "stop", runs()[0].name]) == 0
+    assert launcher.wait(60) == 1
+    (job,) = read_group(runs()[0].parent).rounds[0].jobs
+    assert (job.status, job.reason) == ("stopped", f"stopped {'on' if ends == 'with a run' else 'by'} request")
+
+
+def test_a_failed_script_is_told_with_its_reason_and_its_log(tmp_path, script, capsys):
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB] five 0", "--mode", "alone"]) == 1
     said = capsys.readouterr().out
     assert "train: failed" in said
     assert "ValueError: invalid literal for int()" in said
+    assert "Traceback" in next(tmp_path.glob("runs/*/logs/*.log")).read_text()
 
 
 def test_what_a_script_says_is_printed_as_it_is(tmp_path, script, capsys):
     script.write_text("raise ValueError('cannot open [/data/train] for [red]reading')")
-    assert main(["launch", str(script)]) == 1
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 1
     assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
     (group,) = group_folders(tmp_path / "runs")
     assert main(["collocate", "--show", str(group)]) == 1
@@ -159,7 +216,7 @@ def test_a_script_ends_as_python_ends_it(tmp_path, script):
         "class Holder: pass\nholder = Holder()\nholder.file, holder.self = open('kept', 'w'), holder\n"
         "holder.file.write('to the disk')\n"
     )
-    assert main(["launch", str(script)]) == 0
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 0
     assert (tmp_path / "exited").exists()
     assert (tmp_path / "late").exists()
     assert (tmp_path / "kept").read_text() == "to the disk"
@@ -169,7 +226,7 @@ def test_what_python_prints_at_its_start_is_no_event(tmp_path, script, monkeypat
     (tmp_path / "chatty").mkdir()
     (tmp_path / "chatty" / "sitecustomize.py").write_text("print('welcome to this cluster')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "chatty"))
-    assert main(["launch", str(script), "3", "0"]) == 0
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB] 3 0", "--mode", "alone"]) == 0
 
 
 def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from labkit.cli import main
-from labkit.collocation.launching.containment import MARK
 from labkit.collocation.packing.queue_record import QUEUE_FILE, read_queue_record
 from labkit.data.store import shipped_datasets
+from labkit.process.containment import MARK
 
 SCRIPT = """\
 import sys, time

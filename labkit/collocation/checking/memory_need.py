@@ -5,14 +5,15 @@ from __future__ import annotations
 from labkit.collocation.plan.planned_job import PlannedJob
 
 
-def memory_need(job: PlannedJob, kind: str) -> int | None:
-    """Bytes that a job's process is estimated to take on "cpu" or "cuda"; None where nobody knows.
+def job_memory(job: PlannedJob, kind: str) -> int | None:
+    """Bytes that a job's process takes on "cpu" or "cuda"; None where nobody knows.
+
+    Where it was never measured here, the job is tried for its first steps.
 
     Raises:
-        UserError: the job's data cannot be had.
+        UserError: it was refused, or failed.
     """
-    try:
-        from labkit.collocation.memory.need import memory_need as need
-    except ImportError:
-        return None
-    return need(job, kind)
+    from labkit.collocation.launching.worker_process import script_command
+    from labkit.collocation.memory.need import memory_need
+
+    return memory_need(script_command(job), kind).bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,15 @@ from labkit.process.supervised import JobProcess
 from labkit.tracking.command import ScriptCommand
 
 WORKER = (sys.executable, "-m", "labkit.tracking.worker")
+
+
+def script_command(job: PlannedJob) -> ScriptCommand:
+    """What a job runs, wherever that is; {seed} still stands in its arguments.
+
+    Raises:
+        UserError: there is no such script.
+    """
+    return ScriptCommand(str(script_of(job.script)), job.arguments, folder=job.folder)
 
 
 def worker_process(
@@ -29,14 +39,12 @@ def worker_process(
         memory_bytes: cap on its memory, where that is not the share's own.
     """
     memory_bytes = share.memory_bytes if memory_bytes is None else memory_bytes
-    command = ScriptCommand(
-        str(script_of(job.script)),
-        job.arguments,
+    command = replace(
+        script_command(job),
         runs_dir=str(folder),
         budget=None if memory_bytes is None else _partition(share, memory_bytes),
         device=share.torch_name,
         cores=share.cores,
-        folder=job.folder,
         waits=True,
         collocation={"group": folder.name, "job": job.name, "log": log, **told},
     )

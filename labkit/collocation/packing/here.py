@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labkit.collocation.checking.memory_need import memory_need
+from labkit.collocation.checking.memory_need import job_memory
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.queue_check import QueueCheck, check_queue_here
@@ -34,13 +34,13 @@ def is_recorded_here(recorded: RecordedProfiles | None, live: Sequence[LiveDevic
 
 
 def check_here(queue: Sequence[QueuedJob], live: Sequence[LiveDevice]) -> QueueCheck:
-    """Check a queue against these devices, with labkit's memory estimates and what ships of recorded profiles."""
+    """Check a queue against these devices, with the memory of their first steps and what ships of recorded profiles."""
     kind = "cpu" if on_cpu(live) else "cuda"
     recorded = recorded_of(live)
     return check_queue_here(
         queue,
         [each.packing for each in live],
-        lambda job: memory_need(job, kind),
+        lambda job: job_memory(job, kind),
         recorded,
         here=is_recorded_here(recorded, live),
     )

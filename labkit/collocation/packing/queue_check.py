@@ -27,7 +27,7 @@ class CheckedQueueJob:
     queued: QueuedJob
     """With its profile, where there can be one"""
     memory_from: str
-    """Where its memory is from: the queue, labkit's estimate; empty where it is not known"""
+    """Where its memory is from: the queue, its first steps; empty where it is not known"""
     busy_from: str
     """The same for its utilisation"""
     fits: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def check_queue_here(
 ) -> QueueCheck:
     """Find what each job asks for, and which devices have it; nothing is started.
 
-    What a row says itself counts first. Otherwise its memory is estimated, and how busy it keeps a device is what was
+    What a row says itself counts first. Otherwise its memory is measured, and how busy it keeps a device is what was
     recorded of such a job, or all of it.
 
     Args:
@@ -129,7 +129,7 @@ class _Check:
             raise UserError(
                 f"nobody knows what {job.label} asks for: write its memory and utilisation, such as 2GiB and 0.5"
             )
-        return estimated, "labkit's estimate"
+        return estimated, "its first steps"
 
     def _profile(self, queued: QueuedJob, memory_bytes: int) -> tuple[JobProfile, str]:
         """A profile, and where its utilisation is from."""

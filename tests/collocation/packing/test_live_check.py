@@ -69,7 +69,7 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
     assert recorded.profile == PROFILE
     assert (assumed.profile.utilisation, assumed.profile.duration_s) == (1.0, None)
     assert [row.fits for row in found.rows] == [("two",), ("one", "two"), ("one", "two"), ("one", "two")]
-    assert [row.memory_from for row in found.rows] == ["the queue", *["labkit's estimate"] * 3]
+    assert [row.memory_from for row in found.rows] == ["the queue", *["its first steps"] * 3]
     assert found.rows[1].busy_from == "recorded on a CPU"
     assert estimated == ["recorded", "other"], "jobs that are alike are estimated once"
     elsewhere = check_queue_here(rows[1:2], DEVICES, estimate, RECORDED, here=False).queue[0].profile
