@@ -30,12 +30,15 @@ class CompiledUpdate:
     def step(self) -> None:
         rows, gradient = self._tables.take_bags()
         weight = self._tables.weight
-        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
+        torch_threads = torch.get_num_threads()
+        threads = min(torch_threads, numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
         numba.set_num_threads(threads)
         self._kernel(
             _array(weight), self._optimiser.state[weight], self._optimiser.param_groups[0], _array(rows),
             _array(gradient), lambda: self._arrays(rows, threads),
         )  # fmt: skip
+        if torch.get_num_threads() != torch_threads:  # numba started its threads, in the OpenMP that torch uses, too
+            torch.set_num_threads(torch_threads)
 
     def load_kernel(self) -> None:
         """Compile the kernel, or load what was compiled before: half a second that no first step is to take."""
