@@ -64,6 +64,7 @@ def run_command(
         seed=command.seed,
         script=command.module or os.path.abspath(command.script),  # noqa: PTH100  links stay as they are
         arguments=command.arguments,
+        collocation=command.collocation,
         **harness,
     )
     return run_script(
@@ -118,7 +119,7 @@ def run_script(
         SpawnedRuns(harness) as spawned,
         as_main(script, arguments),
         contextlib.chdir(folder or "."),
-        _heard(spawned),
+        _heard(spawned, harness),
     ):
         try:
             with steps(implicit.begin, implicit.step).watched():
@@ -228,7 +229,7 @@ class _Parameters:
 
 
 @contextlib.contextmanager
-def _heard(spawned: SpawnedRuns) -> Iterator[None]:
+def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
     """Listen to runs in processes that the script starts; interrupt a script without `Run`, as Ctrl-C would."""
     ended = threading.Event()
 
@@ -237,6 +238,8 @@ def _heard(spawned: SpawnedRuns) -> Iterator[None]:
         while not ended.wait(LOOK_EVERY_S):
             spawned.listen()
             run = open_run()
+            if run is not None and run.is_implicit and run.over == "stopped":
+                harness.stop.request("request")  # by its folder, which nobody else looks at
             if not interrupted and spawned.stop_asked and (run is None or run.is_implicit):
                 interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has

@@ -55,6 +55,7 @@ class SpawnedRuns:
             "sample_hz": harness.sample_hz,
             "script": harness.script,
             "arguments": list(harness.arguments),
+            "collocation": harness.collocation,
         }
         os.environ[VARIABLE] = json.dumps(content)
         return self
@@ -131,6 +132,7 @@ class SpawnedHarness(Harness):
             sample_hz=content["sample_hz"],
             script=content["script"],
             arguments=tuple(content["arguments"]),
+            collocation=content["collocation"],
         )
         harness._told = Path(content["told"])
         return harness
