@@ -16,7 +16,7 @@ from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
 from labkit.fast.models import fast_dlrm
 from labkit.fast.optimisers import fast_optimisers, tables_compile
 from labkit.fast.precision import autocast, faster_precision
-from labkit.jobs.flags import add_common_flags, common_config, read_arguments
+from labkit.jobs.flags import add_common_flags, common_config, read_arguments, settle_batch_size
 from labkit.jobs.memory import refuse_tables_that_do_not_fit
 from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
 from labkit.models.dlrm import Dlrm, DlrmConfig
@@ -85,6 +85,7 @@ def main() -> None:
     options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
     log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, progress=tell_preparing, **options)
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
+    settle_batch_size(args, len(train))
     batches = ClickBatches(train, args.batch_size, args.seed)
     evaluate_every = max(1, len(train) // EVALUATIONS_AN_EPOCH)
     target = chosen_target("dlrm", args.data, args.target, CLICK_METRICS)
@@ -112,7 +113,7 @@ def main() -> None:
         seed=args.seed,
         runs_dir=args.runs_dir,
         config={
-            **common_config("dlrm", args, log, len(train)),
+            **common_config(args, log, len(train)),
             "model": asdict(config),
             "precision": precision,
             "compiled_tables": args.kernels == "fast" and device == "cpu" and tables_compile(),

@@ -9,8 +9,6 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.jobs.presets import PRESETS, Preset, chosen_data, chosen_target, get_preset
 
-LARGEST_BATCH = 2**20
-
 
 def add_common_flags(
     flags: argparse.ArgumentParser, job: str, metrics: Sequence[str], optimisers: Iterable[str]
@@ -70,6 +68,7 @@ def read_arguments(
             f"the learning rate of preset {preset.name!r} is for {preset.train['optimiser']}, and would not suit "
             f"{args.optimiser}: give one with --lr."
         )
+    args.batch_size_is_asked = args.batch_size is not None
     for name, value in {"max_epochs": 10, **preset.train}.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
@@ -89,17 +88,22 @@ def read_arguments(
     return args, preset
 
 
-def common_config(job: str, args: argparse.Namespace, data: Any, train_samples: int) -> dict[str, Any]:
-    """What decides a run, as its record has it.
+def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
+    """Let a batch hold no more samples than there are, where the preset chose its size.
 
     Raises:
-        UserError: a batch would hold more samples than there are.
+        UserError: the size was asked for.
     """
-    if args.batch_size > train_samples:
+    if args.batch_size > train_samples and args.batch_size_is_asked:
         raise UserError(
             f"{_named('batch_size')} is {args.batch_size:,} and the training split has {train_samples:,} samples, so "
             "that every step would see all of them: give at most that many."
         )
+    args.batch_size = min(args.batch_size, train_samples)
+
+
+def common_config(args: argparse.Namespace, data: Any, train_samples: int) -> dict[str, Any]:
+    """What decides a run, as its record has it."""
     skipped = data.info.get("skipped", {}).get("rows", 0)
     if skipped:
         print(f"bad rows skipped: {skipped:,}; `labkit runs show` lists the first.")
@@ -116,7 +120,17 @@ def common_config(job: str, args: argparse.Namespace, data: Any, train_samples: 
     }
 
 
-_NOT_SETTINGS = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision")
+_NOT_SETTINGS = (
+    "data",
+    "target",
+    "max_seconds",
+    "max_epochs",
+    "runs_dir",
+    "device",
+    "schema",
+    "precision",
+    "batch_size_is_asked",
+)
 
 
 def _named(name: str) -> str:

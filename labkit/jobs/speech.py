@@ -20,7 +20,7 @@ from labkit.data.speech.waveforms import textbook_loader
 from labkit.fast.models import fast_speech
 from labkit.fast.optimisers import KINDS as QUICK_OPTIMISERS
 from labkit.fast.precision import autocast, faster_precision
-from labkit.jobs.flags import add_common_flags, common_config, read_arguments
+from labkit.jobs.flags import add_common_flags, common_config, read_arguments, settle_batch_size
 from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing
@@ -92,6 +92,8 @@ def main() -> None:
     speech = load_speech(
         args.data, on_bad_row=args.on_bad_row, progress=tell_preparing, frames_an_output=shape.frames_an_output
     )
+    train_samples = len(speech.split("train"))
+    settle_batch_size(args, train_samples)
     torch.manual_seed(args.seed)
     if args.kernels == "fast":
         batches = BucketedBatches(speech.split("train"), args.batch_size, args.seed)
@@ -102,7 +104,6 @@ def main() -> None:
             split: textbook_loader(args.data, split, EVALUATION_UTTERANCES, shuffle=False)
             for split in ("validation", "test")
         }
-    train_samples = len(speech.split("train"))
     target = chosen_target("speech", args.data, args.target, SPEECH_METRICS)
     ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
 
@@ -126,7 +127,7 @@ def main() -> None:
         seed=args.seed,
         runs_dir=args.runs_dir,
         config={
-            **common_config("speech", args, speech, train_samples),
+            **common_config(args, speech, train_samples),
             "model": asdict(shape),
             "precision": precision,
             "step_note": why,
