@@ -69,6 +69,10 @@ class LaunchedRun:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
+    def kill(self) -> None:
+        """End the process at once; `events` then says so."""
+        self._process.kill()
+
     def output(self) -> str:
         """The end of what the script has printed so far."""
         self._errors.seek(0)

@@ -1,1 +1,1 @@
-"""How much memory a job will take, known before it runs: three estimates, and what they are worth."""
+"""How much memory a job takes: its first steps tried in a process, or for a job too large for that a formula."""

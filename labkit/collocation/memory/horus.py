@@ -15,14 +15,11 @@ What follows here is ours: which layers count (modules without children, and for
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.collocation.memory.job_shape import ClickShape, SpeechShape
-from labkit.collocation.memory.walk import shaped_job
-from labkit.training.request import TrainRequest
+from labkit.collocation.memory.plain_step import PlainStep
 
 NUMBER = 4
 """Bytes, whatever the precision."""
@@ -42,28 +39,19 @@ def horus_bytes(activations: int, parameters: int, batch_size: int) -> int:
     return NUMBER * (activations * batch_size + parameters + batch_size * parameters)
 
 
-def horus_estimate(request: TrainRequest, shape: ClickShape | SpeechShape) -> int:
-    """Bytes that a request's job takes, by Horus' formula."""
-    batch_size = request.train_config(shape.train_samples).batch_size
-    with FakeTensorMode():
-        job = shaped_job(request, shape, batch_size, torch.device("cpu"))
-        put_out = layer_outputs(job.model, lambda: job.loss(job.batch()))
-        parameters = sum(parameter.numel() for parameter in job.model.parameters())
-    return horus_bytes(put_out // batch_size, parameters, batch_size)
-
-
-def layer_outputs(model: nn.Module, forward) -> int:
-    """Numbers in the outputs of all layers, modules without children, during a call of `forward`."""
-    counts: list[int] = []
+def horus_estimate(step: PlainStep) -> int:
+    """Bytes that a job takes, by Horus' formula."""
+    put_out: list[int] = []
 
     def count(module: nn.Module, inputs: tuple, output) -> None:
         first = next(leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))  # not a recurrent layer's state
-        counts.append(first.numel())
+        put_out.append(first.numel())
 
-    hooks = [
-        module.register_forward_hook(count) for module in model.modules() if not any(True for _ in module.children())
-    ]
-    forward()
-    for hook in hooks:
-        hook.remove()
-    return sum(counts)
+    with FakeTensorMode():
+        model = step.model()
+        for module in model.modules():
+            if not any(True for _ in module.children()):
+                module.register_forward_hook(count)
+        step.loss(model)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+    return horus_bytes(sum(put_out) // step.settings.batch_size, parameters, step.settings.batch_size)

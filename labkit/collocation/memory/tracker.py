@@ -1,9 +1,8 @@
 """The estimate of torch's own tracker, `torch.distributed._tools.mem_tracker.MemTracker`, under FakeTensorMode.
 
-It sees what every operator returns. It cannot see the update of embedding tables, whose sizes depend on the values of
-the batch (FakeTensorMode refuses `unique_consecutive`): rows are looked up and their gradient is made, but the tables'
-optimiser state and the room of their update are left out. Nor does it see what operators take beside their results, or
-the evaluation. Dense parameters are updated by their own optimiser.
+It sees what every operator returns, but no sparse tensor: it ends at the first. So embedding tables are buffers to it,
+and their gradients, their optimiser's state and the room of their update are left out. Nor does it see what operators
+take beside their results.
 """
 
 from __future__ import annotations
@@ -14,37 +13,24 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from labkit.collocation.memory.job_shape import ClickShape, SpeechShape
-from labkit.collocation.memory.walk import shaped_job
-from labkit.fast.tables import EmbeddingTables
-from labkit.training.optimisers import Optimisers
-from labkit.training.request import TrainRequest
-from labkit.training.step import StepKind
+from labkit.collocation.memory.plain_step import PlainStep
 
 
-def tracked_bytes(request: TrainRequest, shape: ClickShape | SpeechShape, kind: StepKind) -> int:
-    """Peak of two training steps as torch's tracker sees it, in bytes; what is left out is said above."""
-    config = request.train_config(shape.train_samples)
-    place = torch.device("cpu")
+def tracked_bytes(step: PlainStep) -> int:
+    """Peak of two training steps as torch's tracker sees it; what is left out is said above."""
     with FakeTensorMode():
-        job = shaped_job(request, shape, config.batch_size, place)
-        tables = [module for module in job.model.modules() if isinstance(module, EmbeddingTables)]
-        sparse = {id(each.weight) for each in tables}
-        dense = [parameter for parameter in job.model.parameters() if id(parameter) not in sparse]
-        optimisers = Optimisers(torch.nn.ParameterList(dense), (), config, total_steps=1)
-        for each in tables:
-            each.keeps_bags = True
+        model = step.model()
+        optimisers = step.optimisers(model)
+        for bag in model.tables.bags if step.lookups else ():
+            bag.register_buffer("weight", bag._parameters.pop("weight").detach())
         tracker = MemTracker()
-        tracker.track_external(job.model, *optimisers.parts)
+        tracker.track_external(model, *optimisers)
         with warnings.catch_warnings(), tracker:
             warnings.simplefilter("ignore")  # the tracker warns of gradients that are None
             for _ in range(2):
                 tracker.reset_mod_stats()  # or it refuses a second step
-                batch = job.batch()
-                with kind.autocast(place):
-                    loss = job.loss(batch)
-                loss.backward()
-                for each in tables:
-                    each.take_bags()
-                optimisers.step(0)
-        return tracker.get_tracker_snapshot("peak")[place]["Total"]
+                step.loss(model).backward()
+                for optimiser in optimisers:
+                    optimiser.step()
+                    optimiser.zero_grad()
+        return tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]

@@ -1,0 +1,187 @@
+"""How much memory a training script takes: measured over its first steps, in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock
+
+from labkit.data.store import prepared_root
+from labkit.errors import UserError
+from labkit.hardware.devices import get_devices
+from labkit.jobs.command import script_of
+from labkit.runs.atomic import replace_text
+from labkit.telemetry.samples import read_samples
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.launch import LaunchedRun, WorkerFailed
+
+TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
+"""A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a target
+will be evaluated, and has longer."""
+LONGEST_TRIAL_S, POLITE_S = 60.0, 20.0
+"""So long after the start, or the end of the data's preparation, a trial ends whatever came of it; asked to end, a
+script may go on for so long."""
+GROWTH_BYTES = 150 << 20
+"""By how much a process on a CPU grows after its first evaluation: oneDNN keeps a kernel for each shape of batch, and
+the heap gets holes. Measured on two cores over three epochs: 141 MiB speech:tour, 13 dlrm:tour on synthetic-small."""
+CUDA_CONTEXT_BYTES = 512 << 20
+"""Assumed where the driver does not tell a process' memory: what it holds on a GPU beside tensors, the context and
+loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when they are needed and 667 MB without."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What a script's process takes of a device."""
+
+    bytes: int | None
+    """At its peak, room to grow included; None where it is not known"""
+    first_steps_bytes: int | None
+    """At the peak of its first steps, where these were measured"""
+    provenance: str
+    """"measured", "predicted" by formula, or "unknown" """
+    note: str
+    """On what it rests, or why it is not known, in words"""
+
+
+def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
+    """Take a script's first steps in a process of its own, and note how much memory that held.
+
+    What was measured is kept (`memory.json` beside the prepared data) by machine, text of the script, and arguments but
+    for the seed, so that many copies are tried once. A job of labkit's whose tables are larger than what is free is not
+    tried; its need is predicted.
+
+    Args:
+        command: of the script; budget, cores and the folder for runs do not matter.
+        device_kind: "cpu" or "cuda".
+
+    Raises:
+        UserError: the script was refused, or failed.
+    """
+    device = command.device or {"cpu": "cpu", "cuda": "cuda:0"}[device_kind]
+    command = ScriptCommand(
+        command.script, command.arguments, module=command.module, device=device, folder=command.folder, sample_hz=10
+    )
+    key, path = _key(command), prepared_root() / "memory.json"
+    if key in (kept := _kept(path)):
+        return MemoryNeed(**kept[key]["need"])
+    need = _too_large(command) or _tried(command)
+    if need.provenance == "measured":
+        told = {"script": command.script, "arguments": list(command.arguments), "need": asdict(need)}
+        with FileLock(path.with_name(".memory.json.lock")):
+            replace_text(path, json.dumps(_kept(path) | {key: told}, indent=1) + "\n")
+    return need
+
+
+def _tried(command: ScriptCommand) -> MemoryNeed:
+    name = Path(command.script).name
+    prepared_root().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
+        try:
+            answer = _first_steps(replace(command.seeded(0), seed=None, runs_dir=folder))
+        except (UserError, WorkerFailed) as error:
+            what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
+            raise UserError(f"{name} was tried for its first steps, to know its memory, and failed: {what}") from error
+        if answer is None or not answer["result"]["steps"]:
+            ended = answer is not None and answer["status"] == "done"
+            why = "ended without a step" if ended else f"took no step within {LONGEST_TRIAL_S:.0f} s"
+            return MemoryNeed(None, None, "unknown", f"{name} {why}, so its memory is not known: give it")
+        peak, grows = answer["result"]["peak_memory_bytes"], GROWTH_BYTES
+        if command.device != "cpu":
+            peak, grows = _peak_on_gpu(answer["result"], Path(answer["folder"])), 0
+    if peak is None:
+        return MemoryNeed(None, None, "unknown", f"{name} ran, and its memory was not sampled: give it")
+    note = f"over the first {answer['result']['steps']} steps on {time.strftime('%Y-%m-%d')}"
+    return MemoryNeed(peak + grows, peak, "measured", note)
+
+
+def _first_steps(command: ScriptCommand) -> dict[str, Any] | None:
+    """Run a script until its trial is over; what came of it, None where it had to be killed."""
+    over, ends_s, began_s, enough_s = threading.Event(), time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            if time.monotonic() > ends_s:
+                launched.stop()
+            if time.monotonic() > ends_s + POLITE_S:
+                launched.kill()
+
+    with LaunchedRun(command) as launched:
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            for event in launched.events():
+                now_s = time.monotonic()
+                if event["kind"] == "Preparing":
+                    ends_s = now_s + LONGEST_TRIAL_S
+                elif event["kind"] == "Started" and event["config"]["train"]["target_metric"] is not None:
+                    enough_s = EVALUATING_S
+                elif event["kind"] == "Progress":
+                    began_s = began_s or now_s
+                    tried = event["point"]["step"] >= TRIAL_STEPS and now_s - began_s >= enough_s
+                    if event["evaluated"] or tried:
+                        ends_s = min(ends_s, now_s)
+        except WorkerFailed:
+            if time.monotonic() < ends_s + POLITE_S:
+                raise
+        finally:
+            over.set()
+            watcher.join()
+    return launched.answer
+
+
+def _peak_on_gpu(result: dict[str, Any], folder: Path) -> int | None:
+    reserved = result["peak_gpu_memory_bytes"]
+    told = [sample.value for sample in read_samples(folder, scope="process").get("memory_used", []) if sample.value]
+    return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *map(int, told)])
+
+
+def _too_large(command: ScriptCommand) -> MemoryNeed | None:
+    """What a DLRM of labkit's is predicted to take whose tables and optimiser state are more than is free."""
+    if Path(command.script).absolute() != script_of("dlrm").absolute():
+        return None
+    from labkit.collocation.memory.formula import formula
+    from labkit.collocation.memory.plain_step import plain_step
+
+    device = next((each for each in get_devices() if each.torch_name == command.device), get_devices()[0])
+    limits = [device.memory_bytes, psutil.virtual_memory().available if device.kind == "cpu" else None]
+    terms = formula(plain_step("dlrm", command.seeded(0).arguments))
+    if not any(limit is not None and terms["parameters"] + terms["optimiser"] > limit for limit in limits):
+        return None
+    note = "by formula, since its tables and their optimiser's state alone are more than is free"
+    return MemoryNeed(sum(terms.values()), None, "predicted", note)
+
+
+def _key(command: ScriptCommand) -> str:
+    """Equal for what takes the same memory here."""
+    device = next((each.name for each in get_devices() if each.torch_name == command.device), command.device)
+    text = Path(command.script).read_text(encoding="utf-8") if Path(command.script).is_file() else ""
+    what = [text, command.module, without_seed(command.arguments)]
+    parts = [device, command.device, version("torch"), version("labkit"), *what]
+    return hashlib.blake2s(json.dumps(parts).encode(), digest_size=8).hexdigest()
+
+
+def without_seed(arguments: tuple[str, ...]) -> list[str]:
+    """A script's arguments but for its seed.
+
+    >>> without_seed(("--lr", "0.1", "--seed", "3", "--seed=4"))
+    ['--lr', '0.1']
+    """
+    pairs = zip(("", *arguments), arguments, strict=False)
+    return [each for before, each in pairs if before != "--seed" and each.partition("=")[0] != "--seed"]
+
+
+def _kept(path: Path) -> dict[str, dict[str, Any]]:
+    """All that was measured; none where the file is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

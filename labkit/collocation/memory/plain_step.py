@@ -1,0 +1,72 @@
+"""A step of one of the kit's jobs with plain kernels, of tensors that have shapes and no memory.
+
+Shapes: B batch, D dense features, F tables, L pooling factor, T frames.
+"""
+
+from __future__ import annotations
+
+import importlib
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.data.clicks import load_clicks
+from labkit.data.speech import load_speech
+from labkit.data.speech.alphabet import Alphabet
+from labkit.fast.precision import autocast
+from labkit.jobs.flags import read_arguments
+from labkit.models.dlrm import Dlrm, DlrmConfig
+from labkit.models.speech import SpeechConfig, SpeechModel
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """What to call under torch's FakeTensorMode."""
+
+    settings: Namespace
+    """Of the job's script"""
+    model: Callable[[], nn.Module]
+    loss: Callable[[nn.Module], Tensor]
+    """Of a batch, made anew"""
+    optimisers: Callable[[nn.Module], list[torch.optim.Optimizer]]
+    lookups: int = 0
+    """In embedding tables"""
+
+
+def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
+    """The step that a job takes with these arguments of its script; its data is prepared if it was not.
+
+    Raises:
+        UserError: an argument cannot be, or the data cannot be had.
+    """
+    script = importlib.import_module(f"labkit.jobs.{job}")
+    args, preset = read_arguments(script.parser(), job, arguments)
+    if job == "dlrm":
+        options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
+        log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, **options)
+        config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
+        bags = args.batch_size, config.num_tables, log.pooling_factor  # (B, F, L)
+
+        def click_loss(model: nn.Module) -> Tensor:
+            dense, label = torch.empty(args.batch_size, config.dense_dim), torch.empty(args.batch_size)
+            with autocast(args.precision, "cpu"):
+                logits = model(dense, torch.empty(bags, dtype=torch.int32))
+            return F.binary_cross_entropy_with_logits(logits.float(), label)
+
+        optimisers = lambda model: script.build_optimizers(model, args.optimiser, args.lr, "plain")  # noqa: E731
+        return PlainStep(args, lambda: Dlrm(config), click_loss, optimisers, torch.Size(bags).numel())
+    shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
+    speech = load_speech(args.data, on_bad_row=args.on_bad_row, frames_an_output=shape.frames_an_output)
+    frames = int(max(speech.split("train").lengths))  # at random, nearly every batch has one of the longest
+
+    def speech_loss(model: nn.Module) -> Tensor:
+        with autocast(args.precision, "cpu"):
+            features, lengths = torch.empty(args.batch_size, frames, shape.mel_bins), torch.empty(args.batch_size)
+            return model(features, lengths.long())[0].sum()  # the sizes of a CTC loss depend on its batch's values
+
+    optimisers = lambda model: [script.build_optimizer(model, args.optimiser, args.lr, "plain")]  # noqa: E731
+    return PlainStep(args, lambda: SpeechModel(shape), speech_loss, optimisers)

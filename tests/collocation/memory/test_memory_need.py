@@ -1,0 +1,85 @@
+import os
+
+import psutil
+import pytest
+
+from labkit.collocation.memory import need
+from labkit.collocation.memory.need import GROWTH_BYTES, memory_need
+from labkit.data.store import prepared_root
+from labkit.errors import UserError
+from labkit.jobs.command import job_command
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.launch import LaunchedRun
+
+NEAR = 0.15
+"""One job's peak differs so much from process to process, and grows by less in an epoch (`GROWTH_BYTES`)."""
+WITHOUT_RUN = """
+import torch
+large = torch.ones(50_000_000)
+weight = torch.nn.Parameter(torch.zeros(10))
+optimiser = torch.optim.SGD([weight], lr=0.1)
+for step in range(10**9):
+    weight.grad = torch.ones(10)
+    optimiser.step()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def make(text: str, *arguments: str) -> ScriptCommand:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return ScriptCommand(str(path), arguments, folder=str(tmp_path))
+
+    return make
+
+
+@pytest.mark.parametrize(("job", "settings"), [("dlrm", {"data": "synthetic-small"}), ("speech", {})])
+def test_the_first_steps_tell_what_a_short_run_takes(job, settings, tmp_path):
+    settings = settings | {"precision": "fp32", "max_epochs": 1, "target": "none"}
+    found = memory_need(job_command(job, **settings), "cpu")
+    with LaunchedRun(job_command(job, runs_dir=tmp_path, **settings)) as launched:
+        list(launched.events())
+    peak = launched.answer["result"]["peak_memory_bytes"]
+    assert found.provenance == "measured"
+    assert found.first_steps_bytes == pytest.approx(peak, rel=NEAR)
+    assert found.bytes == found.first_steps_bytes + GROWTH_BYTES >= peak
+
+
+def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypatch):
+    found = memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "1"), "cpu")
+    assert 200_000_000 < found.first_steps_bytes < 2**30  # 50 million numbers, and Python with torch
+    assert os.listdir(tmp_path) == ["train.py"]
+    assert not list(prepared_root().glob("trial-*"))
+    monkeypatch.setattr(need, "LaunchedRun", None)  # would have to be tried again
+    assert memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "2"), "cpu") == found
+    for other in (script(WITHOUT_RUN, "--lr", "2"), script(WITHOUT_RUN + "\n", "--lr", "1")):
+        with pytest.raises(TypeError):
+            memory_need(other, "cpu")
+
+
+def test_a_script_that_fails_says_why(script):
+    with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
+        memory_need(script("raise ValueError('no such file')"), "cpu")
+    with pytest.raises(UserError, match="needs"):
+        memory_need(job_command("dlrm", preset="kaggle"), "cpu")
+
+
+@pytest.mark.parametrize("text", ["import time\ntime.sleep(1000)", "import time, signal\nsignal.signal(2, lambda *_: 0)"
+                                  "\nwhile True: time.sleep(1)"], ids=["patient", "stubborn"])  # fmt: skip
+def test_a_script_without_a_step_has_no_known_need(script, text, monkeypatch):
+    monkeypatch.setattr(need, "LONGEST_TRIAL_S", 1.0)
+    monkeypatch.setattr(need, "POLITE_S", 5.0 if "signal" in text else 60.0)
+    found = memory_need(script(text), "cpu")
+    assert (found.bytes, found.provenance) == (None, "unknown")
+    assert "took no step within 1 s" in found.note
+    assert not [each for each in psutil.Process().children() if "labkit.tracking.worker" in " ".join(each.cmdline())]
+
+
+def test_tables_that_are_more_than_is_free_are_predicted_and_not_tried(monkeypatch):
+    monkeypatch.setattr(need, "LaunchedRun", None)
+    free = type("Memory", (), {"available": 500_000})
+    monkeypatch.setattr(need.psutil, "virtual_memory", lambda: free)
+    found = memory_need(job_command("dlrm", data="synthetic-small"), "cpu")
+    assert found.provenance == "predicted"
+    assert found.bytes > 500_000
