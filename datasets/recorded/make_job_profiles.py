@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.checking.memory_need import memory_need
+from labkit.collocation.checking.memory_need import job_memory
 from labkit.collocation.interference.alone import profile_alone
 from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.packing.from_solo import profile_from_solo
@@ -26,30 +26,26 @@ from labkit.collocation.packing.queue_record import read_queue_record
 from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedProfiles
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.short_form import parse_jobs
 from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run
-from labkit.training.stop import StopRequest
+from labkit.tracking.stop import StopRequest
 
 HERE = Path(__file__).parent
-USUAL = {"target": "none", "precision": "fp32"}
+USUAL = "target=none,precision=fp32"
 """The same work in every schedule: an end that time does not move, and a precision that neighbours do not decide."""
 JOBS = {
-    "clicks-small": ("light", "dlrm", USUAL | {"data": "synthetic-small", "max_epochs": 3}),
-    "speech-short": ("light", "speech", USUAL | {"max_epochs": 1}),
-    "clicks": ("medium", "dlrm", USUAL | {"max_epochs": 1}),
-    "clicks-4096": ("medium", "dlrm", USUAL | {"max_epochs": 1, "batch_size": 4096}),
-    "kaggle": ("medium", "dlrm", USUAL | {"preset": "kaggle", "data": "synthetic-small", "max_epochs": 2}),
-    "speech": ("heavy", "speech", USUAL | {"max_epochs": 4}),
-    "kaggle-16k": (
-        "heavy",
-        "dlrm",
-        USUAL | {"preset": "kaggle", "data": "synthetic", "max_epochs": 1, "batch_size": 16384},
-    ),
+    "clicks-small": ("light", f"dlrm:tour[{USUAL},data=synthetic-small,max_epochs=3]"),
+    "speech-short": ("light", f"speech:tour[{USUAL},max_epochs=1]"),
+    "clicks": ("medium", f"dlrm:tour[{USUAL},max_epochs=1]"),
+    "clicks-4096": ("medium", f"dlrm:tour[{USUAL},max_epochs=1,batch_size=4096]"),
+    "kaggle": ("medium", f"dlrm:kaggle[{USUAL},data=synthetic-small,max_epochs=2]"),
+    "speech": ("heavy", f"speech:tour[{USUAL},max_epochs=4]"),
+    "kaggle-16k": ("heavy", f"dlrm:kaggle[{USUAL},data=synthetic,max_epochs=1,batch_size=16384]"),
 }
-"""By name: weight, kind, request."""
+"""By name: weight, and the job in its short form."""
 SEED, JOBS_IN_QUEUE, DEVICES = 60, 60, 2
 """Of queue_60.yaml"""
-ROW_FIELDS = ("batch_size", "data", "max_epochs", "target", "precision")
 
 
 def whole_runs(jobs: Sequence[PlannedJob], repeats: int, runs_dir: Path) -> dict[str, list[tuple[float, int]]]:
@@ -79,7 +75,7 @@ def whole_runs(jobs: Sequence[PlannedJob], repeats: int, runs_dir: Path) -> dict
 
 def recorded_jobs(machine: Machine, seconds: float, repeats: int, runs_dir: Path) -> list[RecordedJob]:
     """All of JOBS, profiled."""
-    planned = {name: PlannedJob(name, kind, request) for name, (_, kind, request) in JOBS.items()}
+    planned = {name: replace(parse_jobs(job)[0], name=name, where="") for name, (_, job) in JOBS.items()}
     runs = whole_runs(list(planned.values()), repeats, runs_dir)
     recorded = []
     for name, job in planned.items():
@@ -88,7 +84,7 @@ def recorded_jobs(machine: Machine, seconds: float, repeats: int, runs_dir: Path
             replace(solo, provenance="recorded"),
             # others can only make a run longer
             min(duration_s for duration_s, _ in runs[name]),
-            memory_estimate_bytes=memory_need(job, "cpu"),
+            memory_estimate_bytes=job_memory(job, "cpu"),
         )
         profile = replace(profile, memory_bytes=max(peak_bytes for _, peak_bytes in runs[name]))
         recorded.append(RecordedJob(job, JOBS[name][0], profile))
@@ -120,7 +116,9 @@ def queue_text(queue: Sequence[QueuedJob], recorded: RecordedProfiles) -> str:
     lines.append("jobs:")
     for queued in queue:
         job = queued.job
-        settings = "".join(f", {name}: {str(job.request[name]).lower()}" for name in ROW_FIELDS if name in job.request)
+        flags = dict(zip(job.arguments[::2], job.arguments[1::2], strict=True))
+        told = {name.removeprefix("--").replace("-", "_"): value for name, value in flags.items()}
+        settings = "".join(f", {name}: {value}" for name, value in told.items() if name not in ("preset", "seed"))
         kind = job.name.rsplit("-", 1)[0]
         lines.append(
             f'  - {{job: "{job.label}", name: {job.name}, arrives: {queued.arrives_s:.1f}, profile: {kind}{settings}}}'

@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.collocation.interference.machine import Machine
 from labkit.collocation.interference.prediction import predict_slowdowns
-from labkit.collocation.interference.solo_profile import SoloProfile, likeness_of
+from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.collocation.packing.admission import Admission, Slowdown
 from labkit.collocation.packing.job_profile import JobProfile, slowdown_by_utilisation
 from labkit.collocation.packing.queued_job import QueuedJob
@@ -47,8 +47,7 @@ class RecordedProfiles:
 
     def of(self, job: PlannedJob) -> JobProfile | None:
         """The profile of a job that differs in name, seed and place at most; None where it was never profiled."""
-        likeness = likeness_of(job)
-        return next((each.profile for each in self.jobs if likeness_of(each.job) == likeness), None)
+        return next((each.profile for each in self.jobs if each.job.likeness == job.likeness), None)
 
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
