@@ -41,7 +41,7 @@ INSTEAD = [
 BEFORE_THE_LOOP = """
 import torch, torch.nn.functional as F
 images, labels = torch.randn(640, 8), torch.arange(640) % 2
-images[:, 0] += 2 * labels
+images[:, 0] += 6 * labels
 model = torch.nn.Linear(8, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=16, shuffle=True)

@@ -202,7 +202,8 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
 
     print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
     try:
-        answer = watch(command.seeded(seed), evaluations=not as_json)
+        with script_output(as_json):
+            answer = watch(command.seeded(seed), evaluations=not as_json)
     except RunFailed as failure:
         print(f"labkit: {failure}", file=sys.stderr)
         answer = failure.answer

@@ -133,8 +133,9 @@ class Harness:
         described: dict[str, Any] = {"budget": self.budget.to_dict()}
         if self.script is not None:
             described |= {"script": self.script, "arguments": list(self.arguments)}
-        elif sys.argv and Path(sys.argv[0]).is_file():
-            described |= {"script": str(Path(sys.argv[0]).absolute()), "arguments": sys.argv[1:]}
+        elif getattr(main := sys.modules["__main__"], "__file__", None) is not None:  # no notebook, nor python -c
+            module = main.__spec__ and main.__spec__.name
+            described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
         return described if self.collocation is None else described | {"collocation": self.collocation}
 
     def settle_seed(self, asked: int | None) -> int:

@@ -223,7 +223,8 @@ class Run:
         """Take an evaluation of the model as it is now.
 
         Args:
-            metrics: by name; the target's is among them. A "loss" is recorded as "validation_loss", beside the steps' own.
+            metrics: by name; the target's is among them. A "loss" is recorded as "validation_loss", beside that of
+                the steps.
 
         Returns:
             True where the run is over: the target is confirmed, a limit is met, or a stop was asked for.

@@ -418,6 +418,15 @@ def test_a_name_of_any_characters_makes_a_folder(runs):
     assert read_run(run.folder).config["job"] == "../a b/ü"
 
 
+def test_a_seed_that_a_script_fixes_cannot_be_repeated_with_others(runs):
+    with Harness(StopRequest(), runs, seed=1).wrapped():
+        with pytest.raises(UserError, match="the script fixes 5"), labkit.Run("t", seed=5):
+            pass
+        with labkit.Run("t") as run:
+            pass
+    assert read_run(run.folder).seed == 1
+
+
 # several processes, threads, devices
 
 

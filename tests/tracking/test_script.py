@@ -1,0 +1,232 @@
+"""`labkit run`: any script in the one harness, with `Run` in it or without."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from folders import events, losses
+from test_readme import BEFORE_THE_LOOP, REPOSITORY, blocks
+
+from labkit.cli import main
+from labkit.runs import list_runs, read_run
+
+LOOP = """
+import os, signal, sys, time
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    loss = model(torch.rand(4, 2)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+"""
+PLAIN = f"""{LOOP}
+print("hello from", __name__, sys.argv[1:])
+for _ in range(5):
+    step()
+"""
+WITH_RUN = f"""{LOOP}
+import labkit
+with labkit.Run("own", target="score >= 0.9", config={{"lr": 0.1}}) as run:
+    run.keep(model=model, optimizer=optimizer)
+    for epoch in run.epochs(4):
+        for _ in run.batches(range(5)):
+            run.step(step(), samples=4)
+        run.evaluate(score=epoch / 10)
+"""
+KILLED = WITH_RUN.replace("samples=4)", "samples=4)\n            KILL")
+EXAMPLE = blocks(REPOSITORY / "docs" / "own-script.md", "python")[0]
+
+
+@pytest.fixture
+def script(runs, monkeypatch, capfd):
+    """Runs the text of a script by `labkit run` in an empty folder; (exit status, record, what it printed)."""
+    runs.parent.mkdir(exist_ok=True)
+    monkeypatch.chdir(runs.parent)
+
+    def run(text: str, *flags: str):
+        Path("train.py").write_text(text)
+        status = main(["run", *flags, "train.py", "--lr", "0.1"])
+        (folder,) = list_runs(runs)["folder"]
+        return status, read_run(folder), capfd.readouterr()
+
+    return run
+
+
+def test_a_script_without_run_has_its_steps_counted(script):
+    status, record, said = script(PLAIN)
+    assert (status, record.status, record.name) == (0, "done", "train")
+    assert (record.result["steps"], record.result["ended_by"]) == (5, "script")
+    assert record.result["target_reached"] is None
+    assert "hello from __main__ ['--lr', '0.1']" in said.out
+    assert record.config["arguments"] == ["--lr", "0.1"]
+
+
+def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):
+    status, record, said = script(WITH_RUN, "--json", "--runs-dir", str(runs))
+    assert status == 0
+    answer = json.loads(said.out.splitlines()[-1])
+    assert answer["run"] == record.id and len(said.out.splitlines()) == 1
+    assert (answer["status"], answer["result"]["ended_by"], answer["result"]["steps"]) == ("done", "max_epochs", 20)
+    assert record.config["script"] == str(runs.parent / "train.py")
+    assert record.config["train"]["lr"] == 0.1
+
+
+def test_a_module_runs_as_python_m_does(runs, monkeypatch, capfd):
+    package = runs.parent / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "words.py").write_text("WORD = 'imported'")
+    (package / "train.py").write_text(f"from package.words import WORD\n{PLAIN}\nprint(WORD, __package__)")
+    monkeypatch.chdir(runs.parent)
+    assert main(["run", "-m", "package.train"]) == 0
+    assert "imported package" in capfd.readouterr().out
+    (name,) = list_runs(runs)["folder"]
+    assert read_run(name).name == "package.train"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "recorded", "words"),
+    [
+        (f"{PLAIN}\nraise ValueError('oops')", 1, "failed", "ValueError: oops"),
+        (f"{PLAIN}\nsys.exit(3)", 1, "failed", "sys.exit(3)"),
+        (WITH_RUN.replace("run.step(step()", "run.step(step() * torch.nan"), 2, "failed", "the training loss is nan"),
+        (WITH_RUN.replace("epoch / 10", "1 / 0"), 1, "failed", "division by zero"),
+        (f"{PLAIN}\nos.kill(os.getpid(), signal.SIGTERM)\nwhile True: step()", 130, "stopped", "stopped"),
+        (WITH_RUN.replace("range(5)", "iter(int, 1)").replace("run.step(", "os.kill(os.getpid(), 15), run.step("),
+         130, "stopped", "stopped by SIGTERM"),
+    ],
+    ids=["an error", "exit(3)", "a loss that is no number", "an error within its run", "a stop", "a stop of its run"],
+)  # fmt: skip
+def test_however_a_script_ends_its_record_says_so(script, text, status, recorded, words):
+    got, record, said = script(text)
+    assert (got, record.status) == (status, recorded)
+    assert words in record.result["reason"] and words in said.out + said.err
+
+
+def test_an_error_is_shown_as_python_would(script):
+    _, _, said = script(f"{PLAIN}\nraise ValueError('oops')")
+    assert "labkit/" not in said.err and "train.py" in said.err and "this is a bug in labkit" not in said.err
+
+
+def test_a_script_that_is_no_training_leaves_a_record_too(script):
+    status, record, _ = script("print('nothing to train')")
+    assert (status, record.status, record.result["steps"]) == (0, "done", 0)
+
+
+def test_a_script_that_keeps_nothing_cannot_be_resumed(script, capfd):
+    _, record, _ = script(WITH_RUN.replace("run.keep", "(lambda **parts: None)").replace("epoch / 10", "1 / 0"))
+    assert main(["run", "--resume", record.id]) == 2
+    assert "the script keeps nothing" in capfd.readouterr().err
+    assert read_run(list_runs(Path("runs"))["folder"][0]).result == record.result
+
+
+def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
+    text = WITH_RUN.replace("run.epochs(4)", "run.epochs(4 + len(sys.argv))")  # two arguments and the script's name
+    _, record, _ = script(text)
+    assert main(["run", "--resume", record.id, "and", "more"]) == 0
+    after = read_run(runs / record.id)
+    assert (record.result["steps"], after.result["steps"]) == (35, 45)
+    assert main(["run", "--resume", record.id, "--budget", "one-core"]) == 2
+    assert "--budget cannot be given" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such.py"], "no-such.py: there is no such script"),
+        (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
+        ([], "name the script to run"),
+        (["--seeds", "0", "train.py"], "--seeds is 0"),
+        (["--seeds", "2", "--resume", "run"], "leave one of the two away"),
+        (["--budget", "everything", "train.py"], "everything"),
+        (["--budget", "cores=4096", "train.py"], "4096 cores"),
+        (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text(PLAIN)
+    assert main(["run", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not runs.exists()
+
+
+# in processes of their own
+
+
+def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "LABKIT_QUIET": "0", "OMP_NUM_THREADS": "1", **variables}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+
+
+def test_after_kill_9_the_losses_are_the_same(script, runs):
+    """By the commands that a user has."""
+    _, unbroken, _ = script(
+        KILLED.replace("KILL", "pass").replace("import torch", "import torch; torch.manual_seed(0)")
+    )
+    kill = "if run.position.step == 13 and not sys.argv[1:]: os.kill(os.getpid(), 9)"
+    Path("train.py").write_text(
+        KILLED.replace("KILL", kill).replace("import torch", "import torch; torch.manual_seed(0)")
+    )
+    assert python("-m", "labkit", "run", "train.py").returncode == -9
+    killed = runs / list_runs(runs).set_index("status").loc["interrupted", "folder"]
+    done = python("-m", "labkit", "run", "--resume", killed.name, "now", "to", "its", "end")
+    assert done.returncode == 0, done.stderr
+    assert events(killed, "resumed")[0]["step"] in (5, 10)  # where saving takes its time, the second was left out
+    assert losses(killed) == losses(runs / unbroken.id)
+
+
+def test_seeds_are_runs_of_their_own(runs, monkeypatch):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text(f"{WITH_RUN}\nassert sys.argv[1:] == ['--seed', str(run.seed)]")
+    done = python("-m", "labkit", "run", "--seeds", "2", "--json", "train.py", "--seed", "{seed}")
+    assert done.returncode == 0, done.stderr
+    records = [read_run(json.loads(line)["folder"]) for line in done.stdout.splitlines()]
+    assert [record.seed for record in records] == [0, 1]
+    first, second = (losses(runs / record.id) for record in records)
+    assert first.keys() == second.keys() and first != second
+
+
+def test_two_ranks_write_one_run(runs, monkeypatch):
+    monkeypatch.chdir(runs.parent)
+    begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    Path("train.py").write_text(begin + WITH_RUN.replace("epoch / 10", "1") + "print('rank', run.result['ended_by'])")
+    done = python("-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count("rank target") == 2
+    (folder,) = list_runs(runs)["folder"]
+    assert read_run(folder).result["steps"] == 10
+
+
+def test_the_example_runs_under_python_c(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = python("-c", BEFORE_THE_LOOP + EXAMPLE + "\nprint(run.result['target_reached'])")
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert done.stderr.startswith("run 2") and "done: target reached" in done.stderr
+    assert read_run(next((tmp_path / "runs").iterdir())).config["train"]["lr"] == 0.1
+
+
+def test_the_example_runs_in_a_notebook(tmp_path, monkeypatch):
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("LABKIT_QUIET", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cells = [nbformat.v4.new_code_cell(text) for text in (BEFORE_THE_LOOP, EXAMPLE)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    said = "".join(output["text"] for output in notebook.cells[1].outputs)
+    assert said.startswith("run 2") and "done: target reached" in said
+    (folder,) = (tmp_path / "runs").iterdir()
+    record = read_run(folder)
+    assert (record.status, record.result["target_reached"]) == ("done", True)
+    assert "script" not in record.config
+    assert main(["run", "--resume", str(folder)]) == 2  # there is no script to start again
