@@ -33,7 +33,7 @@ INSTEAD = [
     (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
     (
         r"\.venv/bin/ruff .*",
-        "python -m ruff check --no-cache .",
+        "python -m ruff --version",
         "tests/test_style.py runs it on the checkout",
     ),
 ]
