@@ -27,6 +27,7 @@ from labkit.collocation.interference.machine import cores_of_process, measure_ma
 from labkit.collocation.interference.prediction import Prediction, predict_slowdowns
 from labkit.collocation.interference.score import mean_errors, score
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.short_form import parse_jobs
 
 BURNER = """
 import torch
@@ -46,10 +47,10 @@ BURNERS = {
     "copy": {"setup": "a, b = torch.ones(2**24), torch.empty(2**24)", "work": "b.copy_(a)"},
 }
 JOBS = {
-    "dlrm:tour": ("dlrm", {"preset": "tour"}),
-    "dlrm:tour, batch 4096": ("dlrm", {"preset": "tour", "batch_size": 4096}),
-    "dlrm:kaggle": ("dlrm", {"preset": "kaggle", "data": "synthetic-small"}),
-    "speech:tour": ("speech", {"preset": "tour"}),
+    "dlrm:tour": "dlrm:tour",
+    "dlrm:tour, batch 4096": "dlrm:tour[batch_size=4096]",
+    "dlrm:kaggle": "dlrm:kaggle[data=synthetic-small]",
+    "speech:tour": "speech:tour",
 }
 MODES = ("cpu-shared", "cpu-pinned")
 QUIET, TRIES = 0.05, 8
@@ -64,10 +65,9 @@ def planned_jobs(names: list[str], folder: Path) -> dict[str, PlannedJob]:
         if name in BURNERS:
             script = folder / f"{name}.py"
             script.write_text(BURNER.format(**BURNERS[name]), encoding="utf-8")
-            planned[name] = PlannedJob(name, "script", script=str(script))
+            planned[name] = PlannedJob(name, str(script), device="cpu")
         else:
-            kind, request = JOBS[name]
-            planned[name] = PlannedJob(name.translate(str.maketrans(":, ", "---")), kind, {**request, "device": "cpu"})
+            planned[name] = replace(parse_jobs(JOBS[name])[0], device="cpu")
     return planned
 
 

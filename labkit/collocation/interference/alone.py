@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.collocation.interference.gpu_shares import COUNTERS, gpu_shares
 from labkit.collocation.interference.held_job import HeldJob, Stretch
 from labkit.collocation.interference.machine import Machine, cores_of_process, measure_machine
-from labkit.collocation.interference.solo_profile import SoloProfile, likeness_of
+from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.collocation.plan.planned_job import PlannedJob
 
 TURNS = 3
@@ -107,7 +107,6 @@ def solo_profile(
             missing[name] = counted
     return SoloProfile(
         job=job.label,
-        likeness=likeness_of(job),
         device=machine.device,
         cores=machine.cores,
         provenance="measured",

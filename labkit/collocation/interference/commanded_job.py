@@ -1,7 +1,7 @@
-"""The program that trains one job on command: commands come in on standard input, answers go out on standard output.
+"""The program that runs a training script on command: commands come in on standard input, answers go out on output.
 
-One line of JSON each; the first line in is the job. When standard input closes, because the launcher ended or was
-killed, the job ends, so that nothing is left running.
+One line of JSON each; the first line in is the script's `ScriptCommand`. When standard input closes, because the
+launcher ended or was killed, the script ends, so that nothing is left running.
 """
 
 from __future__ import annotations
@@ -12,29 +12,24 @@ import queue
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, TextIO
 
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError, refusal
-from labkit.runs.parts import spare_pandas
-
-LEAST_SAMPLES_HZ = 0.1
-"""On a CPU nothing of the telemetry is used, and each sample takes time from the job."""
+from labkit.tracking.command import ScriptCommand
 
 LONGEST_STEP_S = 60.0
-"""Within which a job whose launcher is gone comes to the end of its step."""
+"""Within which a script whose launcher is gone comes to the end of its step."""
 
 
 def main() -> int:
-    # what the job prints must not get among the answers
+    # what the script prints must not get among the answers
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     commands: queue.Queue = queue.Queue()
-    asked = json.loads(sys.stdin.readline())
+    command = ScriptCommand.from_dict(json.loads(sys.stdin.readline()))
     threading.Thread(target=_listen, args=(commands,), daemon=True).start()
     try:
-        _train(PlannedJob.from_dict(asked["job"]), Path(asked["runs_dir"]), commands, answers)
+        _run(command, commands, answers)
     except Exception as error:
         refused = error if isinstance(error, UserError) else refusal(error)
         if refused is None:
@@ -44,31 +39,15 @@ def main() -> int:
     return 0
 
 
-def _train(job: PlannedJob, runs_dir: Path, commands: queue.Queue, answers: TextIO) -> None:
-    from labkit.collocation.interference.commanded_steps import RECORDED, CommandedSteps
+def _run(command: ScriptCommand, commands: queue.Queue, answers: TextIO) -> None:
+    from labkit.collocation.interference.commanded_steps import CommandedSteps
+    from labkit.tracking.script import run_command
+    from labkit.tracking.stop import StopRequest
 
-    observer = CommandedSteps(commands, lambda answer: _send(answers, answer))
-    if job.script is not None:
-        from labkit.profiling.recording.script_run import profile_script
-
-        profile_script(Path(job.script), job.arguments, settings=RECORDED, runs_dir=runs_dir, observer=observer)
-        return
-    from labkit.training.request import TrainRequest
-    from labkit.training.session import train
-    from labkit.training.stop import StopRequest
-
-    spare_pandas()
-    request: dict[str, Any] = {"device": job.device or "auto", **job.request, "job": job.kind}
-    if request["device"] == "cpu":
-        request["sample_hz"] = LEAST_SAMPLES_HZ
-    with StopRequest() as stop:
-        train(
-            TrainRequest.from_dict(request),
-            runs_dir=runs_dir,
-            on_event=lambda event: None,
-            stop=stop,
-            observer=observer,
-        )
+    steps = CommandedSteps(commands, lambda answer: _send(answers, answer))
+    run_command(command, StopRequest(), lambda event: None, observer=steps)
+    if not steps.is_done:
+        raise UserError(f"{command.script} ended by itself, after {steps.taken} steps: let it train for longer.")
 
 
 def _listen(commands: queue.Queue) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from labkit.profiling.profile import KINETO
-from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.trace import read_trace
@@ -28,7 +27,7 @@ RECORDED = ProfileSettings(skip=2, warmup=1, steps=3, graph=False)
 
 
 class CommandedSteps:
-    """A `labkit.training.observer.StepObserver` that holds the job between commands.
+    """A `labkit.tracking.observer.StepObserver` that holds the job between commands.
 
     Commands are dictionaries: `{"do": "run", "seconds", "settle_s", "cores", "threads", "linger"}`, `{"do": "record"}`
     and `{"do": "hold"}`; None ends the job. Each is answered by one dictionary; a run with linger goes on until the
@@ -37,21 +36,16 @@ class CommandedSteps:
 
     def __init__(self, commands: queue.Queue, answer: Callable[[dict[str, Any]], None]):
         """Take commands from a queue, and give answers to a function."""
-        self.clock = PhaseClock()
         self.taken = 0
         """Steps so far"""
         self.is_done = False
+        """Whether it was told to end"""
         self._commands, self._answer = commands, answer
         self._recorder: StepRecorder | None = None
         self._run: dict[str, Any] | None = None
         self._opened: tuple[int, float, float, int] | None = None
         """Steps, wall time, CPU time and nanoseconds since 1970 at which the run's window opened"""
         self._is_ready = self._lingers = False
-
-    @property
-    def profiler(self) -> Any:
-        """The one that is recording, which a script's own would end"""
-        return self._recorder and self._recorder.profiler
 
     def describe(self) -> dict[str, Any]:
         return {"tool": "solo profile"}
@@ -61,10 +55,6 @@ class CommandedSteps:
         self._threads = torch.get_num_threads()
         self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self._began = time.perf_counter()
-
-    def computes_on(self, device: torch.device) -> None:
-        """Take note of the device, where it is known only after the first step."""
-        self._device = device
 
     def step(self) -> bool:
         """Take note of a step; wait for a command where there is nothing to do. True once the job is to end."""
@@ -138,9 +128,7 @@ class CommandedSteps:
 
     def _end_recording(self) -> None:
         recorder, self._recorder = self._recorder, None
-        self.is_done = True  # for as long as the recorder tries what an event costs, with profilers of its own
         recorder.finish()
-        self.is_done = False
         done = operators_at_work(read_trace(self._folder / "trace" / KINETO))
         self._answer({name: float(done[name].sum()) / RECORDED.steps for name in ("flop", "bytes")})
 

@@ -9,17 +9,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from labkit.collocation.launching.worker_process import script_command
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.tracking.command import ScriptCommand
 
 PASSIVE_WAITS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Idle threads of OpenMP give their core away, so that CPU time is work."""
 LONGEST_END_S = 30.0
+LEAST_SAMPLES_HZ = 0.1
+"""On a CPU nothing of the telemetry is used, and each sample takes time from the job."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class HeldJob:
                 **OUT_OF_CTRL_C,
             )
             stack.callback(self._end)
-            self._tell({"job": self.job.to_dict(), "runs_dir": str(self.runs_dir)})
+            self._tell(self._command.to_dict())
             ready = self._answer()
             self._stack = stack.pop_all()
         self.device, self.threads, self.folder = ready["device"], ready["threads"], Path(ready["folder"])
@@ -78,6 +82,12 @@ class HeldJob:
 
     def __exit__(self, *exception) -> None:
         self._stack.close()
+
+    @property
+    def _command(self) -> ScriptCommand:
+        sample_hz = LEAST_SAMPLES_HZ if self.job.device == "cpu" else None
+        command = script_command(self.job).seeded(self.job.seed)
+        return replace(command, seed=None, runs_dir=str(self.runs_dir), device=self.job.device, sample_hz=sample_hz)
 
     @property
     def pid(self) -> int:

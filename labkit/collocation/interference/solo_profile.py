@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
-from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
-from labkit.runs.atomic import replace_text
-from labkit.training.request import TrainRequest
-
-FORMAT = 1
-OF_THE_PLACE = ("seed", "job", "device", "budget", "sample_hz")
-"""Settings of a request that do not change what a step does."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +13,6 @@ class SoloProfile:
 
     job: str
     """In words: dlrm:tour, or the script's name"""
-    likeness: str
-    """Equal for jobs that share a profile (`likeness_of`)"""
     device: str
     """Name of the CPU or GPU that it ran on"""
     cores: int
@@ -90,45 +77,3 @@ class SoloProfile:
                     "predicted for this mode: profile it alone on a machine that tells, or choose another mode."
                 )
         return [getattr(self, name) for name in names]
-
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n")
-
-    @classmethod
-    def load(cls, path: Path) -> SoloProfile:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: there is no such file, or it is damaged.
-        """
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            values.pop("format")
-            return cls(**values)
-        except FileNotFoundError:
-            raise UserError(f"{path}: there is no such profile: make one with profile_alone.") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{path}: this profile is damaged ({error}): delete it, and profile the job again."
-            ) from None
-
-
-def likeness_of(job: PlannedJob) -> str:
-    """A short text that is equal for jobs that differ in name, seed and place only.
-
-    >>> one, other = (PlannedJob(name, "dlrm", {"preset": "tour", "seed": seed}) for name, seed in (("a", 1), ("b", 2)))
-    >>> likeness_of(one) == likeness_of(other) != likeness_of(PlannedJob("c", "dlrm", {"batch_size": 64}))
-    True
-    """
-    kind, script, arguments, settings = job.likeness
-    usual = {each.name: each.default for each in fields(TrainRequest)}
-    told = {name: value for name, value in settings if name not in OF_THE_PLACE and value != usual.get(name)}
-    text = json.dumps([kind, script, list(arguments), told], sort_keys=True, default=str)
-    return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
-
-
-def job_of_request(request: dict[str, Any]) -> PlannedJob:
-    """The planned job of a run's recorded request."""
-    return PlannedJob("recorded", request["job"], {name: value for name, value in request.items() if name != "job"})

@@ -11,7 +11,6 @@ def cpu_job(step_time_ms=10.0, *, one_core_ms=None, crowded_ms=None, cpu_share=1
     """A job that computes on both cores all the time, scales perfectly and moves nothing, where not said otherwise."""
     return SoloProfile(
         "job",
-        "likeness",
         CPU.device,
         CPU.cores,
         "measured",
@@ -27,7 +26,6 @@ def cpu_job(step_time_ms=10.0, *, one_core_ms=None, crowded_ms=None, cpu_share=1
 def gpu_job(busy, sm_active=None, sm_occupancy=None, dram_active=None):
     return SoloProfile(
         "job",
-        "likeness",
         GPU.device,
         GPU.cores,
         "measured",

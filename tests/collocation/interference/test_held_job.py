@@ -21,7 +21,7 @@ import os, signal, sys
 from pathlib import Path
 from labkit.collocation.interference.held_job import HeldJob
 from labkit.collocation.plan.planned_job import PlannedJob
-held = HeldJob(PlannedJob("burner", "script", script=sys.argv[1]), Path(sys.argv[2]))
+held = HeldJob(PlannedJob("burner", sys.argv[1]), Path(sys.argv[2]))
 held.__enter__()
 held.begin(0.1, linger=True)
 held.end()
@@ -40,7 +40,7 @@ def script(tmp_path):
 def test_a_job_trains_on_command_and_no_process_is_left(script, tmp_path):
     with (
         pytest.raises(ZeroDivisionError),
-        HeldJob(PlannedJob("burner", "script", script=str(script)), tmp_path) as held,
+        HeldJob(PlannedJob("burner", str(script)), tmp_path) as held,
     ):
         pid = held.pid
         alone = held.run(0.1, cores=[min(psutil.Process().cpu_affinity())])
@@ -68,6 +68,6 @@ def test_a_job_ends_when_its_launcher_is_killed(script, tmp_path):
 
 
 def test_a_refused_job_says_why(tmp_path):
-    job = PlannedJob("wrong", "dlrm", {"preset": "tour", "data": "no-such-data", "device": "cpu"})
+    job = PlannedJob("wrong", "dlrm", ("--data", "no-such-data"), device="cpu")
     with pytest.raises(UserError, match="dlrm:tour was to train alone"), HeldJob(job, tmp_path):
         pass

@@ -21,7 +21,7 @@ GPU = Machine("a GPU", 4, 1e4, 1e3)
 
 
 def solo(gpu_busy: float | None, **others) -> SoloProfile:
-    return SoloProfile("dlrm:tour", "x", "a GPU", 4, "measured", 10.0, gpu_busy=gpu_busy, **others)
+    return SoloProfile("dlrm:tour", "a GPU", 4, "measured", 10.0, gpu_busy=gpu_busy, **others)
 
 
 def test_a_profile_takes_over_what_was_measured_alone():

@@ -35,7 +35,7 @@ GIB = 2**30
 MACHINE = Machine("a CPU", 4, 100.0, 20.0, 2**25)
 DEVICES = [PackingDevice("one", 2 * GIB), PackingDevice("two", 4 * GIB)]
 SOLO = SoloProfile(
-    "dlrm:tour", "x", "a CPU", 4, "recorded", 10.0, cpu_share=0.9, step_time_one_core_ms=25.0, step_time_crowded_ms=16.0
+    "dlrm:tour", "a CPU", 4, "recorded", 10.0, cpu_share=0.9, step_time_one_core_ms=25.0, step_time_crowded_ms=16.0
 )
 KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))
 PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, provenance="recorded", solo=SOLO)
