@@ -1,0 +1,116 @@
+"""Runs in processes of their own: what they tell, and that none of them stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit.runs import list_runs, read_run, request_stop
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import RunFailed
+from labkit.tracking.launch import LaunchedRun, WorkerFailed
+
+SCRIPT = """
+import sys, labkit
+print("printed by the script")
+with labkit.Run("t", target="score >= 0.9") as run:
+    for step in run.batches(range(int(sys.argv[1]))):
+        run.step(float(sys.argv[2]), samples=1)
+        if step % 1000 == 0:
+            run.evaluate(score=0.5)
+if sys.argv[3:]:
+    raise ValueError(sys.argv[3])
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    """The command of a small script: steps, the loss of each, and what it raises at its end."""
+    (tmp_path / "t.py").write_text(SCRIPT)
+    return lambda *arguments, **more: ScriptCommand(
+        str(tmp_path / "t.py"), arguments, **{"runs_dir": str(tmp_path / "runs"), **more}
+    )
+
+
+def folder_of(launched: LaunchedRun) -> Path:
+    return Path(next(event["folder"] for event in launched.events() if event["kind"] == "Started"))
+
+
+def test_a_launched_run_tells_what_happens_and_answers(command):
+    with LaunchedRun(command("3", "0.5", waits=True)) as launched:
+        events = []
+        for event in launched.events():
+            events.append(event["kind"])
+            if event["kind"] == "Ready":  # nothing is trained until it may
+                launched._process.stdin.write("go\n")
+                launched._process.stdin.flush()
+        assert launched.output() == "printed by the script\n"
+    assert [kind for kind in events if kind != "Notice"] == ["Started", "Ready", "Progress", "Progress", "Ended"]
+    assert (launched.answer["status"], launched.answer["result"]["steps"]) == ("done", 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"script": "/no/such.py"}, UserError, "there is no such script"),
+        ({"budget": "cores=4096"}, UserError, "4096 cores"),
+        ({"runs_dir": "/dev/null/runs"}, UserError, "/dev/null"),
+        ({"arguments": ("3", "nan")}, RunFailed, "the training loss is nan"),
+        ({"arguments": ("3", "0.5", "oops")}, WorkerFailed, "(?s)ValueError: oops.*printed by the script"),
+        ({"arguments": ()}, WorkerFailed, "(?s)IndexError.*printed by the script"),
+    ],
+)
+def test_how_a_run_fails_is_told_apart(command, change, error, words):
+    values = command("3", "0.5").to_dict() | change
+    with pytest.raises(error, match=words), LaunchedRun(ScriptCommand.from_dict(values)) as launched:
+        list(launched.events())
+
+
+def test_a_process_that_ends_at_once_says_why(command, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with LaunchedRun(command("3", "0.5")) as launched, pytest.raises(WorkerFailed, match="status 1"):
+        list(launched.events())
+
+
+def test_leaving_the_block_stops_the_run_politely(command):
+    with LaunchedRun(command("1000000000", "0.5")) as launched:
+        folder = folder_of(launched)
+    assert read_run(folder).status == "stopped"
+    assert not psutil.pid_exists(launched._process.pid)
+
+
+def test_a_run_is_stopped_from_another_process(command):
+    with LaunchedRun(command("1000000000", "0.5")) as launched:
+        folder = folder_of(launched)
+        assert main(["runs", "stop", folder.name, "--runs-dir", str(folder.parent)]) == 0
+        list(launched.events())
+    assert launched.answer["status"] == "stopped"
+    assert launched.answer["result"]["reason"] == "stopped on request"
+    with pytest.raises(UserError, match="nothing to stop"):
+        request_stop(folder)
+
+
+def test_a_killed_launcher_leaves_nothing_running(command, tmp_path):
+    code = (
+        "import sys, os; from labkit.tracking.launch import LaunchedRun; from labkit.tracking.command import *\n"
+        "command = ScriptCommand(sys.argv[1], ('1000000000', '0.5'), runs_dir=sys.argv[2])\n"
+        "run = LaunchedRun(command).__enter__()\n"
+        "next(event for event in run.events() if event['kind'] == 'Progress')\n"
+        "print(run._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    arguments = [sys.executable, "-c", code, command().script, str(tmp_path / "runs")]
+    worker = int(subprocess.run(arguments, stdout=subprocess.PIPE, text=True).stdout)
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(worker) and psutil.Process(worker).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it did not end"
+        time.sleep(0.02)
+    (status,) = list_runs(tmp_path / "runs")["status"]
+    assert status == "stopped"
