@@ -2,9 +2,8 @@ import pytest
 import torch
 
 from labkit.errors import UserError
-from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.models.masking import Masking
-from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
+from labkit.models.speech import SpeechConfig, SpeechModel
 
 CONV = SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=2)
 LSTM = SpeechConfig(vocabulary=29, kind="lstm", channels=16, layers=2, hidden=12, kernel=11, strides=(2,))
@@ -60,21 +59,3 @@ def test_every_weight_of_a_recogniser_learns(config):
     output[:, :, 0].sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
-
-
-@pytest.mark.parametrize(("before", "stride"), [(6, 1), (4, 2)])
-def test_a_block_with_channels_last_is_one_of_frames(before, stride):
-    torch.manual_seed(0)
-    shape = {"before": before, "after": 6, "kernel": 5, "stride": stride, "dropout": 0.0}
-    plain, fast = ConvBlock(**shape), ChannelsLastBlock(**shape)
-    fast.conv.weight.data.copy_(plain.conv.weight.detach().unsqueeze(2))
-    lengths = torch.tensor([14, 9, 4])
-    mask = (torch.arange(14 // stride) < (lengths / stride).ceil().unsqueeze(1)).unsqueeze(1)
-    answers = []
-    for block in (plain, fast):
-        torch.manual_seed(1)
-        x = torch.randn(3, before, 14, requires_grad=True)
-        y = block(x, mask)
-        (y * torch.arange(y.shape[2])).sum().backward()
-        answers.append((y, x.grad, block.conv.weight.grad.flatten(), block.norm.running_var))
-    torch.testing.assert_close(*answers, rtol=1e-4, atol=1e-4)  # sums in another order

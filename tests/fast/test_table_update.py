@@ -1,0 +1,101 @@
+"""The ways of updating embedding tables against the torch optimisers that say what they should do."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import softplus
+
+from labkit.fast import table_blocks
+from labkit.fast.optimisers import KINDS, TableOptimiser
+from labkit.fast.tables import EmbeddingTables
+from labkit.models.rowwise_adagrad import RowwiseAdagrad
+
+NUM_ROWS, DIM = (4, 50, 900), 8
+"""One table is so small that every bag names rows more than once, with more lookups than rows."""
+compiled = pytest.param("compiled", marks=pytest.mark.compiled)
+
+
+def batches(steps: int) -> list[torch.Tensor]:
+    rng = np.random.default_rng(0)
+    made = []
+    for size in [16, 64, 32][:steps]:  # a batch larger than those before needs more room
+        made.append(np.stack([rng.integers(0, count, (size, 5)) for count in NUM_ROWS], 1))
+    return [torch.from_numpy(rows.astype(np.int32)) for rows in made]
+
+
+def made(name: str, way: str):
+    """Tables and an optimiser that steps them in a way."""
+    torch.manual_seed(0)
+    tables = EmbeddingTables(NUM_ROWS, DIM)
+    torch.nn.init.normal_(tables.weight)
+    optimiser = KINDS[name][1]([tables.weight], lr=0.05)
+    return tables, optimiser if way == "torch" else TableOptimiser(tables, optimiser, compiled=way == "compiled")
+
+
+def trained(name: str, ways: list[str]):
+    """Train a step in each way, handing weights and state on from one to the next."""
+    before = None
+    for way, categorical in zip(ways, batches(len(ways)), strict=True):
+        tables, optimiser = made(name, way)
+        if before is not None:
+            tables.load_state_dict(before[0].state_dict())
+            optimiser.load_state_dict(before[1].state_dict())
+        softplus(tables(categorical)).sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        before = tables, optimiser
+    return before
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("way", ["blocks", compiled])
+@pytest.mark.parametrize("turn", [[1, 1, 1], [1, 0, 1], [0, 1, 0]])
+def test_updates_do_what_torch_does_and_leave_its_state(name, way, turn, monkeypatch):
+    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 7 * 4 * DIM)  # blocks of seven rows
+    plain, plain_optimiser = trained(name, ["torch"] * 3)
+    tables, optimiser = trained(name, [way if mine else "torch" for mine in turn])
+    # sums over equal rows are taken in another order
+    torch.testing.assert_close(tables.weight, plain.weight, rtol=1e-4, atol=1e-6)
+    # torch's SGD notes for each parameter that it has no momentum
+    states = [each.state_dict()["state"] if name != "sgd" else {} for each in (optimiser, plain_optimiser)]
+    torch.testing.assert_close(*states, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.compiled
+def test_a_batch_on_several_threads_is_that_on_one():
+    threads, weights = torch.get_num_threads(), []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        try:
+            weights.append(trained("adagrad", ["compiled"])[0].weight)
+        finally:
+            torch.set_num_threads(threads)
+    torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize("way", ["blocks", compiled])
+def test_a_gradient_that_is_no_number_stays_one(way):
+    tables, optimiser = made("adagrad", way)
+    (tables(batches(1)[0]) * torch.nan).sum().backward()
+    optimiser.step()
+    assert not tables.weight.sum().isfinite()
+
+
+def test_two_backward_passes_before_a_step_are_refused():
+    tables, _ = made("sgd", "blocks")
+    tables(batches(1)[0]).sum().backward()
+    with pytest.raises(AssertionError, match="before the bags of the first were taken"):
+        tables(batches(1)[0]).sum().backward()
+
+
+def test_rowwise_adagrad_keeps_one_number_a_row():
+    table = torch.nn.Parameter(torch.zeros(3, 2))
+    optimiser = RowwiseAdagrad([table], lr=0.5)
+    for _ in range(2):
+        # row 2 is named twice: its gradients add up to (3, 4) before they are squared
+        table.grad = torch.sparse_coo_tensor([[2, 2]], torch.tensor([[1.0, 4.0], [2.0, 0.0]]), (3, 2))
+        optimiser.step()
+    mean_square = (9 + 16) / 2
+    assert optimiser.state[table]["sum"].tolist() == [0, 0, 2 * mean_square]
+    step = 0.5 * (mean_square**-0.5 + (2 * mean_square) ** -0.5)
+    torch.testing.assert_close(table.detach(), torch.tensor([[0, 0], [0, 0], [-3 * step, -4 * step]]))
