@@ -13,7 +13,6 @@ METRIC_LABELS = {
     "cer": "CER",
     "wer": "WER",
     "loss": "training loss",
-    "loss_validation": "validation loss",
 }
 AXIS_TITLES = {
     "wall_s": "Wall time, evaluation included (s)",
