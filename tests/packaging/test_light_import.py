@@ -29,7 +29,7 @@ COMMANDS = (
     "--version",
     "--help",
     "train --help",
-    "train dlrm --help",
+    "run --help",
     "tiers",
     "runs --help",
     "data --help",
