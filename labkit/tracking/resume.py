@@ -33,8 +33,8 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
         raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
     if "collocation" in before.config:
         raise UserError(
-            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go on "
-            "with all of them by `labkit collocate --resume` or `labkit pack --resume`, or start a new run."
+            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
+            "on with all of them by `labkit collocate --resume` or `labkit pack --resume`, or start a new run."
         )
     changes = list(_changes(before.config, described))
     # how many epochs there are to be is told later
