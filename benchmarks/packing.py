@@ -18,12 +18,12 @@ from statistics import median
 from measuring import Ratio, report
 
 from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.live_totals import MeasuredSchedule
 from labkit.collocation.packing.pack import pack, predict
 from labkit.collocation.packing.policy import POLICIES
 from labkit.collocation.packing.queue import read_queue
 from labkit.collocation.packing.recorded_profiles import cpu_admission, read_recorded, shared_slowdown
 from labkit.collocation.packing.report import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
+from labkit.collocation.packing.schedule import Schedule
 from labkit.data.store import shipped_datasets
 from labkit.hardware.sizes import parse_size
 
@@ -33,7 +33,7 @@ USUAL = ("best-fit",)
 SMALL_MACHINE_BYTES = 2 * 2**30
 
 
-def measure(names: list[str], turns: int, memory_bytes: int | None, seed: int) -> list[dict[str, MeasuredSchedule]]:
+def measure(names: list[str], turns: int, memory_bytes: int | None, seed: int) -> list[dict[str, Schedule]]:
     """Each turn's schedules by policy."""
     chance, queue = random.Random(seed), read_queue(shipped_datasets() / "recorded" / "queue_8.yaml")
     found = []
@@ -47,7 +47,7 @@ def measure(names: list[str], turns: int, memory_bytes: int | None, seed: int) -
     return found
 
 
-def ratios(turns: list[dict[str, MeasuredSchedule]], what: str) -> list[Ratio]:
+def ratios(turns: list[dict[str, Schedule]], what: str) -> list[Ratio]:
     """Of one column of the totals, each policy's over that of exclusive: below 1 is less."""
     seconds = {name: [turn[name].totals[what] for turn in turns] for name in turns[0]}
     found = []

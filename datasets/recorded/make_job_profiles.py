@@ -16,7 +16,6 @@ from pathlib import Path
 from labkit.collocation.checking.memory_need import job_memory
 from labkit.collocation.interference.alone import profile_alone
 from labkit.collocation.interference.machine import Machine, measure_machine
-from labkit.collocation.packing.from_solo import profile_from_solo
 from labkit.collocation.packing.generate import generate_queue
 from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.live import run_queue
@@ -24,7 +23,12 @@ from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import get_policy
 from labkit.collocation.packing.queue_record import read_queue_record
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedProfiles
+from labkit.collocation.packing.recorded_profiles import (
+    PROFILES_FILE,
+    RecordedJob,
+    RecordedProfiles,
+    profile_from_solo,
+)
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.hardware.cpu import read_cpu
@@ -84,7 +88,7 @@ def recorded_jobs(machine: Machine, seconds: float, repeats: int, runs_dir: Path
             replace(solo, provenance="recorded"),
             # others can only make a run longer
             min(duration_s for duration_s, _ in runs[name]),
-            memory_estimate_bytes=job_memory(job, "cpu"),
+            job_memory(job, "cpu"),
         )
         profile = replace(profile, memory_bytes=max(peak_bytes for _, peak_bytes in runs[name]))
         recorded.append(RecordedJob(job, JOBS[name][0], profile))

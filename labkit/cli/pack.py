@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from labkit.collocation.packing.live_device import LiveDevice
     from labkit.collocation.packing.queue_record import QueueRecord
     from labkit.collocation.packing.queued_job import QueuedJob
+    from labkit.collocation.packing.schedule import Schedule
 
 POLICY_NAMES = ("exclusive", "round-robin", "most-free-memory", "least-utilised", "best-fit")
 SIMULATED_DEVICES = 2
@@ -112,9 +113,9 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
     from labkit.cli.pack_live import QueueDisplay
     from labkit.cli.pack_text import print_queue_check, print_queues
-    from labkit.collocation.packing.here import admission_here, check_here, on_cpu
     from labkit.collocation.packing.live import run_queue
     from labkit.collocation.packing.policy import get_policy
+    from labkit.collocation.packing.queue_check import admission_here, check_here, on_cpu
     from labkit.collocation.packing.queue_record import read_queue_record
     from labkit.tracking.stop import StopRequest
 
@@ -164,8 +165,8 @@ def _resume(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
     from labkit.cli.pack_live import QueueDisplay
     from labkit.cli.pack_text import print_queues
-    from labkit.collocation.packing.here import admission_here
     from labkit.collocation.packing.live import resume_queue
+    from labkit.collocation.packing.queue_check import admission_here
     from labkit.collocation.packing.queue_record import find_queue, read_queue_record
     from labkit.tracking.stop import StopRequest
 
@@ -189,10 +190,10 @@ def _devices(wanted: str | None, mode: str, *, shared: bool, memory: str | None)
     return live_devices(mode, names, shared=shared, memory_bytes=memory_bytes)
 
 
-def _predicted_exclusive(queue: list[QueuedJob], live: list[LiveDevice], mode: str) -> dict | None:
-    """Totals of the queue with a job a device, predicted; None where some duration alone is not known."""
-    from labkit.collocation.packing.here import admission_here
+def _predicted_exclusive(queue: list[QueuedJob], live: list[LiveDevice], mode: str) -> Schedule | None:
+    """The queue with a job a device, predicted; None where some duration alone is not known."""
     from labkit.collocation.packing.policy import get_policy
+    from labkit.collocation.packing.queue_check import admission_here
     from labkit.collocation.packing.simulate import simulate
 
     if any(job.profile.duration_s is None for job in queue):
@@ -200,7 +201,7 @@ def _predicted_exclusive(queue: list[QueuedJob], live: list[LiveDevice], mode: s
     # one job a device has all the memory that it was found to fit into
     known = [replace(job, profile=replace(job.profile, memory_bytes=1)) for job in queue]
     slowdown = admission_here(live, mode).slowdown  # in a partition a job is slower than alone
-    return simulate(known, [each.packing for each in live], get_policy("exclusive"), slowdown=slowdown).totals
+    return simulate(known, [each.packing for each in live], get_policy("exclusive"), slowdown=slowdown)
 
 
 def _size(flag: str, text: str) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from labkit.collocation.packing.queue_record import QueueRecord
     from labkit.collocation.packing.recorded_profiles import RecordedProfiles
     from labkit.collocation.packing.report import PackReport
+    from labkit.collocation.packing.schedule import Schedule
 
 LEGEND = (
     "Makespan: from the first arrival to the last end. Completion and wait: means over the jobs that are done. "
@@ -77,7 +78,7 @@ def print_simulated(
     console = Console(highlight=False)
     jobs = int(report.totals["jobs"].iloc[0])
     title = f"{jobs} jobs on {len(devices)} devices of {size_text(devices[0].memory_bytes)}: predicted from recorded "
-    totals = report.totals.assign(provenance="predicted")
+    totals = report.totals
     console.print(_totals_table(totals, f"{title}profiles"))
     console.print(LEGEND, style="dim", soft_wrap=True)
     console.print(f"Slowdowns by {interference}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
@@ -87,21 +88,20 @@ def print_simulated(
 
 
 def print_queues(
-    records: Sequence[tuple[Path, QueueRecord]], exclusive: dict | None, *, as_json: bool, stopped: bool
+    records: Sequence[tuple[Path, QueueRecord]], exclusive: Schedule | None, *, as_json: bool, stopped: bool
 ) -> int:
     """Print what queues that ran came to; the command's exit status.
 
     Args:
         records: folder and record of each, exclusive first where it was run.
-        exclusive: totals that are predicted for exclusive, where they can be.
+        exclusive: what is predicted for exclusive, where they can be.
         as_json: as one JSON object on the last line.
         stopped: whether the user ended it.
     """
-    from labkit.collocation.packing.live_totals import measured_schedule, side_by_side
+    from labkit.collocation.packing.schedule import measured_schedule, side_by_side
 
-    rows = [(record.policy, "measured", measured_schedule(record).totals) for _, record in records]
-    rows += [] if exclusive is None else [("exclusive", "predicted", exclusive)]
-    frame = side_by_side(rows)
+    schedules = [measured_schedule(record) for _, record in records]
+    frame = side_by_side(schedules if exclusive is None else [*schedules, exclusive])
     broken = [job for _, record in records for job in record.jobs if job.status == "failed"]
     status = 130 if stopped else ENDED_BADLY if broken else 0
     if as_json:

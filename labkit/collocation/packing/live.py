@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
@@ -15,10 +16,9 @@ from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
 from labkit.collocation.packing.policy import Policy, get_policy
-from labkit.collocation.packing.queue_record import new_queue, read_queue_record
+from labkit.collocation.packing.queue_record import QueueRecord, new_queue, read_queue_record
 from labkit.collocation.packing.queue_run import Monitors, QueueRun
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.remaining import remaining_queue
 from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
 from labkit.errors import UserError
 from labkit.runs.process import own_process
@@ -96,7 +96,7 @@ def resume_queue(
         names, here = [each.name for each in record.devices], [live.packing.name for live in devices]
         if names != here:
             raise UserError(f"{folder}: this queue ran on {', '.join(names)}, and here are {', '.join(here)}.")
-        rest = remaining_queue(record, _packing(devices))
+        rest = _remaining(record, _packing(devices))
         if not rest:
             raise UserError(f"{folder}: all jobs of this queue are done: there is nothing to go on with.")
         record.status, record.ended_at = "running", None
@@ -105,6 +105,28 @@ def resume_queue(
         policy = get_policy(record.policy)
         scheduler = Scheduler(rest, _packing(devices), policy, admission=admission, max_overtaken=max_overtaken)
         QueueRun(folder, record, scheduler, devices, on_event, stop).run(monitors)
+
+
+def _remaining(record: QueueRecord, devices: Sequence[PackingDevice]) -> list[QueuedJob]:
+    """The jobs that are to run, in their order; in the record they are expected again, and no attempt is open.
+
+    One that ran out of memory is believed to need more than any device has, so that it gets one alone.
+    """
+    largest_bytes = max(device.memory_bytes for device in devices)
+    rest = []
+    for job in record.jobs:
+        if job.status == "done":
+            continue
+        for attempt in job.attempts:
+            if attempt.ends_s is None:
+                attempt.ends_s, attempt.ending = record.elapsed_s, "stopped"
+                attempt.reason = "its packer was killed"
+        job.status = "expected"
+        queued = job.queued
+        if job.ran_out_of_memory:
+            queued = replace(queued, profile=replace(queued.profile, memory_estimate_bytes=largest_bytes + 1))
+        rest.append(queued)
+    return rest
 
 
 def _packing(devices: Sequence[LiveDevice]) -> list[PackingDevice]:

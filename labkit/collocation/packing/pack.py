@@ -8,15 +8,15 @@ from pathlib import Path
 
 from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.here import admission_here, check_here
 from labkit.collocation.packing.live import run_queue
 from labkit.collocation.packing.live_device import live_devices
-from labkit.collocation.packing.live_totals import MeasuredSchedule, measured_schedule
 from labkit.collocation.packing.policy import get_policy
+from labkit.collocation.packing.queue_check import admission_here, check_here
 from labkit.collocation.packing.queue_record import read_queue_record
 from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import cpu_admission, read_recorded, shared_slowdown
-from labkit.collocation.packing.simulate import SimulatedSchedule, simulate
+from labkit.collocation.packing.schedule import Schedule, measured_schedule
+from labkit.collocation.packing.simulate import simulate
 from labkit.errors import UserError
 from labkit.tracking.stop import StopRequest
 
@@ -28,7 +28,7 @@ def pack(
     runs_dir: Path | str,
     memory_bytes: int | None = None,
     tell: Callable[[str], None] = print,
-) -> MeasuredSchedule:
+) -> Schedule:
     """Really run a queue on the CPU, its cores shared.
 
     Interrupting the kernel ends it politely; what it did until then stays in its folder, and `labkit pack --resume`
@@ -71,7 +71,7 @@ def pack(
     return measured_schedule(record)
 
 
-def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> SimulatedSchedule:
+def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Schedule:
     """What `pack` would come to on the machine of the recorded profiles.
 
     No job runs out of memory in it: nothing holds a job to its estimate where cores are shared.

@@ -14,7 +14,6 @@ from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
 from labkit.collocation.packing.queue_record import QUEUE_FILE, LiveAttempt, QueueRecord
-from labkit.collocation.packing.remaining import is_to_run_alone
 from labkit.collocation.packing.scheduler import Scheduler, Start
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.process.supervised import SupervisedJobs, SupervisorDied
@@ -49,7 +48,7 @@ class QueueRun:
         self.on_event, self.stop = on_event, stop
         self.tracked = {job.name: job for job in record.jobs}
         self._queued = {name: job.queued for name, job in scheduler.jobs.items()}
-        self._alone = {name for name in self._queued if is_to_run_alone(self.tracked[name])}
+        self._alone = {name for name in self._queued if self.tracked[name].ran_out_of_memory}
         """Ran out of memory before this packer began"""
         self._coming = deque(sorted(self._queued.values(), key=lambda queued: queued.arrives_s))
         self._fates: dict[str, tuple[str, str]] = {}

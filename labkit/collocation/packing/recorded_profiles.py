@@ -120,6 +120,32 @@ def profile_from_dict(values: dict[str, Any]) -> JobProfile:
     return JobProfile(**values | {"solo": None if solo is None else SoloProfile(**solo)})
 
 
+def profile_from_solo(solo: SoloProfile, duration_s: float | None, memory_estimate_bytes: int) -> JobProfile:
+    """What a job asks for, from what it was alone.
+
+    Args:
+        solo: of the job. On a GPU its utilisation is the SM activity, as in CARMA, or else the share of the time in
+            which a kernel ran; on a CPU, its share of all cores' time.
+        duration_s: of the whole job alone; a solo profile is of a few of its steps.
+        memory_estimate_bytes: as believed before it runs.
+
+    Raises:
+        UserError: the profile says nothing of its utilisation.
+    """
+    shares = (solo.sm_active, solo.gpu_busy, solo.cpu_share)
+    utilisation = next((share for share in shares if share), None) or solo.need("cpu_share")[0]
+    note = f"{solo.job} alone on {solo.device}"
+    return JobProfile(
+        memory_estimate_bytes,
+        min(1.0, utilisation),
+        duration_s,
+        solo.memory_bytes,
+        provenance=solo.provenance,
+        note=note,
+        solo=solo,
+    )
+
+
 def shared_slowdown(machine: Machine | None, mode: str, part: float = 1.0) -> Slowdown:
     """How jobs on one device slow each other down, by the best of what is known of them.
 

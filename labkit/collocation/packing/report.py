@@ -10,10 +10,9 @@ import pandas as pd
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.policy import POLICIES, get_policy
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.schedule import TOTAL_COLUMNS
-from labkit.collocation.packing.simulate import SimulatedSchedule, simulate
+from labkit.collocation.packing.schedule import side_by_side
+from labkit.collocation.packing.simulate import simulate
 
-COMPARED = ("makespan_s", "mean_completion_s", "mean_wait_s", "device_h", "utilisation", "energy_j")
 CARMA_MAKESPAN = 0.65
 CARMA_ENERGY = 0.85
 """Its best policy over exclusive: about 35 % less makespan and 15 % less energy (arXiv 2508.19073, abstract), on its
@@ -25,8 +24,7 @@ class PackReport:
     """Frames of a comparison; every number in them is predicted."""
 
     totals: pd.DataFrame
-    """One row a policy, `exclusive` first: policy, TOTAL_COLUMNS, and for each of COMPARED its ratio to exclusive
-    (makespan_ratio, …; below 1 is less)"""
+    """One row a policy, `exclusive` first, as `side_by_side` has them: ratios are to exclusive"""
     schedule: pd.DataFrame
     """One row a start of a job, for a Gantt figure: policy and ATTEMPT_COLUMNS"""
     jobs: pd.DataFrame
@@ -52,18 +50,8 @@ def pack_report(
     """
     names = list(dict.fromkeys(["exclusive", *policies]))
     schedules = [simulate(queue, devices, get_policy(name), **settings) for name in names]
-    return compare(schedules)
-
-
-def compare(schedules: Sequence[SimulatedSchedule]) -> PackReport:
-    """Put schedules of one queue side by side; the first is what the others are held against."""
-    totals = pd.DataFrame([schedule.totals for schedule in schedules], columns=TOTAL_COLUMNS)
-    totals.insert(0, "policy", [schedule.policy for schedule in schedules])
-    for name in COMPARED:
-        column = name.removesuffix("_s").removesuffix("_j").removesuffix("_h") + "_ratio"
-        totals[column] = totals[name] / totals[name].iloc[0]
     return PackReport(
-        totals,
+        side_by_side(schedules),
         pd.concat([each.attempts.assign(policy=each.policy) for each in schedules], ignore_index=True),
         pd.concat([each.jobs.assign(policy=each.policy) for each in schedules], ignore_index=True),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -10,47 +12,70 @@ import pandas as pd
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.tracked_job import TrackedJob
 
+if TYPE_CHECKING:
+    from labkit.collocation.packing.queue_record import QueueRecord
+
 JOB_COLUMNS = [
-    "job",
-    "label",
-    "status",
-    "device",
-    "arrives_s",
-    "starts_s",
-    "ends_s",
-    "wait_s",
-    "completion_s",
-    "slowdown",
-    "oom",
+    "job", "label", "status", "device", "arrives_s", "starts_s", "ends_s", "wait_s", "completion_s", "slowdown", "oom",
     "attempts",
-]
+]  # fmt: skip
 ATTEMPT_COLUMNS = [
-    "job",
-    "label",
-    "attempt",
-    "device",
-    "alone",
-    "queued_s",
-    "starts_s",
-    "ends_s",
-    "ending",
-    "work_s",
-]
+    "job", "label", "attempt", "device", "alone", "queued_s", "starts_s", "ends_s", "ending", "work_s",
+]  # fmt: skip
 TOTAL_COLUMNS = [
-    "jobs",
-    "done",
-    "failed",
-    "ooms",
-    "makespan_s",
-    "mean_completion_s",
-    "mean_wait_s",
-    "mean_slowdown",
-    "fairness",
-    "device_h",
-    "utilisation",
-    "energy_j",
-    "energy_note",
-]
+    "jobs", "done", "failed", "ooms", "makespan_s", "mean_completion_s", "mean_wait_s", "mean_slowdown", "fairness",
+    "device_h", "utilisation", "energy_j", "energy_note",
+]  # fmt: skip
+COMPARED = ("makespan_s", "mean_completion_s", "mean_wait_s", "device_h", "utilisation", "energy_j")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a policy made of a queue."""
+
+    policy: str
+    provenance: str
+    """predicted, or measured; measured, an ending can be "stopped", too"""
+    jobs: pd.DataFrame
+    """JOB_COLUMNS, one row a job"""
+    attempts: pd.DataFrame
+    """ATTEMPT_COLUMNS, one row a start"""
+    totals: dict[str, float | int | str]
+    """TOTAL_COLUMNS"""
+
+
+def predicted_schedule(policy: str, jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> Schedule:
+    """The frames of a simulated queue."""
+    return Schedule(policy, "predicted", job_frame(jobs, devices), attempt_frame(jobs, devices), totals(jobs, devices))
+
+
+def measured_schedule(record: QueueRecord) -> Schedule:
+    """The frames of a queue that really ran.
+
+    Slowdowns are against the duration alone in a job's profile, NaN where it has none.
+    """
+    found = totals(record.jobs, record.devices) | {
+        "energy_j": np.nan if record.energy_j is None else record.energy_j,
+        "energy_note": record.energy_note,
+        "utilisation": np.nan,  # of work that profiles predict, which is not measured
+    }
+    frames = job_frame(record.jobs, record.devices), attempt_frame(record.jobs, record.devices)
+    return Schedule(record.policy, "measured", *frames, found)
+
+
+def side_by_side(schedules: Sequence[Schedule]) -> pd.DataFrame:
+    """Totals of several schedules of one queue, each beside the first of its own provenance.
+
+    Returns:
+        policy, provenance, TOTAL_COLUMNS, and for each of COMPARED its ratio (makespan_ratio, …; below 1 is less).
+    """
+    frame = pd.DataFrame([each.totals for each in schedules], columns=TOTAL_COLUMNS)
+    frame.insert(0, "policy", [each.policy for each in schedules])
+    frame.insert(1, "provenance", [each.provenance for each in schedules])
+    for name in COMPARED:
+        column = name.removesuffix("_s").removesuffix("_j").removesuffix("_h") + "_ratio"
+        frame[column] = frame[name] / frame.groupby("provenance", sort=False)[name].transform(lambda own: own.iloc[0])
+    return frame
 
 
 def job_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> pd.DataFrame:
@@ -80,7 +105,7 @@ def job_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> p
                 "wait_s": sum(attempt.starts_s - attempt.queued_s for attempt in job.attempts) if last else np.nan,
                 "completion_s": ends_s - job.attempts[0].queued_s if last else np.nan,
                 "slowdown": (ends_s - last.starts_s) / alone_s if done else np.nan,
-                "oom": any(attempt.ending == "out of memory" for attempt in job.attempts),
+                "oom": job.ran_out_of_memory,
                 "attempts": len(job.attempts),
             }
         )

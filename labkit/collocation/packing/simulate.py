@@ -5,33 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from labkit.collocation.packing.admission import Admission, Slowdown
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.job_profile import JobProfile, slowdown_by_utilisation
 from labkit.collocation.packing.policy import Policy
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.schedule import attempt_frame, job_frame, totals
+from labkit.collocation.packing.schedule import Schedule, predicted_schedule
 from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler, Start
 from labkit.errors import UserError
 
 ALLOCATES_AT = 0.05
 """Share of a job's work after which it has its peak memory: our choice. Training reaches it in its first steps, but
 loads its data before; until then a monitor sees nothing of it."""
-
-
-@dataclass(frozen=True)
-class SimulatedSchedule:
-    """What a policy made of a queue; every number in it is predicted."""
-
-    policy: str
-    jobs: pd.DataFrame
-    """JOB_COLUMNS, one row a job"""
-    attempts: pd.DataFrame
-    """ATTEMPT_COLUMNS, one row a start"""
-    totals: dict[str, float | int | str]
-    """TOTAL_COLUMNS"""
 
 
 def simulate(
@@ -43,7 +28,7 @@ def simulate(
     admission: Admission | None = None,
     max_overtaken: int = MAX_OVERTAKEN,
     allocates_at: float = ALLOCATES_AT,
-) -> SimulatedSchedule:
+) -> Schedule:
     """Run a queue in simulated time; the same input gives the same schedule.
 
     A job beside others progresses at 1/slowdown of its rate alone, and the slowdowns of a device are computed anew
@@ -89,8 +74,7 @@ def simulate(
         for start in scheduler.starts(now_s):
             world.start(start, scheduler.jobs[start.name].queued.profile)
     assert scheduler.finished, "a job was never started"
-    jobs = list(scheduler.jobs.values())
-    return SimulatedSchedule(policy.name, job_frame(jobs, devices), attempt_frame(jobs, devices), totals(jobs, devices))
+    return predicted_schedule(policy.name, list(scheduler.jobs.values()), devices)
 
 
 def _check_profiles(queue: Sequence[QueuedJob]) -> None:

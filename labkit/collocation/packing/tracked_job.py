@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from labkit.collocation.packing.queued_job import QueuedJob
 
-STATUSES = ("expected", "queued", "running", "recovering", "done", "failed")
-"""`expected` has not arrived; `recovering` ran out of memory and waits for a device alone."""
 ENDINGS = ("done", "out of memory", "failed")
 
 
@@ -38,6 +36,8 @@ class TrackedJob:
 
     queued: QueuedJob
     status: str = "expected"
+    """expected (it has not arrived), queued, running, recovering (it ran out of memory, and waits for a device alone),
+    done, failed, or stopped"""
     queued_s: float | None = None
     """When it last got in line"""
     overtaken: int = 0
@@ -48,3 +48,8 @@ class TrackedJob:
     def name(self) -> str:
         """The job's own."""
         return self.queued.name
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether an attempt did."""
+        return any(attempt.ending == "out of memory" for attempt in self.attempts)

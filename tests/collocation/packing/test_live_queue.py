@@ -17,11 +17,11 @@ from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.live_totals import measured_schedule
 from labkit.collocation.packing.monitor import Look, Monitor
 from labkit.collocation.packing.policy import get_policy
 from labkit.collocation.packing.queue_record import read_queue_record
 from labkit.collocation.packing.queued_job import QueuedJob
+from labkit.collocation.packing.schedule import measured_schedule
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import cpu_device

@@ -12,7 +12,8 @@ from labkit.collocation.packing.generate import CARMA_LOAD, CARMA_MIX, generate_
 from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.policy import POLICIES
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.report import COMPARED, pack_report
+from labkit.collocation.packing.report import pack_report
+from labkit.collocation.packing.schedule import COMPARED
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 
