@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.training import watch as watch_module
-from labkit.training.request import TrainRequest
-from labkit.training.watch import watch
+from labkit.jobs import watch as watch_module
+from labkit.jobs.watch import watch
 
 STARTED = {
     "kind": "Started",
@@ -14,7 +13,7 @@ STARTED = {
         "job": "dlrm",
         "data": {"name": "synthetic-small"},
         "budget": {"name": "one-core", "emulated": True},
-        "train": {"target": 0.72, "target_metric": "auc", "batch_size": 512, "seed": 3},
+        "train": {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3},
     },
 }
 RESULT = {"wall_s": 2.0, "reason": "target reached", "target_reached": True, "time_to_target_s": 1.5}
@@ -40,7 +39,7 @@ def launched(monkeypatch):
         script: list = []  # noqa: RUF012
         stopped = closed = False
 
-        def __init__(self, request, runs_dir):
+        def __init__(self, command):
             self.answer = None
             self._events = iter(Played.script)
 
@@ -67,7 +66,7 @@ def launched(monkeypatch):
 
 def test_returns_the_answer_and_says_how_the_run_began_and_ended(launched, tmp_path, capsys):
     launched.script = [STARTED, progress(1000), ENDED]
-    assert watch(TrainRequest("dlrm"), tmp_path)["folder"] == "runs/r"
+    assert watch("dlrm", tmp_path)["folder"] == "runs/r"
     out = capsys.readouterr().out
     assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
     assert "1,000 samples" in out
@@ -78,7 +77,7 @@ def test_fast_evaluations_are_not_all_printed(launched, tmp_path, capsys, monkey
     clock = iter([10.0, 10.4, 11.1])
     monkeypatch.setattr(watch_module.time, "monotonic", lambda: next(clock))
     launched.script = [STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED]
-    watch(TrainRequest("dlrm"), tmp_path)
+    watch("dlrm", tmp_path)
     out = capsys.readouterr().out
     assert "1,000 samples" in out and "3,000 samples" in out
     assert "1,500 samples" not in out and "2,000 samples" not in out
@@ -86,14 +85,14 @@ def test_fast_evaluations_are_not_all_printed(launched, tmp_path, capsys, monkey
 
 def test_without_evaluations_only_begin_and_end_are_printed(launched, tmp_path, capsys):
     launched.script = [STARTED, progress(1000), ENDED]
-    watch(TrainRequest("dlrm"), tmp_path, evaluations=False)
+    watch("dlrm", tmp_path, evaluations=False)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_a_censored_run_is_said_to_be_short_of_its_target(launched, tmp_path, capsys):
     result = RESULT | {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
     launched.script = [STARTED, ENDED | {"result": result}]
-    watch(TrainRequest("dlrm"), tmp_path)
+    watch("dlrm", tmp_path)
     assert "target not reached, highest auc 0.7100" in capsys.readouterr().out
 
 
@@ -110,6 +109,6 @@ def test_an_interrupt_stops_the_run_before_it_ends_the_cell(launched, tmp_path, 
 
     monkeypatch.setattr(watch_module, "_follow", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
-        watch(TrainRequest("dlrm"), tmp_path)
+        watch("dlrm", tmp_path)
     assert calls == [False, True]
     assert launched.closed

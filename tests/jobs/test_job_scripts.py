@@ -1,0 +1,330 @@
+"""The kit's own jobs: scripts of plain PyTorch that train alone, in the harness, and as a copy of the reader's."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import labkit.jobs.dlrm as dlrm
+import labkit.jobs.speech as speech
+from labkit.cli import main
+from labkit.data.clicks import load_clicks
+from labkit.data.clicks.batches import ClickBatches
+from labkit.data.speech import Batch
+from labkit.errors import UserError
+from labkit.jobs.command import script_of
+from labkit.models.dlrm import DlrmConfig
+from labkit.models.speech import SpeechConfig
+from labkit.runs import read_events, read_metrics, read_run
+from labkit.tracking.ending import RunFailed
+from labkit.tracking.events import Progress
+from labkit.tracking.run import Run
+from labkit.tracking.stop import StopRequest
+
+
+def losses(answer: dict) -> dict[int, float]:
+    rows = read_metrics([answer["folder"]]).query("name == 'loss'")
+    return dict(zip(rows["step"], rows["value"], strict=True))
+
+
+def events(answer: dict, name: str) -> list[dict]:
+    return [event for event in read_events(answer["folder"]) if event["event"] == name]
+
+
+# anyone can read them
+
+
+@pytest.mark.parametrize("job", ["dlrm", "speech"])
+def test_a_job_is_a_script_of_plain_pytorch_that_fits_three_screens(job):
+    lines = script_of(job).read_text().splitlines()
+    assert len(lines) <= 180
+    assert sum(".backward(" in line for line in lines) == 1
+    assert any("optimizer.step()" in line for line in lines)
+
+
+@pytest.mark.parametrize("job", ["dlrm", "speech"])
+def test_a_job_trains_alone(job, tmp_path):
+    data = ["--data", "synthetic-small"] if job == "dlrm" else []
+    command = [sys.executable, script_of(job), "--max-seconds", "0.5", "--precision", "fp32", *data]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    record = read_run(folder)
+    assert (record.status, record.result["ended_by"]) == ("done", "max_seconds")
+    assert record.result["metrics"]
+
+
+def test_a_copy_with_another_model_trains_like_the_original(tmp_path, monkeypatch):
+    """What docs/own-script.md tells a reader to do."""
+    text = script_of("dlrm").read_text()
+    mine = """
+class Clamped(Dlrm):
+    def forward(self, dense, categorical):
+        return super().forward(dense, categorical).clamp(-4, 4)
+
+
+def build_model("""
+    changed = text.replace("\ndef build_model(", mine, 1).replace("else Dlrm(config)", "else Clamped(config)")
+    assert changed.count("Clamped") == 2
+    (tmp_path / "mine.py").write_text(changed.replace('labkit.Run(\n        "dlrm"', 'labkit.Run(\n        "mine"'))
+    monkeypatch.chdir(tmp_path)
+    flags = ["--data", "synthetic-small", "--kernels", "plain", "--precision", "fp32", "--max-epochs", "1"]
+    assert main(["run", "mine.py", *flags, "--batch-size", "4096"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert read_run(folder).config["job"] == "mine"
+    assert 0.4 < read_run(folder).result["metrics"]["auc"] < 0.8
+
+
+# what they record
+
+
+def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
+    told = []
+    answer = train("dlrm", told.append, target="0.55", max_epochs=30)
+    result = answer["result"]
+    assert list(answer) == ["run", "folder", "status", "result"]
+    assert set(result["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
+    assert result["target_reached"] is True
+    assert 0 < result["time_to_target_s"] <= result["wall_s"]
+    first = next(event for event in events(answer, "target_reached") if event["kind"] == "first")
+    assert result["samples_to_target"] == first["samples"] > 0
+    assert result["peak_memory_bytes"] > 50 * 2**20
+    record = read_run(answer["folder"])
+    assert record.status == answer["status"] == "done"
+    assert record.result == json.loads(json.dumps(result))
+    assert record.config["data"]["train_samples"] > 0 and record.config["model"]["embedding_dim"] == 16
+    assert record.config["train"]["max_epochs"] == 30 and record.config["train"]["optimiser"] == "adam"
+    assert any(isinstance(event, Progress) and event.metrics for event in told)
+
+
+def test_a_recogniser_trains_from_a_manifest(train, tiny_speech):
+    answer = train("speech", data=tiny_speech, max_epochs=2, batch_size=4)
+    assert set(answer["result"]["metrics"]) == {"cer", "wer"}
+    assert answer["result"]["target_reached"] is None
+
+
+def test_the_test_split_is_touched_once_at_the_end(train):
+    answer = train("dlrm", max_epochs=2)
+    names = [event["event"] for event in read_events(answer["folder"])]
+    assert names.count("tested") == 1
+    assert names.index("tested") > len(names) - names[::-1].index("evaluated") - 1
+
+
+def test_a_second_look_at_the_test_split_is_told(train):
+    folder = train("dlrm", max_epochs=1)["folder"]
+    told = []
+    train("dlrm", told.append, resume=folder, max_epochs=2)
+    assert any("test split 2 times" in str(event) for event in told)
+    # nothing is trained for a target that was passed long ago, so the same weights are not scored again
+    again = train("dlrm", resume=folder, max_epochs=2, target="0.5")
+    looks = events(again, "tested")
+    assert [event["look"] for event in looks] == [1, 2]
+    assert again["result"]["metrics"] == looks[-1]["metrics"]
+
+
+def test_an_error_on_the_test_split_loses_no_time_to_target(train, monkeypatch):
+    def one_class(run, **metrics):
+        raise UserError("this split holds one class only")
+
+    monkeypatch.setattr(Run, "test", one_class)
+    with pytest.raises(RunFailed, match="one class") as failure:
+        train("dlrm", target="0.5", max_epochs=2)
+    result = read_run(failure.value.answer["folder"]).result
+    assert result["time_to_target_s"] > 0
+    assert result["reason"] == "this split holds one class only"
+
+
+def test_a_learning_rate_that_diverges_fails_with_the_fix(train):
+    with pytest.raises(RunFailed, match=r"learning rate 1e\+30.*--lr") as failure:
+        train("dlrm", lr=1e30, max_epochs=3)
+    assert failure.value.answer["status"] == "failed"
+
+
+def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train, monkeypatch):
+    from labkit.hardware.budgets.names import offered_budgets, parse_budget
+
+    whole, part = offered_budgets()[-1], parse_budget("one-core")
+    monkeypatch.setattr(type(whole), "enforce", lambda self: [])  # the test's own process stays unbound
+    for budget in {whole.name: whole, part.name: part}.values():
+        record = read_run(train("dlrm", max_epochs=1, budget=budget.name)["folder"])
+        assert record.provenance.kind == ("emulated" if budget.emulated else "measured")
+        assert record.budget["name"] == budget.name
+
+
+# what cannot be
+
+
+@pytest.mark.parametrize(
+    ("job", "flags", "words"),
+    [
+        ("dlrm", {"data": "no-such-data"}, "no-such-data"),
+        ("dlrm", {"preset": "huge"}, "tour, kaggle"),
+        ("dlrm", {"preset": "kaggle", "data": None}, "name yours with --data"),
+        ("dlrm", {"target": "1.2"}, "above 0 and below 1"),
+        ("dlrm", {"target": "cer=0.1"}, "cer"),
+        ("dlrm", {"device": "cuda:7"}, "cuda:7"),
+        ("dlrm", {"device": "tpu"}, "tpu"),
+        ("dlrm", {"schema": "clicks.toml", "data": None}, "name that file too, with --data"),
+        ("dlrm", {"optimiser": "adagrad"}, "for adam, and would not suit adagrad: give one with --lr"),
+        ("dlrm", {"batch_size": 100_000_000}, r"batch_size .--batch-size. is 100,?000,?000"),
+        ("dlrm", {"batch_size": 0}, r"batch_size .--batch-size. is 0"),
+        ("dlrm", {"lr": -1.0}, r"lr .--lr. is -1"),
+        ("dlrm", {"max_seconds": 0.0}, r"max_seconds .--max-seconds. is 0"),
+        ("dlrm", {"seed": -1}, r"seed .--seed. is -1"),
+        ("dlrm", {"preset": "mlperf-v1", "data": "synthetic", "budget": "cores=1,memory=1MiB"}, "embedding tables"),
+        ("speech", {"target": "5"}, r"write 0\.05 for 5 %"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypatch, job, flags, words):
+    from labkit.hardware.budgets.budget import Budget
+
+    monkeypatch.setattr(Budget, "enforce", lambda self: [])  # 1 MiB is not enough to refuse politely
+    with pytest.raises(UserError, match=words):
+        train(job, **flags)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("flag", ["--optimiser=lamb", "--precision=fp16", "--kernels=slow", "--no-such-flag"])
+def test_a_flag_that_there_is_not_ends_as_argparse_ends(train, flag, capsys):
+    name, _, value = flag.partition("=")
+    with pytest.raises(SystemExit):
+        train("dlrm", **{name.removeprefix("--").replace("-", "_"): value or "x"})
+    assert name.removeprefix("--") in capsys.readouterr().err
+
+
+# the same numbers
+
+
+def test_a_seed_decides_the_losses(train):
+    made = [losses(train("dlrm", max_epochs=1, seed=seed)) for seed in (0, 0, 1)]
+    assert made[0] == made[1] != made[2]
+
+
+COMPILED = pytest.mark.compiled
+
+
+@pytest.mark.parametrize(
+    ("settings", "compiled"),
+    [
+        *(({"optimiser": name, "lr": 0.01}, "0") for name in dlrm.OPTIMISERS),
+        *(pytest.param({"optimiser": name, "lr": 0.01}, "1", marks=COMPILED) for name in ("adam", "rowwise-adagrad")),
+        ({"kernels": "plain"}, "0"),
+        ({"precision": "bf16"}, "0"),
+    ],
+    ids=str,
+)
+def test_a_resumed_dlrm_repeats_the_same_losses(train, monkeypatch, settings, compiled):
+    monkeypatch.setenv("LABKIT_COMPILED", compiled)
+    unbroken = train("dlrm", max_epochs=2, **settings)
+    stop = StopRequest()
+    broken = train(
+        "dlrm", lambda event: event_at(event, 17) and stop.request("the test"), stop, max_epochs=2, **settings
+    )
+    assert broken["status"] == "stopped"
+    assert 17 <= len(losses(broken)) < len(losses(unbroken))
+    again = train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
+    assert losses(again) == losses(unbroken)
+    assert again["result"]["wall_s"] > broken["result"]["wall_s"]
+
+
+def event_at(event, step: int) -> bool:
+    return isinstance(event, Progress) and event.point.step >= step
+
+
+@pytest.mark.parametrize("kernels", ["plain", "fast"])
+def test_a_resumed_recogniser_repeats_the_same_losses(train, tiny_speech, kernels):
+    settings = {"data": tiny_speech, "batch_size": 4, "max_epochs": 6, "kernels": kernels, "precision": "fp32"}
+    unbroken = train("speech", **settings)
+    stop = StopRequest()
+    broken = train("speech", lambda event: event_at(event, 7) and stop.request("the test"), stop, **settings)
+    assert 7 <= len(losses(broken)) < len(losses(unbroken))
+    assert losses(train("speech", resume=broken["folder"], **settings)) == losses(unbroken)
+
+
+def test_a_falling_learning_rate_is_not_stretched_by_a_resume(train, tiny_speech):
+    folder = train("speech", data=tiny_speech, max_epochs=2, batch_size=4)["folder"]
+    with pytest.raises(UserError, match="cosine over 2 epochs"):
+        train("speech", resume=folder, data=tiny_speech, max_epochs=3, batch_size=4)
+
+
+def test_the_learning_rate_warms_up_and_falls_along_a_cosine():
+    def factors(steps, **settings):
+        settings = {"warmup_steps": 0, "schedule": "constant"} | settings
+        factor = speech.learning_rate(type("Arguments", (), settings), total_steps=100)
+        return [factor(step) for step in steps]
+
+    assert factors((0, 3, 99), warmup_steps=4) == [0.25, 1.0, 1.0]
+    assert factors((0, 50, 100, 150), schedule="cosine") == pytest.approx([1.0, 0.5, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [
+        *((name, "0") for name in dlrm.OPTIMISERS),
+        *(pytest.param(name, "1", marks=COMPILED) for name in dlrm.OPTIMISERS),
+    ],
+)
+def test_plain_and_fast_kernels_train_a_dlrm_alike(name, compiled, monkeypatch):
+    monkeypatch.setenv("LABKIT_COMPILED", compiled)
+    log = load_clicks("synthetic-small")
+    config = DlrmConfig(len(log.dense_names), log.table_rows, embedding_dim=8, bottom_mlp=(8,), top_mlp=(32, 1))
+    made = []
+    for kernels in ("plain", "fast"):
+        torch.manual_seed(0)
+        model = dlrm.build_model(config, kernels)
+        optimizers = dlrm.build_optimizers(model, name, 0.01, kernels)
+        made.append([])
+        for batch in ClickBatches(log.split("train"), 2048, 0).at(0, 0):
+            loss = dlrm.loss_of(model, batch)
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            made[-1].append(loss.item())
+    assert len(made[0]) >= 10 and made[0][-1] < made[0][0]
+    # gradients are summed in another order, and each step hands the difference on to the next
+    assert made[0] == pytest.approx(made[1], rel=1e-4)
+
+
+def test_plain_and_fast_kernels_train_a_recogniser_alike():
+    # without dropout, whose fast version draws bytes and so other numbers
+    config = SpeechConfig(vocabulary=10, kind="conv", channels=16, layers=2, dropout=0.0)
+    generator = torch.Generator().manual_seed(0)
+    features, tokens = torch.randn(4, 60, 80, generator=generator), torch.randint(1, 10, (4, 5), generator=generator)
+    lengths = torch.tensor([60, 60, 40, 30])
+    features[torch.arange(60) >= lengths[:, None]] = 0
+    batch = Batch(features, lengths, tokens, torch.full((4,), 5), [""] * 4)
+    made = []
+    for kernels in ("plain", "fast"):
+        torch.manual_seed(0)
+        model = speech.build_model(config, kernels)
+        optimizer = speech.build_optimizer(model, "adam", 1e-3, kernels)
+        made.append([])
+        for _ in range(10):
+            loss = speech.loss_of(model, batch, "cpu")
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            made[-1].append(loss.item())
+    assert made[0][-1] < made[0][0]
+    # Adam divides by the root of small squares, which makes much of a sum taken in another order
+    assert made[0] == pytest.approx(made[1], rel=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kernels", ["plain", "fast"])
+def test_a_gpu_trains_the_same_jobs(train, tiny_speech, kernels):
+    settings = {"device": "cuda", "kernels": kernels, "precision": "bf16"}
+    clicks = train("dlrm", max_epochs=3, lr=0.01, target="none", **settings)
+    assert clicks["result"]["best_validation"] > 0.6
+    assert clicks["result"]["peak_gpu_memory_bytes"] > 0
+    assert math.isfinite(losses(clicks)[1])
+    assert train("speech", data=tiny_speech, max_epochs=2, batch_size=4, **settings)["status"] == "done"
