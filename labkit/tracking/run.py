@@ -101,6 +101,8 @@ class Run:
         self._listeners: list[OnEvent] = []
         self.is_implicit = False
         """Whether a script that has no run of its own is counted by this one"""
+        self.is_leaving = False
+        """Whether its last word is being written, which nothing is to interrupt"""
 
     # the block
 
@@ -172,13 +174,16 @@ class Run:
             error = error or late
             raise
         finally:
-            _open_run = None
+            self.is_leaving = True
             self._schedule.let_go()
             if isinstance(error, Exception) and not isinstance(error, Diverged):
                 self._recording.event("fault", kind="error", what=reason)
             self.result = result_of(self.position, self.target, self._evaluations.crossings)
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
-            self._recording.finish(status, self.result)
+            try:
+                self._recording.finish(status, self.result)
+            finally:
+                _open_run = None
         return status
 
     # what a script calls

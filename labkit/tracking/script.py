@@ -240,7 +240,8 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
             run = open_run()
             if run is not None and run.is_implicit and run.over == "stopped":
                 harness.stop.request("request")  # by its folder, which nobody else looks at
-            if not interrupted and spawned.stop_asked and (run is None or run.is_implicit):
+            goes_on = run is None or (run.is_implicit and not run.is_leaving)
+            if not interrupted and spawned.stop_asked and goes_on:
                 interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has
 
