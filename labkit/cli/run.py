@@ -177,6 +177,8 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     except (UserError, OSError, KeyboardInterrupt):
         raise
     except SystemExit as ending:
+        if ending.code is not None and not isinstance(ending.code, int):
+            print(ending.code, file=sys.stderr)  # as Python does
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except Exception as error:
         print_error(error)

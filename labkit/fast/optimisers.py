@@ -9,35 +9,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from labkit.compiled import why_not_compiled
-from labkit.fast.quick_optimiser import without_compiler
+from labkit.fast.quick_optimiser import quick_optimiser, without_compiler
 from labkit.fast.table_blocks import BlockUpdate
 from labkit.fast.tables import EmbeddingTables
-from labkit.models.rowwise_adagrad import RowwiseAdagrad
-
-KINDS = {
-    name: (without_compiler(dense), without_compiler(sparse))
-    for name, (dense, sparse) in {
-        "sgd": (torch.optim.SGD, torch.optim.SGD),
-        "adagrad": (torch.optim.Adagrad, torch.optim.Adagrad),
-        "rowwise-adagrad": (torch.optim.Adagrad, RowwiseAdagrad),
-        "adam": (torch.optim.Adam, torch.optim.SparseAdam),
-    }.items()
-}
-"""For dense and for sparse gradients."""
 
 
-def fast_optimisers(name: str, dense: list[Tensor], tables: EmbeddingTables, lr: float) -> list[Any]:
-    """One optimiser for the dense weights and one for the tables, stepped one after the other."""
-    dense_kind, table_kind = KINDS[name]
-    on_cpu = tables.weight.device.type == "cpu"
-    # one pass over each parameter; torch 2.13 has Adagrad's for CPUs only
-    fused = on_cpu or dense_kind.__name__ != "Adagrad"
-    of_tables = table_kind([tables.weight], lr=lr)
-    if not on_cpu:  # a GPU would wait for the CPU at every block of rows
-        return [dense_kind(dense, lr=lr, fused=fused), of_tables]
-    return [dense_kind(dense, lr=lr, fused=fused), TableOptimiser(tables, of_tables, compiled=tables_compile())]
+def fast_optimisers(
+    kinds: tuple[type[Optimizer], type[Optimizer]], dense: list[Tensor], tables: EmbeddingTables, lr: float
+) -> list[Any]:
+    """One optimiser for the dense weights and one for the tables, of these kinds, stepped one after the other."""
+    of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
+    if tables.weight.device.type == "cpu":  # a GPU would wait for the CPU at every block of rows
+        of_tables = TableOptimiser(tables, of_tables, compiled=tables_compile())
+    return [quick_optimiser(kinds[0], dense, lr), of_tables]
 
 
 def tables_compile() -> bool:
@@ -51,7 +38,7 @@ class TableOptimiser:
     State is kept in the optimiser, as its own step would leave it: a checkpoint of one way goes on in the other.
     """
 
-    def __init__(self, tables: EmbeddingTables, optimiser: torch.optim.Optimizer, *, compiled: bool):
+    def __init__(self, tables: EmbeddingTables, optimiser: Optimizer, *, compiled: bool):
         """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else, on a CPU."""
         torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
         tables.keeps_bags = True

@@ -6,8 +6,10 @@ What they import it for is to tell it, should it ever compile them, what to leav
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
@@ -24,3 +26,10 @@ def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
 
     methods = {name: inspect.unwrap(getattr(Optimizer, name)) for name in _GUARDED}
     return type(kind.__name__, (kind,), methods | {"step": step, "__doc__": kind.__doc__})
+
+
+def quick_optimiser(kind: type[Optimizer], parameters: Iterable[Tensor], lr: float) -> Optimizer:
+    """An optimiser of torch's for dense weights, in one pass over each."""
+    weights = list(parameters)
+    fused = kind is not torch.optim.Adagrad or weights[0].device.type == "cpu"  # torch 2.13 has no other of Adagrad's
+    return without_compiler(kind)(weights, lr=lr, fused=fused)

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 class EmbeddingTables(nn.Module):
     """Sums of the rows that each bag names."""
 
-    def __init__(self, num_rows: Sequence[int], embedding_dim: int, *, sparse: bool = True):
-        """Make tables of `num_rows` rows each; `sparse` makes their gradient a sparse tensor."""
+    def __init__(self, num_rows: Sequence[int], embedding_dim: int):
+        """Make tables of `num_rows` rows each."""
         super().__init__()
-        self.sparse, self._num_rows = sparse, list(num_rows)
+        self._num_rows = list(num_rows)
         self.weight = nn.Parameter(torch.empty(sum(num_rows), embedding_dim))  # (R, D)
         starts = torch.tensor([0, *num_rows[:-1]]).cumsum(0)
         self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
@@ -32,7 +32,7 @@ class EmbeddingTables(nn.Module):
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
         rows = categorical + self.row_start.view(1, -1, 1)
-        return _Lookup.apply(self.weight, rows, self) if self.sparse else look_up(self.weight, rows)
+        return _Lookup.apply(self.weight, rows, self)
 
     def table_weights(self) -> list[Tensor]:
         """The part (rows, D) of the weight that is each table's."""

@@ -54,7 +54,7 @@ def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[to
     tables = list(model.tables.parameters())
     dense = [*model.bottom.parameters(), *model.top.parameters()]
     if kernels == "fast":
-        return fast_optimisers(name, dense, model.tables, lr)
+        return fast_optimisers(OPTIMISERS[name], dense, model.tables, lr)
     dense_kind, table_kind = OPTIMISERS[name]
     return [dense_kind(dense, lr=lr), table_kind(tables, lr=lr)]
 

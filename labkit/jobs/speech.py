@@ -18,8 +18,8 @@ from labkit.data.speech.batches import BucketedBatches, ByLength
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
 from labkit.data.speech.waveforms import textbook_loader
 from labkit.fast.models import fast_speech
-from labkit.fast.optimisers import KINDS as QUICK_OPTIMISERS
 from labkit.fast.precision import autocast, faster_precision
+from labkit.fast.quick_optimiser import quick_optimiser
 from labkit.jobs.flags import add_common_flags, common_config, read_arguments, settle_batch_size
 from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
 from labkit.models.speech import SpeechConfig, SpeechModel
@@ -43,8 +43,7 @@ def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
     if kernels == "plain":
         return OPTIMISERS[name](model.parameters(), lr=lr)
-    fused = name != "adagrad" or next(model.parameters()).device.type == "cpu"
-    return QUICK_OPTIMISERS[name][0](model.parameters(), lr=lr, fused=fused)
+    return quick_optimiser(OPTIMISERS[name], model.parameters(), lr)
 
 
 def learning_rate(args: argparse.Namespace, total_steps: int):

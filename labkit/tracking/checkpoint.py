@@ -4,56 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from labkit.errors import UserError
-from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs.atomic import disk_full_as_user_error, temporary_of
 
 FORMAT = 4
 """Up to 3, a checkpoint held a job of labkit's and not what a script keeps."""
-
-
-class Checkpoints:
-    """The two checkpoints of a run: the latest, to go on from, and the best on the validation split, to test.
-
-    The latest is saved less often than the best. It says of which step the best was, and until it names a newer one
-    the best that it names is kept, so that a run that was killed goes on with both as they were.
-    """
-
-    def __init__(self, run_folder: Path):
-        folder = run_folder / "checkpoint"
-        self.latest, self.best = folder / "latest.pt", folder / "best.pt"
-        self._named_best = folder / "best-before.pt"
-        self._best_is_named = False
-
-    def save_best(self, content: dict[str, Any]) -> None:
-        """Save the best; `content["position"]["step"]` is its step."""
-        if self._best_is_named and not self._named_best.exists():
-            _duplicate(self.best, self._named_best)
-        self._best_is_named = False
-        save_checkpoint(self.best, content)
-
-    def save_latest(self, content: dict[str, Any]) -> None:
-        """Save the latest; `content["position"]["best_step"]` names the best saved, or is None."""
-        save_checkpoint(self.latest, content)
-        self._best_is_named = content["position"]["best_step"] is not None
-        self._named_best.unlink(missing_ok=True)
-
-    def load_latest(self) -> dict[str, Any]:
-        """Read the latest, and put back the best that it names."""
-        content = load_checkpoint(self.latest)
-        step = content["position"]["best_step"]
-        if self._named_best.exists() and step_of(self._named_best) == step:
-            self._named_best.replace(self.best)
-        self._named_best.unlink(missing_ok=True)
-        if step is None:
-            self.best.unlink(missing_ok=True)
-        self._best_is_named = step is not None
-        return content
 
 
 def step_of(path: Path) -> int | None:
@@ -61,22 +21,25 @@ def step_of(path: Path) -> int | None:
     return load_checkpoint(path)["position"]["step"] if path.exists() else None
 
 
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write tensors and plain values to `path`, which holds either the old or the new checkpoint at every moment.
+def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
+    """Write tensors and plain values to each path; all hold their old checkpoints until all new ones are whole.
 
     Raises:
-        UserError: the disk is full; the old checkpoint is still there.
+        UserError: the disk is full; the old checkpoints are still there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    written = {path: temporary_of(path) for path in contents}
     try:
-        with disk_full_as_user_error(path.parent), temporary.open("wb") as file:
-            torch.save({"format": FORMAT, **content}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with disk_full_as_user_error(path.parent), written[path].open("wb") as file:
+                torch.save({"format": FORMAT, **content}, file)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in written.items():
+            temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in written.values():
+            temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -103,16 +66,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             "start a new run."
         )
     return content
-
-
-def _duplicate(path: Path, other: Path) -> None:
-    """Give a file that is only ever replaced a second name, or a copy where the file system has no links."""
-    try:
-        os.link(path, other)
-    except OSError:
-        temporary = other.with_name(f".{other.name}.{os.getpid()}")
-        shutil.copyfile(path, temporary)
-        temporary.replace(other)
 
 
 def on_host(state: Any) -> Any:

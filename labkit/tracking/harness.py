@@ -156,8 +156,8 @@ class Harness:
     # what an open run calls
 
     def entered(self) -> None:
-        """A run's block was entered."""
-        if self.is_script:
+        """A run's block was entered: whoever wraps the process listens to signals, else this does."""
+        if self is not _current:
             self.stop.__enter__()
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
@@ -167,7 +167,7 @@ class Harness:
 
     def left(self) -> None:
         """The run's block was left, in a process that writes it or in another."""
-        if self.is_script:
+        if self is not _current:
             self.stop.__exit__()
 
     def tell(self, event: Any) -> None:

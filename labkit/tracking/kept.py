@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.tracking.checkpoint import Checkpoints, clone_into, load_checkpoint, on_host
+from labkit.tracking.checkpoint import clone_into, load_checkpoint, on_host, save_checkpoints
 
 REST = 40
 """A checkpoint that took t seconds is not repeated before 40 t have passed: at most 2.5 % of a run goes into them."""
@@ -19,7 +19,7 @@ class Kept:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self.checkpoints = Checkpoints(folder)
+        self.latest, self._best_file = (folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
         self.parts: dict[str, Any] = {}
         self._restored: dict[str, Any] | None = None
         self._best: dict[str, dict[str, Any]] = {}
@@ -53,9 +53,9 @@ class Kept:
 
     def restore(self) -> dict[str, Any] | None:
         """The latest checkpoint, whose parts `add` puts back; None where there is none."""
-        if not self.checkpoints.latest.exists():
+        if not self.latest.exists():
             return None
-        content = self.checkpoints.load_latest()
+        content = load_checkpoint(self.latest)
         self._restored = content["kept"]
         return content
 
@@ -82,8 +82,8 @@ class Kept:
 
     def load_best(self) -> None:
         """Put the best weights back, those of an earlier process of this run where this one found none better."""
-        if not self._best and self.checkpoints.best.exists():
-            self._best = load_checkpoint(self.checkpoints.best)["kept"]
+        if not self._best and self._best_file.exists():
+            self._best = load_checkpoint(self._best_file)["kept"]
         for name, weights in self._best.items():
             self.parts[name].load_state_dict(weights)
 
@@ -107,11 +107,10 @@ class Kept:
             content: its "position", and more; what it has not stays as the latest checkpoint has it.
         """
         if "kept" not in content:
-            content = load_checkpoint(self.checkpoints.latest) | content
-        if self._best_is_new:
-            self.checkpoints.save_best({"kept": self._best, "position": {"step": best_step}})
-            self._best_is_new = False
-        self.checkpoints.save_latest(content)
+            content = load_checkpoint(self.latest) | content
+        best = {self._best_file: {"kept": self._best, "position": {"step": best_step}}} if self._best_is_new else {}
+        save_checkpoints(best | {self.latest: content})
+        self._best_is_new = False
         self._saved_at = time.perf_counter()
         self._took_s = self._saved_at - began
 

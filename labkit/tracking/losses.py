@@ -35,7 +35,7 @@ class Losses:
             host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
             host.copy_(loss.detach(), non_blocking=True)
             arrived = torch.cuda.Event()
-            arrived.record()
+            arrived.record(torch.cuda.current_stream(loss.device))  # which need not be the current device
         self._on_their_way.append((host, arrived, point))
 
     def arrived(self, *, wait: bool = False) -> list[tuple[float, Point]]:

@@ -169,7 +169,7 @@ class Run:
             if error is None or isinstance(error, Stopped):
                 self._read_losses(wait=True)
                 self._save()
-        except UserError as late:  # a loss that is no number, or a full disk
+        except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
             status, word, reason = self._limits.ending_of(late, self._recording.why)
             error = error or late
             raise
@@ -270,7 +270,7 @@ class Run:
         """
         self._must_be_open("due")
         position, schedule = self.position, self._schedule
-        if self._observer is not None or position.evaluated_step == position.step or self._harness.stop_asked:
+        if self._observer is not None or position.evaluated_step == position.step or self.over == "stopped":
             return False
         last = schedule.is_last_batch and (
             self.evaluate_every is None
@@ -339,13 +339,14 @@ class Run:
         self._must_be_open("load_best")
         if self._observer is not None or self.over == "stopped":
             return False
-        best_step, looks = self.position.best_step, self._looks()
-        if looks and looks[-1].get("best_step") == best_step:
+        looks = self._looks()
+        if looks and looks[-1].get("best_step") == self._tested_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
         self._save()
         self._is_frozen = True  # or the run would go on from its best weights, not from its last
-        self._kept.load_best()
+        if self.position.best_step is not None:
+            self._kept.load_best()
         return True
 
     def test(self, **metrics: float) -> None:
@@ -353,7 +354,7 @@ class Run:
         self._must_be_open("test")
         look = len(self._looks()) + 1
         self._test_metrics = self._numbers(metrics)
-        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.best_step)
+        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self._tested_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
 
@@ -451,7 +452,7 @@ class Run:
             raise self._diverged("a weight is no number", self.position.step)
 
     def _diverged(self, what: str, step: int) -> Diverged:
-        lr, latest = self._kept.learning_rate(), self._kept.checkpoints.latest
+        lr, latest = self._kept.learning_rate(), self._kept.latest
         rate = "" if lr is None else f" with learning rate {lr:g}"
         saved = f"{latest}, of step {step_of(latest)}" if latest.exists() else "none was saved yet"
         at = asdict(self.position.point) | {"step": step}
@@ -496,6 +497,11 @@ class Run:
         self._evaluations.resume(before, content["crossings"], self.folder, self._recording.event)
         position = self.position
         self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
+
+    @property
+    def _tested_step(self) -> int:
+        """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
+        return self.position.step if self.position.best_step is None else self.position.best_step
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 from labkit.tracking.phases import INPUT, phase
-from labkit.tracking.position import Position
 from labkit.tracking.random_state import random_state, restore_random_state
 
-
-class Loop(Protocol):
-    """What a schedule asks of the run whose loop it is."""
-
-    position: Position
-
-    @property
-    def over(self) -> str:
-        """Why the run is over; empty while it is not."""
-
-    def start_clock(self) -> None:
-        """All is built, and the first batch comes next."""
-
-    def at_safe_point(self, *, ends_here: bool = False) -> None:
-        """All that the script does for the steps so far is done."""
-
-    def epoch_ended(self) -> None:
-        """An epoch more is over."""
+if TYPE_CHECKING:
+    from labkit.tracking.run import Run
 
 
 class Schedule:
     """What of `run.epochs` and `run.batches` has been used, and how a resumed run gets back there."""
 
-    def __init__(self, run: Loop):
+    def __init__(self, run: Run):
         self._run = run
         self.num_epochs: int | None = None
         """What `epochs` was given"""

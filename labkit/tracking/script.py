@@ -21,19 +21,19 @@ from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness
-from labkit.tracking.optimiser_steps import OptimiserSteps
+from labkit.tracking.optimiser_steps import optimiser_steps
 from labkit.tracking.run import Run, open_run
 from labkit.tracking.spawned import SpawnedRuns
 from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop a script without `Run` is looked at."""
-Steps = Callable[[Callable[[Any], None], Callable[[], None]], Any]
-"""Makes what finds a script's steps, such as `OptimiserSteps`."""
+Steps = Callable[[Callable[[Any], None], Callable[[], None]], contextlib.AbstractContextManager]
+"""Finds a script's steps, as `optimiser_steps` does."""
 
 
 def run_command(
-    command: ScriptCommand, stop: StopRequest, on_event: OnEvent, *, steps: Steps = OptimiserSteps, **harness: Any
+    command: ScriptCommand, stop: StopRequest, on_event: OnEvent, *, steps: Steps = optimiser_steps, **harness: Any
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, inside the harness that it describes.
 
@@ -79,7 +79,7 @@ def run_script(
     *,
     folder: Path | str | None = None,
     module: str | None = None,
-    steps: Steps = OptimiserSteps,
+    steps: Steps = optimiser_steps,
 ) -> dict[str, Any]:
     """Run a script to its end in this process, as `python script arguments` would, bound by the harness' budget.
 
@@ -122,7 +122,7 @@ def run_script(
         _heard(spawned, harness),
     ):
         try:
-            with steps(implicit.begin, implicit.step).watched():
+            with steps(implicit.begin, implicit.step):
                 if module is None:
                     runpy.run_path(str(script), run_name="__main__")
                 else:
@@ -135,6 +135,11 @@ def run_script(
             if not harness.answers and open_run() is None:
                 raise
             implicit.end(error)
+            if error.code not in (None, 0) and harness.answers[-1]["status"] == "done":
+                raise RunFailed(
+                    f"{script}: the run is done, and then the script ended by sys.exit({error.code!r})",
+                    harness.answers[-1],
+                ) from error
         except UserError as error:
             if open_run() is not None:
                 implicit.end(error)
@@ -240,7 +245,8 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
             run = open_run()
             if run is not None and run.is_implicit and run.over == "stopped":
                 harness.stop.request("request")  # by its folder, which nobody else looks at
-            goes_on = run is None or (run.is_implicit and not run.is_leaving)
+            # a script whose run has ended goes on to its own end
+            goes_on = not harness.answers if run is None else run.is_implicit and not run.is_leaving
             if not interrupted and spawned.stop_asked and goes_on:
                 interrupted = True
                 os.kill(os.getpid(), signal.SIGINT)  # the script may take its time to save what it has

@@ -35,7 +35,7 @@ class SpawnedRuns:
 
     def __init__(self, harness: Harness):
         self._harness = harness
-        self._heard, self._lock = 0, threading.Lock()
+        self._half_line, self._lock = "", threading.Lock()
         self._folder: Path | None = None
         """Of a run that another process has open"""
         self._is_ending = False
@@ -46,6 +46,7 @@ class SpawnedRuns:
         self._place = tempfile.TemporaryDirectory(prefix="labkit-")
         self._file = Path(self._place.name) / "told.jsonl"
         self._file.touch()
+        self._told = self._file.open(encoding="utf-8")
         content = {
             "told": str(self._file),
             "runs_dir": str(harness.runs_dir),
@@ -63,6 +64,7 @@ class SpawnedRuns:
     def __exit__(self, *error: object) -> None:
         del os.environ[VARIABLE]
         self.listen()
+        self._told.close()
         self._place.cleanup()
 
     @property
@@ -73,9 +75,7 @@ class SpawnedRuns:
     def listen(self) -> None:
         """Pass on what runs in other processes have told, and ask them to stop where that is asked for."""
         with self._lock:
-            told = self._file.read_text(encoding="utf-8")
-            end = told.rfind("\n") + 1
-            lines, self._heard = told[self._heard : end].splitlines(), end
+            *lines, self._half_line = (self._half_line + self._told.read()).split("\n")
             for line in lines:
                 self._hear(json.loads(line))
         if self._harness.stop_asked and self._folder is not None and not self._is_ending:

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.tables import EmbeddingTables
 tables = EmbeddingTables([3, 4], 2)
-fast_optimisers("sgd", [torch.nn.Parameter(torch.ones(1))], tables, 0.1)
+fast_optimisers((torch.optim.SGD, torch.optim.SGD), [torch.nn.Parameter(torch.ones(1))], tables, 0.1)
 print(torch.get_num_threads())
 """
 

@@ -30,13 +30,14 @@ def test_training_by_the_fast_parts_imports_no_compiler():
     """A second and a half of every run's start: torch's optimisers import it to tell it what to leave alone."""
     program = """
 import sys, torch
-from labkit.fast.optimisers import KINDS, fast_optimisers
+from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.tables import EmbeddingTables
-for name in KINDS:
+from labkit.jobs.dlrm import OPTIMISERS
+for kinds in OPTIMISERS.values():
     tables, dense = EmbeddingTables((5, 7), 3), torch.nn.Linear(3, 1)
     torch.nn.init.ones_(tables.weight)
     before = dense.weight.detach().clone()
-    optimisers = fast_optimisers(name, list(dense.parameters()), tables, 0.1)
+    optimisers = fast_optimisers(kinds, list(dense.parameters()), tables, 0.1)
     dense(tables(torch.zeros(2, 2, 1, dtype=torch.int32))).sum().backward()
     for optimiser in optimisers:
         optimiser.step()

@@ -6,8 +6,9 @@ import torch
 from torch.nn.functional import softplus
 
 from labkit.fast import table_blocks
-from labkit.fast.optimisers import KINDS, TableOptimiser
+from labkit.fast.optimisers import TableOptimiser
 from labkit.fast.tables import EmbeddingTables
+from labkit.jobs.dlrm import OPTIMISERS
 from labkit.models.rowwise_adagrad import RowwiseAdagrad
 
 NUM_ROWS, DIM = (4, 50, 900), 8
@@ -28,7 +29,7 @@ def made(name: str, way: str):
     torch.manual_seed(0)
     tables = EmbeddingTables(NUM_ROWS, DIM)
     torch.nn.init.normal_(tables.weight)
-    optimiser = KINDS[name][1]([tables.weight], lr=0.05)
+    optimiser = OPTIMISERS[name][1]([tables.weight], lr=0.05)
     return tables, optimiser if way == "torch" else TableOptimiser(tables, optimiser, compiled=way == "compiled")
 
 
@@ -47,7 +48,7 @@ def trained(name: str, ways: list[str]):
     return before
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("way", ["blocks", compiled])
 @pytest.mark.parametrize("turn", [[1, 1, 1], [1, 0, 1], [0, 1, 0]])
 def test_updates_do_what_torch_does_and_leave_its_state(name, way, turn, monkeypatch):

@@ -166,6 +166,21 @@ def test_who_tests_the_best_weights_goes_on_from_the_last(runs, unbroken):
     assert losses(first.folder) == unbroken
 
 
+def test_without_a_target_weights_that_were_trained_on_are_tested_anew(runs):
+    def test(run):
+        looks.append(run.load_best())
+        if looks[-1]:
+            run.test(score=run.position.step)
+
+    looks = []
+    with Harness(StopRequest(), runs).wrapped():
+        run = train(runs, epochs=1, after_all=test, target=None)
+    with resuming(run.folder):
+        again = train(runs, epochs=2, after_all=test, target=None)
+    assert looks == [True, True]
+    assert again.result["metrics"]["score"] == again.result["steps"]
+
+
 def test_the_evaluation_that_max_seconds_asks_for_moves_no_later_one(runs):
     with Harness(StopRequest(), runs).wrapped():
         first = train(runs, max_seconds=1e-6)

@@ -13,8 +13,8 @@ from folders import events
 
 import labkit
 from labkit.errors import UserError
-from labkit.runs import read_metrics, read_run
-from labkit.tracking import position
+from labkit.runs import read_metrics, read_run, request_stop
+from labkit.tracking import kept, position
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
 from labkit.tracking.harness import Harness
@@ -217,6 +217,15 @@ def test_a_loader_that_does_not_know_its_length_has_an_evaluation_due_after_it(r
     assert open_run.result["steps"] == 6
 
 
+def test_nothing_is_due_once_a_stop_is_asked_for_by_the_folder(run, monkeypatch):
+    monkeypatch.setattr("labkit.runs.stop_file.LOOK_EVERY_S", 0)
+    with pytest.raises(SystemExit), run() as open_run:
+        for _ in open_run.batches(range(1)):
+            open_run.step(samples=1)
+            request_stop(open_run.folder)
+            assert not open_run.due
+
+
 def test_a_run_that_is_over_gives_no_more_batches(run):
     with run(target="auc >= 0.5", confirm=1) as open_run:
         for _ in range(3):
@@ -246,6 +255,18 @@ def test_the_best_weights_come_back_for_the_test(run):
     assert (tested["best_step"], tested["look"]) == (2, 1)
     kept = torch.load(open_run.folder / "checkpoint" / "latest.pt", weights_only=True)["kept"]["model"]
     assert kept["weight"].item() == 3.0  # where the run would go on
+
+
+def test_a_checkpoint_that_cannot_be_written_at_the_end_is_no_done_run(run, monkeypatch):
+    def refuse(contents):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(kept, "save_checkpoints", refuse)
+    with pytest.raises(PermissionError), run() as open_run:
+        open_run.keep(model=torch.nn.Linear(1, 1))
+        open_run.step(samples=1)
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"]) == ("failed", "error")
 
 
 def test_a_second_look_at_the_test_split_is_told(run):

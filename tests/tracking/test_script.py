@@ -97,18 +97,29 @@ def test_a_module_runs_as_python_m_does(runs, monkeypatch, capfd):
     [
         (f"{PLAIN}\nraise ValueError('oops')", 1, "failed", "ValueError: oops"),
         (f"{PLAIN}\nsys.exit(3)", 1, "failed", "sys.exit(3)"),
+        (f"{WITH_RUN}\nsys.exit('no report')", 2, "done", "sys.exit('no report')"),
         (WITH_RUN.replace("run.step(step()", "run.step(step() * torch.nan"), 2, "failed", "the training loss is nan"),
         (WITH_RUN.replace("epoch / 10", "1 / 0"), 1, "failed", "division by zero"),
         (f"{PLAIN}\nos.kill(os.getpid(), signal.SIGTERM)\nwhile True: step()", 130, "stopped", "stopped"),
         (WITH_RUN.replace("range(5)", "iter(int, 1)").replace("run.step(", "os.kill(os.getpid(), 15), run.step("),
          130, "stopped", "stopped by SIGTERM"),
     ],
-    ids=["an error", "exit(3)", "a loss that is no number", "an error within its run", "a stop", "a stop of its run"],
+    ids=["an error", "exit(3)", "an exit after its run", "a loss that is no number", "an error within its run",
+         "a stop", "a stop of its run"],
 )  # fmt: skip
 def test_however_a_script_ends_its_record_says_so(script, text, status, recorded, words):
     got, record, said = script(text)
     assert (got, record.status) == (status, recorded)
-    assert words in record.result["reason"] and words in said.out + said.err
+    assert words in record.result["reason"] or recorded == "done"
+    assert words in said.out + said.err
+
+
+def test_what_a_script_says_as_it_ends_before_its_run_is_printed(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text("import sys; sys.exit('there is no data.csv')")
+    assert main(["run", "train.py"]) == 1
+    assert "there is no data.csv" in capsys.readouterr().err
+    assert not runs.exists()
 
 
 def test_an_error_is_shown_as_python_would(script):

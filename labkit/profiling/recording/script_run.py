@@ -40,7 +40,7 @@ def profile_script(
     steps = ScriptSteps(observer)
     try:
         with _only_profiler(observer):
-            answer = run_command(command, stop, on_event, steps=steps.told, observer=observer, on_step=steps.step)
+            answer = run_command(command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step)
     except (UserError, OSError):
         raise
     except SystemExit as ending:

@@ -50,11 +50,6 @@ class ScriptSteps:
         self._has_stepped = False
         """Whether a step ends with the annotation, or the phase named by the script, that is open"""
 
-    def told(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> ScriptSteps:
-        """Tell of the optimiser's steps, as `labkit.tracking.optimiser_steps.OptimiserSteps` does."""
-        self._before_first, self._after_each = before_first, after_each
-        return self
-
     def step(self) -> bool:
         """A step has ended; whether the observer has seen enough."""
         self._to(None)
@@ -66,8 +61,9 @@ class ScriptSteps:
         return ended
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Watch what the block calls in this thread."""
+    def watched(self, before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
+        """Watch what the block calls in this thread; the optimiser's steps are told as by `optimiser_steps`."""
+        self._before_first, self._after_each = before_first, after_each
         with contextlib.ExitStack() as stack:
             stack.enter_context(watched_by(self._named))
             self._to(BETWEEN)
