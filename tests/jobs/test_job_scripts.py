@@ -26,6 +26,7 @@ from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
 from labkit.tracking.run import Run
 from labkit.tracking.stop import StopRequest
+from labkit.tta import run_table
 
 
 def losses(answer: dict) -> dict[int, float]:
@@ -204,6 +205,21 @@ def test_a_flag_that_there_is_not_ends_as_argparse_ends(train, flag, capsys):
 def test_a_seed_decides_the_losses(train):
     made = [losses(train("dlrm", max_epochs=1, seed=seed)) for seed in (0, 0, 1)]
     assert made[0] == made[1] != made[2]
+
+
+def test_a_resumed_run_stays_in_the_series_of_its_seeds(train):
+    folders = [train("dlrm", max_epochs=1, seed=seed)["folder"] for seed in (0, 1)]
+    train("dlrm", max_epochs=2, resume=folders[0])
+    assert run_table(folders)["budget"].nunique() == 1
+
+
+@pytest.mark.compiled
+def test_a_run_is_not_resumed_with_another_kind_of_step(train, monkeypatch):
+    monkeypatch.setenv("LABKIT_COMPILED", "1")
+    folder = train("dlrm", max_epochs=1)["folder"]
+    monkeypatch.setenv("LABKIT_COMPILED", "0")
+    with pytest.raises(UserError, match="compiled_tables was True and is False"):
+        train("dlrm", max_epochs=2, resume=folder)
 
 
 COMPILED = pytest.mark.compiled

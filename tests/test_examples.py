@@ -1,0 +1,31 @@
+"""Each example is one file that reaches its target, under a budget, and goes on after a stop."""
+
+import json
+
+import pytest
+import torch
+from test_readme import REPOSITORY
+
+from labkit.cli import main
+from labkit.runs import read_run
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+def test_an_example_reaches_its_target(script, tmp_path, monkeypatch, capfd):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--json", str(script), "--seed", "1"]) == 0
+    torch.set_num_threads(threads)
+    answer = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert answer["result"]["target_reached"] is True
+    record = read_run(answer["folder"])
+    assert (record.seed, record.result["ended_by"]) == (1, "target")
+    assert record.config["train"]["lr"] > 0
+
+
+def test_examples_are_short():
+    lengths = {script.stem: len(script.read_text().splitlines()) for script in EXAMPLES}
+    assert lengths["digits_cnn"] <= 60 and lengths["char_transformer"] <= 110
