@@ -25,8 +25,8 @@ from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
-"""A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a target
-will be evaluated, and has longer."""
+"""A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a
+target will be evaluated, and has longer."""
 LONGEST_TRIAL_S, POLITE_S = 60.0, 20.0
 """So long after the start, or the end of the data's preparation, a trial ends whatever came of it; asked to end, a
 script may go on for so long."""

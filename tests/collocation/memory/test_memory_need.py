@@ -1,4 +1,4 @@
-import os
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -49,7 +49,7 @@ def test_the_first_steps_tell_what_a_short_run_takes(job, settings, tmp_path):
 def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypatch):
     found = memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "1"), "cpu")
     assert 200_000_000 < found.first_steps_bytes < 2**30  # 50 million numbers, and Python with torch
-    assert os.listdir(tmp_path) == ["train.py"]
+    assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
     assert not list(prepared_root().glob("trial-*"))
     monkeypatch.setattr(need, "LaunchedRun", None)  # would have to be tried again
     assert memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "2"), "cpu") == found
@@ -61,7 +61,7 @@ def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypat
 def test_a_script_that_fails_says_why(script):
     with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
         memory_need(script("raise ValueError('no such file')"), "cpu")
-    with pytest.raises(UserError, match="needs"):
+    with pytest.raises(UserError, match="made for a dataset"):
         memory_need(job_command("dlrm", preset="kaggle"), "cpu")
 
 
@@ -78,8 +78,26 @@ def test_a_script_without_a_step_has_no_known_need(script, text, monkeypatch):
 
 def test_tables_that_are_more_than_is_free_are_predicted_and_not_tried(monkeypatch):
     monkeypatch.setattr(need, "LaunchedRun", None)
-    free = type("Memory", (), {"available": 500_000})
-    monkeypatch.setattr(need.psutil, "virtual_memory", lambda: free)
+    free = SimpleNamespace(available=500_000)
+    monkeypatch.setattr(need, "psutil", SimpleNamespace(virtual_memory=lambda: free))
     found = memory_need(job_command("dlrm", data="synthetic-small"), "cpu")
     assert found.provenance == "predicted"
     assert found.bytes > 500_000
+
+
+SLOW_TO_END = """
+import time
+import labkit
+import labkit.tracking.recording as recording
+energy = recording.run_energy
+recording.run_energy = lambda folder: time.sleep(1) or energy(folder)
+with labkit.Run("slow to end") as run:
+    for _ in run.epochs(1):
+        for _ in run.batches(range(10**9)):
+            time.sleep(0.1)
+            run.step(samples=1)
+"""
+
+
+def test_the_stop_of_a_trial_does_not_break_into_a_runs_last_word(script):
+    assert memory_need(script(SLOW_TO_END), "cpu").provenance == "measured"
