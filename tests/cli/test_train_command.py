@@ -127,7 +127,7 @@ def test_twenty_kills_lose_nothing_that_was_finished_and_the_run_goes_on(tmp_pat
         saved = checkpoints(folder) if folder else 0
         process = subprocess.Popen(
             command(*arguments, *limits, "--runs-dir", str(tmp_path)),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=(tmp_path / "said").open("w"), start_new_session=True,
         )  # fmt: skip
         if folder is None:
             folder = wait_for(lambda: next(iter(tmp_path.glob("*/run.json")), None)).parent
@@ -136,6 +136,7 @@ def test_twenty_kills_lose_nothing_that_was_finished_and_the_run_goes_on(tmp_pat
         if number % 2:  # on a slow machine, three seconds may not bring it as far as a checkpoint
             wait_for(lambda f=folder, n=saved: checkpoints(f) > n)
         time.sleep(moments.uniform(0, 3))  # the random moment itself: start-up, training, evaluation or checkpoint
+        assert process.poll() is None, (tmp_path / "said").read_text()
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
