@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import psutil
 from measuring import write_result
 
@@ -25,7 +26,6 @@ from labkit.collocation.interference.alone import cpu_ways, solo_profile
 from labkit.collocation.interference.held_job import HeldJob, Stretch
 from labkit.collocation.interference.machine import cores_of_process, measure_machine
 from labkit.collocation.interference.prediction import Prediction, predict_slowdowns
-from labkit.collocation.interference.score import mean_errors, score
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
 
@@ -55,6 +55,9 @@ JOBS = {
 MODES = ("cpu-shared", "cpu-pinned")
 QUIET, TRIES = 0.05, 8
 """A window in which other programs took more of the cores is repeated, so often in a turn."""
+MODEL = "model"
+WAYS = {MODEL: "predicted", "as many times as there are jobs": "jobs", "no slowdown": "alone"}
+"""Ways to predict, and the columns with what they say."""
 Pair = tuple[str, str]
 
 
@@ -186,6 +189,34 @@ def measure(names: list[str], turns: int, seconds: float, folder: Path) -> Itera
                     "measured": of_the_quiet(windows, place).step_time_ms / profiles[name].step_time_ms,
                     "others": min(window.others for window in windows),
                 }
+
+
+def score(predictions: Sequence[Prediction], measured: Sequence[float]) -> pd.DataFrame:
+    """Predictions beside measurements, one row a job; error is that of the prediction, as a share of the measured."""
+    frame = pd.DataFrame(
+        {
+            "mode": [each.mode for each in predictions],
+            "job": [each.job for each in predictions],
+            "jobs": [each.jobs for each in predictions],
+            "alone": 1.0,
+            "predicted": [each.slowdown for each in predictions],
+            "measured": list(measured),
+            "why": [each.why for each in predictions],
+        }
+    )
+    frame.insert(6, "error", frame["predicted"] / frame["measured"] - 1)
+    return frame
+
+
+def mean_errors(scored: pd.DataFrame) -> pd.DataFrame:
+    """Mean absolute percentage errors of the model and of two guesses, by mode and over all ("all", last)."""
+    groups = [*scored.groupby("mode", sort=False), ("all", scored)]
+    rows = [
+        (mode, way, 100 * (group[column] / group["measured"] - 1).abs().mean(), len(group))
+        for mode, group in groups
+        for way, column in WAYS.items()
+    ]
+    return pd.DataFrame(rows, columns=["mode", "way", "mape", "predictions"])
 
 
 def main() -> None:

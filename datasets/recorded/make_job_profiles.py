@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.checking.memory_need import job_memory
+from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.interference.alone import profile_alone
 from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.packing.generate import generate_queue

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.collocation.checking.plan_check import PlanCheck
     from labkit.collocation.plan.csv_plan import CsvPlan
     from labkit.collocation.plan.plan import Plan
 
@@ -75,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_collocate(args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import print_groups, print_verdict
-    from labkit.collocation.launching.group_record import find_group
+    from labkit.collocation.launching.group_record import GroupRecord, read_group
 
     asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
@@ -87,22 +86,21 @@ def run_collocate(args: argparse.Namespace) -> int:
         print_groups(args.runs_dir, as_json=args.json)
         return 0
     if args.show:
-        return print_verdict(find_group(args.show, args.runs_dir), as_json=args.json)
+        return print_verdict(GroupRecord.find(args.show, args.runs_dir), as_json=args.json)
     if args.resume:
-        return _resume(find_group(args.resume, args.runs_dir), args)
-    plan, csv = _asked_plan(args)
-    return _check_and_run(plan, args, csv)
+        folder = GroupRecord.find(args.resume, args.runs_dir)
+        return _check_and_run(args, read_group(folder).plan, None, resumed=folder)
+    return _check_and_run(args, *_asked_plan(args), resumed=None)
 
 
-def _check_and_run(plan: Plan, args: argparse.Namespace, csv: CsvPlan | None) -> int:
-    """Check a plan, print the table, and run it where nothing is against it."""
+def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *, resumed: Path | None) -> int:
+    """Check a plan, print the table, and run it, or go on with its group, where nothing is against it."""
     from labkit.cli.collocate_live import GroupDisplay
     from labkit.cli.collocate_text import print_check, print_verdict
     from labkit.cli.console import Console, print_last
-    from labkit.collocation.checking.made_slices import made_slices
-    from labkit.collocation.checking.memory_need import job_memory
-    from labkit.collocation.checking.plan_check import check_plan
-    from labkit.collocation.launching.plan_run import run_plan
+    from labkit.collocation.checking.plan_check import check_plan, job_memory
+    from labkit.collocation.launching.plan_run import resume_plan, run_plan
+    from labkit.collocation.modes.mig_changes import made_slices
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
@@ -115,43 +113,19 @@ def _check_and_run(plan: Plan, args: argparse.Namespace, csv: CsvPlan | None) ->
             stack.enter_context(made_slices(plan, job_memory, console.print))
             found = check_plan(plan, job_memory)
         print_check(console, plan, found)
-        _refuse(found)
+        if found.refusals:
+            raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
         if args.check:
             if args.json:
                 print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
             return 0
         with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
-            folder = run_plan(
-                plan, runs_dir=args.runs_dir, on_event=display.show, stop=stop, needs=found.needs, quiet=found.quiet
-            )
-    return print_verdict(folder, as_json=args.json, stopped=bool(stop))
-
-
-def _resume(folder: Path, args: argparse.Namespace) -> int:
-    """Go on with a group, after the same check as before its start."""
-    from labkit.cli.collocate_live import GroupDisplay
-    from labkit.cli.collocate_text import print_check, print_verdict
-    from labkit.cli.console import Console
-    from labkit.collocation.checking.memory_need import job_memory
-    from labkit.collocation.checking.plan_check import check_plan
-    from labkit.collocation.launching.group_record import read_group
-    from labkit.collocation.launching.plan_run import resume_plan
-    from labkit.tracking.stop import StopRequest
-
-    console = Console(stderr=args.json, highlight=False)
-    plan = read_group(folder).plan
-    with console.status(TRYING):
-        found = check_plan(plan, job_memory)
-    print_check(console, plan, found)
-    _refuse(found)
-    with StopRequest() as stop, GroupDisplay(console, plan) as display:
-        resume_plan(folder, on_event=display.show, stop=stop)
-    return print_verdict(folder, as_json=args.json, stopped=bool(stop))
-
-
-def _refuse(found: PlanCheck) -> None:
-    if found.refusals:
-        raise UserError("\n".join(["nothing was started:", *(f"  {line}" for line in found.refusals)]))
+            events = {"on_event": display.show, "stop": stop}
+            if resumed:
+                resume_plan(resumed, **events)
+            else:
+                resumed = run_plan(plan, runs_dir=args.runs_dir, needs=found.needs, quiet=found.quiet, **events)
+    return print_verdict(resumed, as_json=args.json, stopped=bool(stop))
 
 
 def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
@@ -180,10 +154,8 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
         raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
     if args.device is not None:
         plan = on_device(plan, args.device)
-    given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout}
+    given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout, "spin": args.spin or None}
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
-    if args.spin:
-        plan = replace(plan, spin=True)
     return with_baseline(with_seconds(plan, args.seconds), args.baseline), csv
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Group
 from rich.live import Live
@@ -26,16 +26,15 @@ SECONDS_A_LINE = 1.0
 """Evaluations that come faster are not all printed: a log keeps every line"""
 
 
-class GroupDisplay:
-    """Shows the rounds of a plan, and writes what became of a CSV's rows back to it."""
+class JobsDisplay:
+    """A context manager, within which a terminal has lines that change."""
 
-    def __init__(self, console: Console, plan: Plan, csv: CsvPlan | None = None):
-        self.console, self.plan, self.csv = console, plan, csv
-        self._head, self._rows = "", {}
+    def __init__(self, console: Console):
+        self.console = console
         self._noticed: set[str] = set()
         self._live = Live(console=console, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> GroupDisplay:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self._live.start()
         return self
@@ -43,6 +42,26 @@ class GroupDisplay:
     def __exit__(self, *exception) -> None:
         if self.console.is_terminal:
             self._live.stop()
+
+    def update(self, *lines: Text) -> None:
+        """Show these lines on a terminal."""
+        if self.console.is_terminal:
+            self._live.update(Group(*lines))
+
+    def notice(self, text: str) -> None:
+        """What a job wants known; all of them may say the same."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self.console.print(text, style="dim", markup=False, soft_wrap=True)
+
+
+class GroupDisplay(JobsDisplay):
+    """Shows the rounds of a plan, and writes what became of a CSV's rows back to it."""
+
+    def __init__(self, console: Console, plan: Plan, csv: CsvPlan | None = None):
+        super().__init__(console)
+        self.plan, self.csv = plan, csv
+        self._head, self._rows = "", {}
 
     def show(self, event: RoundBegins | JobEvent | RoundEnded) -> None:
         """Take an event of `run_plan`."""
@@ -53,9 +72,8 @@ class GroupDisplay:
         elif event.job in self._rows and (line := self._rows[event.job].take(event.event)):
             self._line(f"  {line}")
         elif event.event["kind"] == "Notice":
-            self._notice(event.event["text"])
-        if self.console.is_terminal:
-            self._live.update(Group(Text(self._head, style="bold"), *(row.text() for row in self._rows.values())))
+            self.notice(event.event["text"])
+        self.update(Text(self._head, style="bold"), *(row.text() for row in self._rows.values()))
 
     def _begin(self, event: RoundBegins) -> None:
         record = event.record
@@ -82,12 +100,6 @@ class GroupDisplay:
             except UserError as error:  # its user has changed it meanwhile: that is theirs now
                 self.csv = None
                 self.console.print(str(error), style="yellow", markup=False, soft_wrap=True)
-
-    def _notice(self, text: str) -> None:
-        """What a job wants known; all of them may say the same."""
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self.console.print(text, style="dim", markup=False, soft_wrap=True)
 
     def _line(self, line: str) -> None:
         if not self.console.is_terminal:

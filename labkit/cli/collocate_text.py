@@ -28,7 +28,7 @@ LEGEND = (
     "itself varies). Fairness: Jain's index of the jobs' speeds, 1 being even."
 )
 ENDED_BADLY = 1
-"""Exit status where a job of the group failed"""
+"""Exit status where a job of the group or queue failed"""
 
 
 def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
@@ -56,9 +56,9 @@ def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
 
 def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     """Print a row a group."""
-    from labkit.collocation.launching.group_record import group_folders, read_group
+    from labkit.collocation.launching.group_record import GroupRecord, read_group
 
-    groups = [read_group(folder) for folder in group_folders(runs_dir)]
+    groups = [read_group(folder) for folder in GroupRecord.folders(runs_dir)]
     if as_json:
         print_last(json.dumps([{"group": each.id, "status": each.status, "plan": each.plan.name} for each in groups]))
         return
@@ -87,9 +87,9 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
             "group": record.id,
             "folder": str(folder),
             "status": record.status,
-            "modes": _records(found.modes),
-            "slowdowns": _records(found.slowdowns),
-            "time_to_accuracy": _records(found.time_to_accuracy),
+            "modes": json_rows(found.modes),
+            "slowdowns": json_rows(found.slowdowns),
+            "time_to_accuracy": json_rows(found.time_to_accuracy),
             "advice": [vars(each) for each in advice],
             "jobs": [
                 {"mode": each.mode, "repeat": each.repeat, **asdict(job)} for each in record.rounds for job in each.jobs
@@ -207,6 +207,6 @@ def _number(value: float, unit: str = "") -> str:
     return f"{value:.1f}{unit}" if unit else f"{value:.2f}"
 
 
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON: what is no number is null."""
     return json.loads(frame.to_json(orient="records", double_precision=6))

@@ -155,9 +155,9 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queues
-    from labkit.collocation.packing.queue_record import find_queue, read_queue_record
+    from labkit.collocation.packing.queue_record import QueueRecord, read_queue_record
 
-    folder = find_queue(args.show, args.runs_dir)
+    folder = QueueRecord.find(args.show, args.runs_dir)
     return print_queues([(folder, read_queue_record(folder))], None, as_json=args.json, stopped=False)
 
 
@@ -167,10 +167,10 @@ def _resume(args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queues
     from labkit.collocation.packing.live import resume_queue
     from labkit.collocation.packing.queue_check import admission_here
-    from labkit.collocation.packing.queue_record import find_queue, read_queue_record
+    from labkit.collocation.packing.queue_record import QueueRecord, read_queue_record
     from labkit.tracking.stop import StopRequest
 
-    folder = find_queue(args.resume, args.runs_dir)
+    folder = QueueRecord.find(args.resume, args.runs_dir)
     record = read_queue_record(folder)
     console = Console(stderr=args.json, highlight=False)
     mode = record.mode if record.mode.startswith("cpu") else args.mode

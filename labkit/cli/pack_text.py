@@ -12,6 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, print_last
 from labkit.hardware.sizes import size_text
 
@@ -31,8 +32,6 @@ LEGEND = (
     "Slowdown: a job's time over that alone, as its profile has it. OOM: attempts that ran out of memory. In brackets: "
     "times that of the first such row."
 )
-ENDED_BADLY = 1
-"""Exit status where a job of the queue failed"""
 
 
 def print_queue_check(console: Console, found: QueueCheck, live: Sequence[LiveDevice]) -> None:
@@ -73,7 +72,7 @@ def print_simulated(
 ) -> int:
     """Print policies side by side as predicted; the command's exit status."""
     if as_json:
-        print_last(json.dumps({"provenance": "predicted", "policies": _records(report.totals)}))
+        print_last(json.dumps({"provenance": "predicted", "policies": json_rows(report.totals)}))
         return 0
     console = Console(highlight=False)
     jobs = int(report.totals["jobs"].iloc[0])
@@ -106,7 +105,7 @@ def print_queues(
     status = 130 if stopped else ENDED_BADLY if broken else 0
     if as_json:
         queues = [{"queue": record.id, "folder": str(folder), "status": record.status} for folder, record in records]
-        print_last(json.dumps({"queues": queues, "policies": _records(frame)}))
+        print_last(json.dumps({"queues": queues, "policies": json_rows(frame)}))
         return status
     console = Console(highlight=False)
     console.print(_totals_table(frame, f"{len(records[0][1].jobs)} jobs: {' and '.join(frame['provenance'].unique())}"))
@@ -191,8 +190,3 @@ def _beside(row: dict[str, Any], name: str, unit: str) -> str:
 
 def _number(value: float, decimals: int = 2) -> str:
     return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON: what is no number is null."""
-    return json.loads(frame.to_json(orient="records", double_precision=6))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labkit.collocation.checking.memory_need import job_memory
-from labkit.collocation.checking.plan_check import check_plan
+from labkit.collocation.checking.plan_check import check_plan, job_memory
 from labkit.collocation.launching.group_record import read_group
 from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
 from labkit.collocation.plan.plan import Plan, Workload

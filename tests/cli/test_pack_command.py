@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from labkit.cli import main
-from labkit.collocation.packing.queue_record import QUEUE_FILE, read_queue_record
+from labkit.collocation.packing.queue_record import read_queue_record
 from labkit.data.store import shipped_datasets
 from labkit.process.containment import MARK
 
@@ -167,7 +167,7 @@ def test_a_killed_packer_leaves_no_process_and_its_queue_can_go_on(queue, tmp_pa
     packer = subprocess.Popen([sys.executable, "-m", "labkit", "pack", str(queue), "--device", "cpu"], cwd=tmp_path)
 
     def record():
-        paths = list((tmp_path / "runs").glob(f"*/{QUEUE_FILE}"))
+        paths = list((tmp_path / "runs").glob("*/queue.json"))
         return read_queue_record(paths[0].parent) if paths else None
 
     wait_for(lambda: (tmp_path / "b").exists() and record().jobs[0].status == "done")
@@ -178,7 +178,7 @@ def test_a_killed_packer_leaves_no_process_and_its_queue_can_go_on(queue, tmp_pa
     assert before.status == "interrupted"
     assert [job.status for job in before.jobs] == ["done", "running"]
     folder = tmp_path / "runs" / before.id
-    assert not list(folder.glob(f".{QUEUE_FILE}.*"))
+    assert not list(folder.glob(".queue.json.*"))
 
     (tmp_path / "never").touch()
     assert main(["pack", "--resume", before.id[:20]]) == 0

@@ -62,6 +62,18 @@ class PlanCheck:
         return {f"{row.workload}/{row.job}": row.needs_bytes for row in self.rows if row.needs_bytes is not None}
 
 
+def job_memory(job: PlannedJob, kind: str) -> int | None:
+    """The usual `Estimate`: where it was never measured here, the job is tried for its first steps.
+
+    Raises:
+        UserError: it was refused, or failed.
+    """
+    from labkit.collocation.launching.worker_process import script_command
+    from labkit.collocation.memory.need import memory_need
+
+    return memory_need(script_command(job), kind).bytes
+
+
 def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvml) -> PlanCheck:
     """Check all rows of a plan; nothing is started.
 
@@ -117,12 +129,11 @@ def _checked(
     nvml: Callable[[], Nvml],
     quiet: bool,
 ) -> tuple[list[CheckedJob], list[str]]:
-    again = {id(job) for job in workload.duplicates()}
     by_job: dict[str | None, list[str]] = {}
     for name, reason in mode_refusals(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs):
         by_job.setdefault(name, []).append(reason)
     shares, free = {}, {}
-    if not by_job and not again:
+    if not by_job:
         shares = mode_shares(
             workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin, quiet=quiet
         )
@@ -134,8 +145,6 @@ def _checked(
     rows = []
     for job in workload.jobs:
         reasons = list(by_job.get(job.name, []))
-        if id(job) in again:
-            reasons.append(f"another job of this workload is called {job.name}, too: give each a name of its own")
         refusals += [f"{_named(workload, job)}: {reason}" for reason in reasons]
         rows.append(
             CheckedJob(

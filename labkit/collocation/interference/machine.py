@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from labkit.hardware.cpu import read_cpu
 
@@ -23,10 +22,6 @@ class Machine:
     """Bytes read and written in memory a second, in 1e9"""
     cache_bytes: int | None = None
     """Last-level cache that all cores share; None where this system does not say"""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return asdict(self)
 
 
 def measure_machine(device: str = "cpu") -> Machine:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import filelock
 
 from labkit.collocation.launching.group_record import GroupRecord, RoundRecord, new_group, read_group
 from labkit.collocation.launching.round import JobEvent, Round
@@ -24,7 +21,6 @@ from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
-from labkit.runs.process import own_process
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 
@@ -78,7 +74,7 @@ def run_plan(
         UserError: a folder cannot be made.
     """
     folder, record = new_group(runs_dir, plan, needs or {}, quiet)
-    with _locked(folder):
+    with GroupRecord.locked(folder):
         _run_rounds(folder, record, on_event, stop)
     return folder
 
@@ -89,13 +85,9 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
     Raises:
         UserError: it is still running, or ran on another machine.
     """
-    with _locked(folder):
+    with GroupRecord.locked(folder):
         record = read_group(folder)
-        if record.host != platform.node():
-            raise UserError(
-                f"{folder}: this group ran on {record.host}, and rounds of two machines cannot be compared: run "
-                "the plan anew here."
-            )
+        record.go_on(folder)
         for each in record.rounds:
             if each.status != "done":
                 each.status, each.go_at, each.ended_at = "waiting", None, None
@@ -103,8 +95,6 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
                     again = job.status != "waiting"
                     job.status, job.run, job.reason, job.wall_s = "waiting", None, "", None
                     job.attempt += again
-        record.status, record.ended_at = "running", None
-        record.pid, record.pid_started = own_process()
         _run_rounds(folder, record, on_event, stop)
 
 
@@ -120,7 +110,7 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     continue
                 if supervised is None or not supervised.alive:
                     supervised = stack.enter_context(SupervisedJobs())
-                    supervised.remove_at_end(temporary_of(folder / "group.json"))
+                    supervised.remove_at_end(temporary_of(GroupRecord.file(folder)))
                     save()
                 on_event(RoundBegins(each, number, len(record.rounds)))
                 try:
@@ -189,12 +179,3 @@ def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mappi
             if device.kind == "cpu" or time.monotonic() > until:
                 raise
             time.sleep(LOOK_EVERY_S)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            yield
-    except filelock.Timeout:
-        raise UserError(f"{folder}: another process is still running this group: wait for it, or stop it.") from None

@@ -8,12 +8,17 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
+from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import gpu_text
+from labkit.collocation.modes.mig import proposed_layout
 from labkit.collocation.modes.mig_layout import MigLayout
 from labkit.collocation.modes.occupants import occupants
+from labkit.collocation.modes.place import Place
+from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
@@ -23,6 +28,37 @@ CREATED = re.compile(r"created GPU instance ID\s+(\d+) on GPU")
 """What nvidia-smi says of each instance. Source: NVIDIA MIG User Guide, "Creating GPU Instances"."""
 REMOVE_S, AGAIN_S = 20.0, 0.5
 """How long an instance may stay in use after its job has ended, and between two tries"""
+
+
+@contextlib.contextmanager
+def made_slices(
+    plan: Plan, estimate: Callable[[PlannedJob, str], int | None], tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Make what the workloads of mode mig lack, and remove just that at the end.
+
+    Args:
+        plan: what shares what.
+        estimate: of a job's memory, which its slice must have.
+        tell: told of each change.
+
+    Raises:
+        UserError: a layout cannot be made.
+    """
+    with contextlib.ExitStack() as stack:
+        for workload in plan.workloads:
+            if workload.mode != "mig":
+                continue
+            devices = get_devices()
+            device = find_device(plan.device, devices)
+            if device.mig_mode != "on":
+                continue  # the check says so
+            needs = {job.name: need for job in workload.jobs if (need := job.memory_bytes or estimate(job, "cuda"))}
+            with Nvml() as session:
+                layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
+            if layout is not None:
+                tell(f"making MIG slices on {layout.gpu_uuid}, removed at the end: {layout.tuples}")
+                stack.enter_context(changed_layout(layout))
+        yield
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
 from labkit.runs.record import KINDS
@@ -49,10 +49,6 @@ class JobProfile:
             raise UserError(f"power is {self.power_w:g}: give watts from 0, counted above the idle device.")
         if self.provenance not in KINDS:
             raise UserError(f"provenance {self.provenance!r} is unknown: choose one of {', '.join(KINDS)}.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return asdict(self)
 
 
 def slowdown_by_utilisation(profiles: Sequence[JobProfile]) -> list[float]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import filelock
 
 from labkit.collocation.launching.round import OnJobEvent
 from labkit.collocation.packing.admission import Admission
@@ -21,7 +17,6 @@ from labkit.collocation.packing.queue_run import Monitors, QueueRun
 from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
 from labkit.errors import UserError
-from labkit.runs.process import own_process
 from labkit.tracking.stop import StopRequest
 
 
@@ -63,7 +58,7 @@ def run_queue(
     """
     scheduler = Scheduler(queue, _packing(devices), policy, admission=admission, max_overtaken=max_overtaken)
     folder, record = new_queue(runs_dir, queue, devices, policy.name, mode, name)
-    with _locked(folder):
+    with QueueRecord.locked(folder):
         QueueRun(folder, record, scheduler, devices, on_event, stop).run(monitors)
     return folder
 
@@ -89,18 +84,15 @@ def resume_queue(
     Raises:
         UserError: it is still running, is done, or was run on another machine or other devices.
     """
-    with _locked(folder):
+    with QueueRecord.locked(folder):
         record = read_queue_record(folder)
-        if record.host != platform.node():
-            raise UserError(f"{folder}: this queue ran on {record.host}: run the rest of it there, or all of it here.")
         names, here = [each.name for each in record.devices], [live.packing.name for live in devices]
         if names != here:
             raise UserError(f"{folder}: this queue ran on {', '.join(names)}, and here are {', '.join(here)}.")
         rest = _remaining(record, _packing(devices))
         if not rest:
             raise UserError(f"{folder}: all jobs of this queue are done: there is nothing to go on with.")
-        record.status, record.ended_at = "running", None
-        record.pid, record.pid_started = own_process()
+        record.go_on(folder)
         record.devices = _packing(devices)
         policy = get_policy(record.policy)
         scheduler = Scheduler(rest, _packing(devices), policy, admission=admission, max_overtaken=max_overtaken)
@@ -131,12 +123,3 @@ def _remaining(record: QueueRecord, devices: Sequence[PackingDevice]) -> list[Qu
 
 def _packing(devices: Sequence[LiveDevice]) -> list[PackingDevice]:
     return [live.packing for live in devices]
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            yield
-    except filelock.Timeout:
-        raise UserError(f"{folder}: another process is still running this queue: wait for it, or stop it.") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from labkit.collocation.checking.memory_need import job_memory
+from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.job_profile import JobProfile

@@ -13,7 +13,7 @@ from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
-from labkit.collocation.packing.queue_record import QUEUE_FILE, LiveAttempt, QueueRecord
+from labkit.collocation.packing.queue_record import LiveAttempt, QueueRecord
 from labkit.collocation.packing.scheduler import Scheduler, Start
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.process.supervised import SupervisedJobs, SupervisorDied
@@ -66,7 +66,7 @@ class QueueRun:
         self._save()
         try:
             with SupervisedJobs() as self.supervised, monitors(self.devices) as self.monitor:
-                self.supervised.remove_at_end(temporary_of(self.folder / QUEUE_FILE))
+                self.supervised.remove_at_end(temporary_of(self.record.file(self.folder)))
                 try:
                     self._follow()
                 finally:

@@ -62,17 +62,7 @@ class RecordedProfiles:
 
     def save(self, path: Path) -> None:
         """Write them as JSON."""
-        content = {
-            "format": FORMAT,
-            "provenance": asdict(self.provenance),
-            "machine": self.machine.to_dict(),
-            "memory_bytes": self.memory_bytes,
-            "jobs": [
-                {"weight": each.weight, "job": each.job.to_dict(), "profile": each.profile.to_dict()}
-                for each in self.jobs
-            ],
-        }
-        replace_text(path, json.dumps(content, indent=1) + "\n")
+        replace_text(path, json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n")
 
     def _filled(self, queued: QueuedJob) -> QueuedJob:
         recorded = self.of(queued.job)
@@ -115,7 +105,7 @@ def read_recorded(path: Path | None = None) -> RecordedProfiles:
 
 
 def profile_from_dict(values: dict[str, Any]) -> JobProfile:
-    """A profile from what its `to_dict` gave."""
+    """A profile from what `asdict` gave."""
     solo = values.get("solo")
     return JobProfile(**values | {"solo": None if solo is None else SoloProfile(**solo)})
 

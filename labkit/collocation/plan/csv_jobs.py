@@ -8,12 +8,12 @@ from pathlib import Path
 
 from labkit.collocation.plan.csv_table import CsvRow, CsvTable
 from labkit.collocation.plan.job_names import numbered, safe_name
-from labkit.collocation.plan.job_settings import find_script, script_job, split_label
+from labkit.collocation.plan.job_settings import find_script, split_label
 from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
 from labkit.collocation.plan.plan import MODES, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
 from labkit.collocation.plan.quoted_text import split_words
-from labkit.collocation.plan.short_form import item_job, parse_item
+from labkit.collocation.plan.short_form import item_jobs
 from labkit.errors import UserError
 
 SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
@@ -106,10 +106,9 @@ class CsvJobs:
         place, folders = self._place(row), (self.table.path.parent, Path())
         if file.endswith(".py"):
             script = find_script(file, folders)
+            arguments = tuple(split_words(params))
             # radT starts a script in its own folder, and its paths count on that
-            job = script_job(
-                safe_name(script.stem), script, tuple(split_words(params)), {}, place, folder=str(script.parent)
-            )
+            job = PlannedJob(safe_name(script.stem), str(script), arguments, folder=str(script.parent), where=place)
         elif params:
             split_label(file)
             raise UserError(
@@ -117,9 +116,8 @@ class CsvJobs:
                 "dlrm:tour[batch_size=256], in double quotes where there are commas."
             )
         else:
-            item = parse_item(file)
-            job = item_job(item, place, folders)
-            if item.copies != 1 or job.device or job.mig_profile:
+            job, *copies = item_jobs(file, place, folders)
+            if copies or job.device or job.mig_profile:
                 raise UserError(
                     "field 'File': Devices and Collocation say where it runs, and each copy has a row of its own: "
                     "leave that away here."

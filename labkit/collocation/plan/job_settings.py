@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from labkit.collocation.plan.job_names import safe_name
 from labkit.collocation.plan.mistakes import ALSO, did_you_mean
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -126,12 +127,12 @@ def split_label(text: str) -> tuple[str, str | None]:
     return job, preset if colon else None
 
 
-def labkits_job(name: str, job: str, settings: Mapping[str, Any], where: str) -> PlannedJob:
+def labkits_job(job: str, preset: str | None, settings: Mapping[str, Any], where: str) -> PlannedJob:
     """A job of one of labkit's scripts, whose arguments its own parser has checked.
 
     Args:
-        name: of the job.
         job: dlrm or speech.
+        preset: that stands after the job's name, if one does.
         settings: values by name, of the script's flags and of `PLACED`.
         where: it was asked for.
 
@@ -140,35 +141,19 @@ def labkits_job(name: str, job: str, settings: Mapping[str, Any], where: str) ->
     """
     from labkit.jobs.flags import read_arguments
 
+    if preset is not None and "preset" in settings:
+        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
     own = {name: settings[name] for name in sorted(settings) if name not in PLACED}
     seed = own.pop("seed", 0)
     # written out, so that jobs with and without it are alike
-    arguments = as_flags({"preset": "tour"} | own)
+    preset = own.pop("preset", preset or "tour")
+    arguments = as_flags({"preset": preset} | own)
     try:
         read_arguments(_parser(job), job, (*arguments, *as_flags({"seed": seed})))
     except UserError as error:
         raise UserError(_without_flags(str(error))) from None
     arguments += as_flags({"seed": SEED})
-    return PlannedJob(name, job, arguments, seed, where=where, **placed(settings))
-
-
-def script_job(
-    name: str, script: Path, arguments: tuple[str, ...], settings: Mapping[str, Any], where: str, **others: Any
-) -> PlannedJob:
-    """A job that runs a script of the user's.
-
-    Args:
-        name: of the job.
-        script: the file, from the working folder.
-        arguments: one an item.
-        settings: values by name, of `PLACED`.
-        where: it was asked for.
-        others: further fields of PlannedJob.
-
-    Raises:
-        UserError: the settings do not make a job.
-    """
-    return PlannedJob(name, str(script), arguments, where=where, **placed(settings), **others)
+    return PlannedJob(safe_name(f"{job}-{preset}"), job, arguments, seed, where=where, **placed(settings))
 
 
 def placed(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,22 +27,16 @@ class Workload:
         if not self.jobs:
             raise UserError(f"{self.name}: there is no job in it: name at least one.")
 
-    def duplicates(self) -> list[PlannedJob]:
-        """Jobs whose name an earlier one has."""
-        seen: Counter[str] = Counter()
-        again = []
-        for job in self.jobs:
-            seen[job.name] += 1
-            if seen[job.name] > 1:
-                again.append(job)
-        return again
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {"name": self.name, "mode": self.mode, "jobs": [job.to_dict() for job in self.jobs]}
+        names = [job.name for job in self.jobs]
+        if again := next((job for place, job in enumerate(self.jobs) if job.name in names[:place]), None):
+            raise UserError(
+                f"{again.where or self.name}: another job of this workload is called {again.name}, too: give each a "
+                "name of its own."
+            )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Workload:
+        """From what `asdict` gave, by way of JSON."""
         return cls(values["name"], values["mode"], tuple(PlannedJob.from_dict(each) for each in values["jobs"]))
 
 
@@ -74,17 +67,6 @@ class Plan:
             )
         if not self.workloads:
             raise UserError(f"the plan {self.name!r} has no workload: name at least one job and one mode.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return {
-            "name": self.name,
-            "device": self.device,
-            "repeats": self.repeats,
-            "timeout_s": self.timeout_s,
-            "spin": self.spin,
-            "workloads": [workload.to_dict() for workload in self.workloads],
-        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +88,7 @@ class PlannedJob:
         """Equal for jobs that differ in name, seed and place only, which share one profile."""
         return (self.script, self.arguments)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
-        return asdict(self) | {"arguments": list(self.arguments)}
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
+        """From what `asdict` gave, by way of JSON."""
         return cls(**values | {"arguments": tuple(values["arguments"])})

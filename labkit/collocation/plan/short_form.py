@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from labkit.collocation.plan.job_names import numbered, safe_name
 from labkit.collocation.plan.job_settings import (
     SCRIPT,
     find_script,
     labkits_job,
+    placed,
     read_settings,
-    script_job,
     split_label,
 )
 from labkit.collocation.plan.mistakes import Mistakes
@@ -25,19 +23,6 @@ from labkit.errors import UserError
 EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One item of the short form, in its parts."""
-
-    what: str
-    """dlrm, dlrm:tour, or a script's path"""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """In brackets, as they stand"""
-    arguments: tuple[str, ...] = ()
-    """Of a script"""
-    copies: int = 1
 
 
 def parse_jobs(text: str) -> list[PlannedJob]:
@@ -65,17 +50,21 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     for number, item in enumerate(items, 1):
         where = f"job {number} of --jobs ({item})"
         with mistakes.noting(where):
-            parsed = parse_item(item)
-            jobs += copies_of(item_job(parsed, where, (Path(),)), parsed.copies)
+            jobs += item_jobs(item, where, (Path(),))
     mistakes.raise_if_any()
     return [replace(job, name=name) for job, name in zip(jobs, numbered([job.name for job in jobs]), strict=True)]
 
 
-def parse_item(text: str) -> Item:
-    """Take one item apart.
+def item_jobs(text: str, where: str, folders: tuple[Path, ...]) -> list[PlannedJob]:
+    """The jobs of one item, all named after what they train.
+
+    Args:
+        text: of the item, in the form that `parse_jobs` tells.
+        where: it was asked for.
+        folders: in which a script is looked for.
 
     Raises:
-        UserError: it is empty, or not of the form that `parse_jobs` tells.
+        UserError: it is no job.
     """
     text, copies = _split_copies(text.strip())
     head, *rest = split_outside(text, " ", most=1)
@@ -83,46 +72,16 @@ def parse_item(text: str) -> Item:
     if not what:
         raise UserError(f"there is no job in it: write jobs such as {EXAMPLE}.")
     arguments = tuple(split_words(rest[0])) if rest else ()
-    if arguments and not what.endswith(".py"):
-        split_label(what)  # a name that is wrong comes first
+    if what.endswith(".py"):
+        script, own = find_script(what, folders), placed(read_settings(settings, SCRIPT))
+        return copies_of(PlannedJob(safe_name(script.stem), str(script), arguments, where=where, **own), copies)
+    job, preset = split_label(what)
+    if arguments:
         raise UserError(
             f"{rest[0].strip()!r} is not understood after {what}: settings stand in brackets, as in "
             f"{what}[batch_size=256], copies as in {what} x3, and a comma before the next job."
         )
-    return Item(what, settings, arguments, copies)
-
-
-def item_job(item: Item, where: str, folders: tuple[Path, ...]) -> PlannedJob:
-    """One job of an item, named after what it trains.
-
-    Args:
-        item: in its parts.
-        where: it was asked for.
-        folders: in which a script is looked for.
-
-    Raises:
-        UserError: it is no job.
-    """
-    if item.what.endswith(".py"):
-        script = find_script(item.what, folders)
-        settings = read_settings(item.settings, SCRIPT)
-        return script_job(safe_name(script.stem), script, item.arguments, settings, where)
-    job, preset = split_label(item.what)
-    settings = read_settings(item.settings, job)
-    if preset is not None:
-        settings = with_preset(settings, preset)
-    return labkits_job(safe_name(f"{job}-{settings.get('preset', 'tour')}"), job, settings, where)
-
-
-def with_preset(settings: dict[str, Any], preset: str) -> dict[str, Any]:
-    """Settings, and the preset that stands after the job's name.
-
-    Raises:
-        UserError: they name one, too.
-    """
-    if "preset" in settings:
-        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
-    return settings | {"preset": preset}
+    return copies_of(labkits_job(job, preset, read_settings(settings, job), where), copies)
 
 
 def copies_of(job: PlannedJob, copies: int) -> list[PlannedJob]:

@@ -12,14 +12,14 @@ from labkit.collocation.plan.job_settings import (
     SCRIPT,
     find_script,
     labkits_job,
+    placed,
     read_setting,
-    script_job,
     setting_kind,
     split_label,
 )
 from labkit.collocation.plan.planned_job import NAME, PlannedJob
 from labkit.collocation.plan.quoted_text import split_words
-from labkit.collocation.plan.short_form import check_copies, copies_of, with_preset
+from labkit.collocation.plan.short_form import check_copies, copies_of
 from labkit.collocation.plan.yaml_file import Node, YamlFile, items, text
 from labkit.errors import UserError
 
@@ -65,15 +65,13 @@ class YamlJobs:
             rows.append(self._row(each, place if lines[place] == 1 else f"{place}, item {number}"))
         rows = [row for row in rows if row is not None]
         owners: dict[str, str] = {}
-        for row in rows:
-            for name in (job.name for job in row.jobs if row.named):
-                if owners.setdefault(name, row.place) != row.place:
-                    other = owners[name].removeprefix(f"{self.file.path}, ")
-                    self.mistakes.add(
-                        row.place,
-                        f"the job of {other} is called {name!r}, too: rename one of them.",
-                        within="field 'name'",
-                    )
+        for row in [row for row in rows if row.named]:
+            if again := [job.name for job in row.jobs if job.name in owners]:
+                other = owners[again[0]].removeprefix(f"{self.file.path}, ")
+                what = f"the job of {other} is called {again[0]!r}, too: rename one of them."
+                self.mistakes.add(row.place, what, within="field 'name'")
+                rows.remove(row)
+            owners |= {job.name: row.place for job in row.jobs}
         free = iter(numbered([job.name for row in rows if not row.named for job in row.jobs], owners))
         return tuple(job if row.named else replace(job, name=next(free)) for row in rows for job in row.jobs)
 
@@ -100,12 +98,11 @@ class YamlJobs:
             return None
         with self.mistakes.noting(place):
             if kind == SCRIPT:
-                job = script_job(safe_name(script.stem), script, arguments, settings, place)
+                job = PlannedJob(safe_name(script.stem), str(script), arguments, where=place, **placed(settings))
             else:
-                settings = settings if preset is None else with_preset(settings, preset)
                 if self.seconds is not None:
                     settings = {"max_seconds": self.seconds} | settings
-                job = labkits_job(safe_name(f"{kind}-{settings.get('preset', 'tour')}"), kind, settings, place)
+                job = labkits_job(kind, preset, settings, place)
             jobs = copies_of(job, copies)
             if name is not None:
                 jobs = [replace(job, name=f"{name}-{n}" if copies > 1 else name) for n, job in enumerate(jobs, 1)]

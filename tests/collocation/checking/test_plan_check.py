@@ -58,7 +58,7 @@ def test_all_rows_are_checked_and_each_has_one_message():
     plan = Plan(
         "p",
         (
-            Workload("w", "cpu-shared", (job("a", where="plan.yaml, line 3"), job("a", where="plan.yaml, line 4"))),
+            Workload("w", "cpu-shared", (job("a"), job("b"))),
             Workload("m", "mps", (job("c"),)),
             Workload("g", "mig", (job("d", mig_profile="9g.90gb"),)),
             Workload("d", "cpu-pinned", (job("e", cores=4096),)),
@@ -66,14 +66,16 @@ def test_all_rows_are_checked_and_each_has_one_message():
         device="cpu",
     )
     found = check_plan(plan, estimate_of({"tour": GIB // 8}))
-    assert found.refusals[0] == (
-        "plan.yaml, line 4: another job of this workload is called a, too: give each a name of its own"
-    )
-    assert [line.split(":")[0] for line in found.refusals[1:]] == ["m", "g", "d, e"]
-    assert "mode mps shares a GPU" in found.refusals[1]
-    assert "mode mig divides a GPU" in found.refusals[2]
-    assert "e asks for 4096 cores" in found.refusals[3]
+    assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d, e"]
+    assert "mode mps shares a GPU" in found.refusals[0]
+    assert "mode mig divides a GPU" in found.refusals[1]
+    assert "e asks for 4096 cores" in found.refusals[2]
     assert len(found.rows) == 5
+
+
+def test_two_jobs_that_run_together_have_two_names():
+    with pytest.raises(UserError, match=r"plan\.yaml, line 4: another job of this workload is called a, too"):
+        Workload("w", "cpu-shared", (job("a"), job("a", where="plan.yaml, line 4")))
 
 
 def test_data_that_is_not_there_is_told_by_its_row():

@@ -13,7 +13,7 @@ import pytest
 from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
 
 from labkit.cli import main
-from labkit.collocation.launching.group_record import group_folders, read_group
+from labkit.collocation.launching.group_record import GroupRecord, read_group
 from labkit.hardware.nvml import Nvml
 
 SCRIPT = """\
@@ -25,7 +25,12 @@ seen = {name: os.environ.get(name) for name in names}
 pipes = Path(seen["CUDA_MPS_PIPE_DIRECTORY"] or "/nowhere")
 seen["daemon"] = (pipes / "control").exists()
 Path(sys.argv[1]).write_text(json.dumps(seen))
+import torch
+weight = torch.zeros(1, requires_grad=True)
+weight.sum().backward()
+torch.optim.SGD([weight], lr=0.1).step()
 """
+PAIR = "see.py[memory=1GiB] one, see.py[memory=1GiB] two"
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, sc
 
 def test_naive_jobs_share_a_gpu_by_uuid_and_outside_of_every_mps(tmp_path, script, monkeypatch):
     give(monkeypatch, fake_nvml("ampere"))
-    assert main(["collocate", "--jobs", "see.py one, see.py two", "--mode", "naive", "--baseline", "none"]) == 0
+    assert main(["collocate", "--jobs", PAIR, "--mode", "naive", "--baseline", "none"]) == 0
     for each in seen(tmp_path, "one", "two"):
         assert each["CUDA_VISIBLE_DEVICES"] == FIRST
         assert each["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
@@ -85,7 +90,7 @@ def test_naive_jobs_share_a_gpu_by_uuid_and_outside_of_every_mps(tmp_path, scrip
 def test_each_job_has_a_mig_slice_of_its_own(tmp_path, script, monkeypatch):
     state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0), ("1g.5gb", 4)])
     give(monkeypatch, fake_nvml("ampere", mig=state))
-    jobs = "see.py[mig_profile=3g.20gb] one, see.py two"
+    jobs = "see.py[mig_profile=3g.20gb,memory=1GiB] one, see.py[memory=1GiB] two"
     assert main(["collocate", "--jobs", jobs, "--mode", "mig", "--device", "0", "--baseline", "none"]) == 0
     one, two = seen(tmp_path, "one", "two")
     assert (one["CUDA_VISIBLE_DEVICES"], two["CUDA_VISIBLE_DEVICES"]) == ("MIG-1", "MIG-2")
@@ -97,7 +102,7 @@ def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tm
     give(monkeypatch, fake_nvml("ampere", mig=state))
     nvidia_smi(tmp_path, monkeypatch, state)
     before = read_mig(state)["instances"]
-    command = ["collocate", "--jobs", "see.py one, see.py two", "--mode", "mig", "--device", "0", "--baseline", "none"]
+    command = ["collocate", "--jobs", PAIR, "--mode", "mig", "--device", "0", "--baseline", "none"]
     assert main(command) == 2
     assert "nvidia-smi mig" in capsys.readouterr().err, "the layout is proposed"
     assert read_mig(state)["calls"] == []
@@ -110,9 +115,9 @@ def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tm
 
 def test_a_device_that_someone_else_uses_is_refused(tmp_path, script, monkeypatch, capsys):
     give(monkeypatch, fake_nvml("hopper", computing={FIRST: [process(1)]}))
-    assert main(["collocate", "--jobs", "see.py one x2", "--mode", "naive"]) == 2
+    assert main(["collocate", "--jobs", "see.py[memory=1GiB] one x2", "--mode", "naive"]) == 2
     assert "is used by someone else: process 1" in capsys.readouterr().err
-    assert group_folders(tmp_path / "runs") == []
+    assert GroupRecord.folders(tmp_path / "runs") == []
 
 
 def test_mps_on_a_gpu_without_it_and_a_profile_that_there_is_not_are_refused_together(
@@ -121,7 +126,7 @@ def test_mps_on_a_gpu_without_it_and_a_profile_that_there_is_not_are_refused_tog
     state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
     give(monkeypatch, fake_nvml("ampere", mig=state))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    jobs = "see.py[mig_profile=9g.90gb] one"
+    jobs = "see.py[mig_profile=9g.90gb,memory=1GiB] one"
     assert main(["collocate", "--jobs", jobs, "--mode", "mps,mig", "--device", "0"]) == 2
     said = capsys.readouterr().err
     assert "nvidia-cuda-mps-control is not on PATH" in said
@@ -132,9 +137,9 @@ def test_mps_on_a_gpu_without_it_and_a_profile_that_there_is_not_are_refused_tog
 def test_a_daemon_that_does_not_start_fails_its_round_and_no_other(tmp_path, script, monkeypatch, capsys):
     give(monkeypatch, fake_nvml("hopper"))
     put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", "import sys; sys.exit('no rights here')")
-    assert main(["collocate", "--jobs", "see.py one", "--mode", "mps,naive", "--baseline", "none"]) == 1
+    assert main(["collocate", "--jobs", "see.py[memory=1GiB] one", "--mode", "mps,naive", "--baseline", "none"]) == 1
     assert "no rights here" in capsys.readouterr().out
-    (folder,) = group_folders(tmp_path / "runs")
+    (folder,) = GroupRecord.folders(tmp_path / "runs")
     assert [each.status for each in read_group(folder).rounds] == ["failed", "done"]
 
 
@@ -156,7 +161,7 @@ def test_a_check_makes_no_slices_even_where_that_is_allowed(tmp_path, script, mo
     state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
     give(monkeypatch, fake_nvml("ampere", mig=state))
     nvidia_smi(tmp_path, monkeypatch, state)
-    command = ["collocate", "--jobs", "see.py one, see.py two", "--mode", "mig", "--device", "0", "--allow-mig-changes"]
+    command = ["collocate", "--jobs", PAIR, "--mode", "mig", "--device", "0", "--allow-mig-changes"]
     assert main([*command, "--check"]) == 2
     assert read_mig(state)["calls"] == []
     assert main([*command, "--mode", "mig,cpu-pinned"]) == 2, "another row is refused, so nothing is changed"

@@ -45,9 +45,8 @@ class HandMadeGroup:
         self._jobs = {(work.name, work.mode, job.name): job for work in workloads for job in work.jobs}
         folder.mkdir()
         self.record = GroupRecord(
-            id=folder.name, plan=Plan("mix", tuple(workloads), repeats=repeats), host="here", devices=self._devices,
-            software={}, provenance=Provenance.now("measured"), status="done", pid=1, pid_started=0.0,
-            started_at=_iso(self._now),
+            id=folder.name, plan=Plan("mix", tuple(workloads), repeats=repeats), host="here", status="done",
+            pid=1, pid_started=0.0, started_at=_iso(self._now),
         )  # fmt: skip
 
     def round(self, workload: str, mode: str, repeat: int, told: dict[str, Told]) -> None:

@@ -1,0 +1,163 @@
+"""What a group and a queue have in common: a folder with their jobs' runs and logs, and a record of it in JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import platform
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import filelock
+
+from labkit.errors import UserError
+from labkit.runs import Provenance
+from labkit.runs.atomic import replace_text
+from labkit.runs.process import is_alive, own_process
+from labkit.runs.record import timestamp
+
+SCHEMA_VERSION = 2
+"""Up to 1, a job had a kind and a request"""
+
+
+@dataclass(kw_only=True)
+class JobsRecord:
+    """The content of `group.json` or `queue.json`, replaced in one step whenever it changes."""
+
+    KIND: ClassVar[str]
+    """group or queue"""
+
+    id: str
+    host: str = field(default_factory=platform.node)
+    provenance: Provenance = field(default_factory=lambda: Provenance.now("measured"))
+    status: str = "running"
+    """running, done, failed (some job), stopped, or interrupted"""
+    pid: int = field(default_factory=lambda: own_process()[0])
+    pid_started: float = field(default_factory=lambda: own_process()[1])
+    started_at: str = field(default_factory=timestamp)
+    ended_at: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @classmethod
+    def file(cls, folder: Path | str) -> Path:
+        """Where it is kept."""
+        return Path(folder) / f"{cls.KIND}.json"
+
+    def content(self) -> dict[str, Any]:
+        """JSON-able data."""
+        return asdict(self)
+
+    def save(self, folder: Path) -> None:
+        """Write it in one step."""
+        replace_text(self.file(folder), json.dumps(self.content(), indent=1) + "\n")
+
+    def go_on(self, folder: Path) -> None:
+        """Take note that this process goes on with what was cut short.
+
+        Raises:
+            UserError: it was begun on another machine.
+        """
+        if self.host != platform.node():
+            raise UserError(
+                f"{folder}: this {self.KIND} ran on {self.host}, and times of two machines cannot be compared: run it "
+                "anew here."
+            )
+        self.status, self.ended_at = "running", None
+        self.pid, self.pid_started = own_process()
+
+    @classmethod
+    def read(cls, folder: Path | str, parts: Callable[[dict[str, Any]], dict[str, Any]]) -> Self:
+        """Read a record; one whose process died shows as "interrupted".
+
+        Args:
+            folder: of the group or queue.
+            parts: makes the fields that are no JSON from the content.
+
+        Raises:
+            UserError: there is none, or it is damaged, or another version of labkit wrote it.
+        """
+        path = cls.file(folder)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema_version"] != SCHEMA_VERSION:
+                raise UserError(
+                    f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew."
+                )
+            record = cls(**content | {"provenance": Provenance(**content["provenance"])} | parts(content))
+        except FileNotFoundError:
+            raise UserError(f"{folder}: this is no {cls.KIND} of labkit's, because it has no {path.name}.") from None
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(
+                f"{path}: this record is damaged ({error}). The run folders beside it may still be readable; restore "
+                f"{path.name} from a copy, or delete the folder."
+            ) from error
+        here = record.host == platform.node()
+        if record.status == "running" and not (here and is_alive(record.pid, record.pid_started)):
+            record.status = "interrupted"
+        return record
+
+    @classmethod
+    def folders(cls, runs_dir: Path | str) -> list[Path]:
+        """All below a folder, oldest first."""
+        return sorted(path.parent for path in Path(runs_dir).glob(f"*/{cls.KIND}.json"))
+
+    @classmethod
+    def find(cls, name: str, runs_dir: Path | str) -> Path:
+        """The folder that is named by its path, its id, or the beginning of its id.
+
+        Raises:
+            UserError: none, or more than one, goes by that name.
+        """
+        if cls.file(name).is_file():
+            return Path(name)
+        folders = cls.folders(runs_dir)
+        matches = [folder for folder in folders if folder.name.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        what = "could be " + ", ".join(f.name for f in matches[:5]) if matches else f"is none of those in {runs_dir}"
+        there = ", ".join(folder.name for folder in folders[-5:]) or "none"
+        raise UserError(f"{cls.KIND} {name!r} {what}: write (more of) the name of one; the latest are {there}.")
+
+    @classmethod
+    def new_folder(cls, runs_dir: Path, name: str) -> Path:
+        """Make a folder whose name sorts by time (UTC), with a folder for logs in it.
+
+        Args:
+            runs_dir: the folder that it is made in.
+            name: of the plan or queue; what no file's name should hold becomes a dash.
+
+        Raises:
+            UserError: no folder can be made there.
+        """
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+        safe = "".join(char if char.isalnum() else "-" for char in name)[:40]
+        folder = Path(runs_dir) / f"{now}-{cls.KIND}-{safe}-{secrets.token_hex(2)}"
+        try:
+            (folder / "logs").mkdir(parents=True)
+        except OSError as error:
+            raise UserError(
+                f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
+            ) from error
+        return folder
+
+    @classmethod
+    @contextlib.contextmanager
+    def locked(cls, folder: Path) -> Iterator[None]:
+        """Keep other processes from running the same jobs.
+
+        Raises:
+            UserError: another one does.
+        """
+        try:
+            with filelock.FileLock(folder / ".lock", timeout=0):
+                yield
+        except filelock.Timeout:
+            raise UserError(
+                f"{folder}: another process is still running this {cls.KIND}: wait for it, or stop it."
+            ) from None
