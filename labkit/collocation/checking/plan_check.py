@@ -74,15 +74,14 @@ def job_memory(job: PlannedJob, kind: str) -> int | None:
     return memory_need(script_command(job), kind).bytes
 
 
-def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvml) -> PlanCheck:
+def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
     """Check all rows of a plan; nothing is started.
 
     Args:
         plan: what shares what.
         estimate: of a job's memory.
-        nvml: makes a session that is not yet open.
     """
-    devices = get_devices(nvml())
+    devices = get_devices()
     try:
         device = find_device(plan.device, devices)
     except UserError as error:
@@ -104,11 +103,11 @@ def check_plan(plan: Plan, estimate: Estimate, *, nvml: Callable[[], Nvml] = Nvm
                     mig_only = False
             if need := job.memory_bytes or known[key]:
                 needs[job.name] = need
-        checked, against = _checked(workload, plan, device, devices, needs, nvml, quiet)
+        checked, against = _checked(workload, plan, device, devices, needs, quiet)
         rows += checked
         refusals += against
         mig_only = mig_only and (workload.mode == "mig" or not against)
-    with nvml() as session:
+    with Nvml() as session:
         notes = warnings(device, session)
     return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(notes), bool(refusals) and mig_only, quiet)
 
@@ -126,19 +125,16 @@ def _checked(
     device: Device,
     devices: Sequence[Device],
     needs: Mapping[str, int],
-    nvml: Callable[[], Nvml],
     quiet: bool,
 ) -> tuple[list[CheckedJob], list[str]]:
     by_job: dict[str | None, list[str]] = {}
-    for name, reason in mode_refusals(workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs):
+    for name, reason in mode_refusals(workload.mode, workload.jobs, device, devices, needs=needs):
         by_job.setdefault(name, []).append(reason)
     shares, free = {}, {}
     if not by_job:
-        shares = mode_shares(
-            workload.mode, workload.jobs, device, devices, nvml=nvml(), needs=needs, spin=plan.spin, quiet=quiet
-        )
+        shares = mode_shares(workload.mode, workload.jobs, device, devices, needs=needs, spin=plan.spin, quiet=quiet)
         for name, share in shares.items():
-            free[name] = share.memory_bytes or _free_bytes(share, devices[0], nvml)
+            free[name] = share.memory_bytes or _free_bytes(share, devices[0])
         for name, reason in _too_much(workload, needs, free, shares):
             by_job.setdefault(name, []).append(reason)
     refusals = [f"{workload.name}: {reason}" for reason in by_job.get(None, [])]
@@ -196,11 +192,11 @@ def _place(share: Share) -> str:
     return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
 
 
-def _free_bytes(share: Share, cpu: Device, nvml: Callable[[], Nvml]) -> int | None:
+def _free_bytes(share: Share, cpu: Device) -> int | None:
     if _place(share) == "cpu":
         # a container's limit, or what others left of the machine
         return min(cpu.memory_bytes or psutil.virtual_memory().available, psutil.virtual_memory().available)
-    with nvml() as session:
+    with Nvml() as session:
         handle = session.read("nvmlDeviceGetHandleByUUID", _place(share))
         memory = session.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
     return None if memory.reason else memory.value.free

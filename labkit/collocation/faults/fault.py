@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.errors import UserError
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -32,14 +30,3 @@ FAULTS = {
         Fault("gpu-access", "writes from a kernel where no memory is: an illegal memory access", gpu_only=True),
     )
 }
-
-
-def find_fault(name: str) -> Fault:
-    """The fault of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    if name not in FAULTS:
-        raise UserError(f"fault {name!r} is unknown: choose one of {', '.join(FAULTS)}.")
-    return FAULTS[name]

@@ -65,23 +65,8 @@ class FaultReport:
 
 def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
     """One row a report: SUMMARY_COLUMNS; rates are those of all neighbours, of what they were before the fault."""
-    rows = [
-        {
-            "mode": each.mode,
-            "fault": each.fault,
-            "neighbours": len(each.neighbours),
-            "died": each.died,
-            "rate_during": each.rate_ratio("during"),
-            "rate_after": each.rate_ratio("after"),
-            "gone_s": each.gone_s,
-            "ended_by": each.ended_by,
-            "fresh_before_s": each.fresh_before_s,
-            "fresh_after_s": each.fresh_after_s,
-            "attempts": each.attempts,
-            "left": each.left,
-            "device": each.device,
-            "provenance": each.provenance,
-        }
-        for each in reports
-    ]
+    rows = []
+    for each in reports:
+        rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
+        rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from labkit.collocation.faults.fault import find_fault
+from labkit.collocation.faults.fault import FAULTS
 from labkit.collocation.faults.fault_play import FAULTY, POLITE_S, FaultPlay
 from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.faults.scene import Scene
@@ -42,7 +42,9 @@ def run_fault(
     Raises:
         UserError: the mode or the fault is not possible here, or a client does not start.
     """
-    kind = find_fault(fault)
+    if fault not in FAULTS:
+        raise UserError(f"fault {fault!r} is unknown: choose one of {', '.join(FAULTS)}.")
+    kind = FAULTS[fault]
     if mode not in MODES:
         raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
     if mode == "alone":

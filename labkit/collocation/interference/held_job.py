@@ -22,6 +22,8 @@ from labkit.tracking.command import ScriptCommand
 PASSIVE_WAITS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Idle threads of OpenMP give their core away, so that CPU time is work."""
 LONGEST_END_S = 30.0
+SETTLE_S = 0.2
+"""Before what is timed, in which caches and neighbours get used to it"""
 LEAST_SAMPLES_HZ = 0.1
 """On a CPU nothing of the telemetry is used, and each sample takes time from the job."""
 
@@ -100,7 +102,6 @@ class HeldJob:
         *,
         cores: Sequence[int] | None = None,
         threads: int | None = None,
-        settle_s: float = 0.2,
         linger: bool = False,
     ) -> None:
         """Let it train; `end` says what it did.
@@ -109,11 +110,10 @@ class HeldJob:
             seconds: that are timed, and the rest of the step under way.
             cores: CPU cores that it is bound to; None takes all it had at its start.
             threads: that compute; None takes one a core.
-            settle_s: seconds before, in which caches and neighbours get used to it.
-            linger: go on after the timed seconds, as a neighbour, until `hold`.
+                linger: go on after the timed seconds, as a neighbour, until `hold`.
         """
         bound = {"cores": None if cores is None else list(cores), "threads": threads}
-        self._tell({"do": "run", "seconds": seconds, "settle_s": settle_s, "linger": linger, **bound})
+        self._tell({"do": "run", "seconds": seconds, "settle_s": SETTLE_S, "linger": linger, **bound})
 
     def end(self) -> Stretch:
         """Wait for the timed seconds to be over."""

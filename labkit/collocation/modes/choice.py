@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from labkit.collocation.modes import alone, cpu_pinned, cpu_shared, mig, mps, naive
+from labkit.collocation.modes import alone, cpu, cpu_pinned, mig, mps, naive
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.plan import MODES
@@ -13,7 +13,7 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 
-MODULES = dict(zip(MODES, (alone, naive, mps, mig, cpu_shared, cpu_pinned), strict=True))
+MODULES = dict(zip(MODES, (alone, naive, mps, mig, cpu, cpu_pinned), strict=True))
 
 
 def mode_refusals(

@@ -15,7 +15,7 @@ from labkit.collocation.packing.policy import Policy, get_policy
 from labkit.collocation.packing.queue_record import QueueRecord, new_queue, read_queue_record
 from labkit.collocation.packing.queue_run import Monitors, QueueRun
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
+from labkit.collocation.packing.scheduler import Scheduler
 from labkit.errors import UserError
 from labkit.tracking.stop import StopRequest
 
@@ -31,7 +31,6 @@ def run_queue(
     stop: StopRequest,
     name: str = "queue",
     admission: Admission | None = None,
-    max_overtaken: int = MAX_OVERTAKEN,
     monitors: Monitors = Monitor,
 ) -> Path:
     """Run a queue, which has been checked, to its end; afterwards no process of it is left, however it ended.
@@ -47,7 +46,6 @@ def run_queue(
         stop: ends all politely; `resume_queue` goes on with the rest.
         name: a part of the folder's name.
         admission: preconditions of the scheduler.
-        max_overtaken: how many later jobs may pass one that waits.
         monitors: makes what looks at the devices.
 
     Returns:
@@ -56,7 +54,7 @@ def run_queue(
     Raises:
         UserError: a queue that no scheduler can place, or a folder cannot be made.
     """
-    scheduler = Scheduler(queue, _packing(devices), policy, admission=admission, max_overtaken=max_overtaken)
+    scheduler = Scheduler(queue, _packing(devices), policy, admission=admission)
     folder, record = new_queue(runs_dir, queue, devices, policy.name, mode, name)
     with QueueRecord.locked(folder):
         QueueRun(folder, record, scheduler, devices, on_event, stop).run(monitors)
@@ -70,7 +68,6 @@ def resume_queue(
     on_event: OnJobEvent,
     stop: StopRequest,
     admission: Admission | None = None,
-    max_overtaken: int = MAX_OVERTAKEN,
     monitors: Monitors = Monitor,
 ) -> None:
     """Go on with a queue that was cut short: what is done stays, all else runs again.
@@ -95,7 +92,7 @@ def resume_queue(
         record.go_on(folder)
         record.devices = _packing(devices)
         policy = get_policy(record.policy)
-        scheduler = Scheduler(rest, _packing(devices), policy, admission=admission, max_overtaken=max_overtaken)
+        scheduler = Scheduler(rest, _packing(devices), policy, admission=admission)
         QueueRun(folder, record, scheduler, devices, on_event, stop).run(monitors)
 
 

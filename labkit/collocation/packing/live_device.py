@@ -45,7 +45,6 @@ def live_devices(
     wanted: Sequence[str] = (),
     *,
     shared: bool = True,
-    spin: bool = False,
     memory_bytes: int | None = None,
     nvml: Callable[[], Nvml] = Nvml,
 ) -> list[LiveDevice]:
@@ -55,7 +54,6 @@ def live_devices(
         mode: of CPU_MODES, how jobs share the CPU; on GPUs they are plain processes (naive).
         wanted: names as `find_device` takes them; none takes all GPUs, or the CPU.
         shared: whether jobs are to run beside each other at all.
-        spin: whether idle CPU threads wait busily.
         memory_bytes: of each device that counts; None takes all that is free.
         nvml: makes a session that is not yet open.
 
@@ -78,7 +76,7 @@ def live_devices(
             against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))
         faults += [reason for _, reason in against]
         if not against:
-            shares = mode_shares(way, jobs, device, devices, nvml=nvml(), spin=spin)
+            shares = mode_shares(way, jobs, device, devices, nvml=nvml())
             live += _of(device, list(shares.values()), nvml)
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.plan.job_settings import read_setting
 from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.yaml_file import Node, YamlFile, items, text
+from labkit.collocation.plan.yaml_file import Node, YamlFile, text
 from labkit.collocation.plan.yaml_jobs import YamlJobs
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
@@ -110,44 +109,11 @@ class _Reader:
         if "jobs" not in top:
             self.mistakes.add(place, "there is no job in it: list some under jobs.")
             return []
-        jobs = YamlJobs(self.file, seconds)
-        try:
-            split = [self._split(each) for each in items(top["jobs"])]
-        except UserError:
-            jobs.read(top["jobs"])  # which notes it in its own words
-            return []
-        rows = [row for row in split if row is not None]
-        places = self._places([node for node, _ in rows])
-        asked = {place: self._asked(own, place) for place, (_, own) in zip(places, rows, strict=True)}
-        planned = jobs.read(yaml.SequenceNode(top["jobs"].tag, [node for node, _ in rows], top["jobs"].start_mark))
+        jobs = YamlJobs(self.file, seconds, ROW_FIELDS)
+        planned = jobs.read(top["jobs"])
+        asked = {place: self._asked(own, place) for place, own in jobs.beside.items()}
         queued = [self._queued(job, asked[job.where]) for job in planned]
         return [job for job in queued if job is not None]
-
-    def _split(self, node: Node) -> tuple[Node, dict[str, Node]] | None:
-        """A row as a plan would have it, and the fields that are the queue's; None where they cannot be told apart.
-
-        What is no mapping is left to the reader of plans, which notes it.
-        """
-        if not isinstance(node, yaml.MappingNode):
-            return node, {}
-        fields = self.file.fields(node, self.file.place(node), None, "job: dlrm:tour")
-        if fields is None:
-            return None
-        rest = [
-            (yaml.ScalarNode("tag:yaml.org,2002:str", name, value.start_mark), value)
-            for name, value in fields.items()
-            if name not in ROW_FIELDS
-        ]
-        own = {name: value for name, value in fields.items() if name in ROW_FIELDS}
-        return yaml.MappingNode(node.tag, rest, node.start_mark), own
-
-    def _places(self, nodes: list[Node]) -> list[str]:
-        """Where each row stands, as its jobs will say it."""
-        lines = Counter(map(self.file.place, nodes))
-        return [
-            place if lines[place] == 1 else f"{place}, item {number}"
-            for number, place in enumerate(map(self.file.place, nodes), 1)
-        ]
 
     def _asked(self, own: dict[str, Node], place: str) -> _Asked:
         numbers = {

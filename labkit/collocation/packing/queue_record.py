@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.queued_job import QueuedJob
+from labkit.collocation.packing.queued_job import Attempt, QueuedJob, TrackedJob
 from labkit.collocation.packing.recorded_profiles import profile_from_dict
-from labkit.collocation.packing.tracked_job import Attempt, TrackedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 
 if TYPE_CHECKING:
     from labkit.collocation.packing.live_device import LiveDevice
-
-
-@dataclass
-class LiveAttempt(Attempt):
-    """One start of a job's process. Its ending can also be "stopped": by the user, or by the packer's own end."""
-
-    run: str | None = None
-    """Its run folder's name, in the queue's folder"""
-    reason: str = ""
-    """Of its end, in words"""
 
 
 @dataclass(kw_only=True)
@@ -39,7 +28,7 @@ class QueueRecord(JobsRecord):
     """How jobs share a device: cpu-shared, cpu-pinned, or naive on GPUs"""
     devices: list[PackingDevice]
     jobs: list[TrackedJob]
-    """In the order of the queue; their attempts are LiveAttempt"""
+    """In the order of the queue"""
     elapsed_s: float = 0.0
     """Since the opening, at the last change"""
     energy_j: float | None = None
@@ -48,7 +37,7 @@ class QueueRecord(JobsRecord):
     def content(self) -> dict[str, Any]:
         return super().content() | {"jobs": [_job_to_dict(job) for job in self.jobs]}
 
-    def attempt_of(self, name: str) -> LiveAttempt:
+    def attempt_of(self, name: str) -> Attempt:
         """The latest attempt of a job."""
         return next(job for job in self.jobs if job.name == name).attempts[-1]
 
@@ -93,5 +82,5 @@ def _job_to_dict(job: TrackedJob) -> dict[str, Any]:
 def _job_from_dict(values: dict[str, Any]) -> TrackedJob:
     profile = values["profile"] and profile_from_dict(values["profile"])
     queued = QueuedJob(PlannedJob.from_dict(values["job"]), values["arrives_s"], profile)
-    attempts = [LiveAttempt(**attempt) for attempt in values["attempts"]]
+    attempts = [Attempt(**attempt) for attempt in values["attempts"]]
     return TrackedJob(queued, values["status"], attempts[-1].queued_s if attempts else None, attempts=attempts)

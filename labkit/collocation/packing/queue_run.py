@@ -13,7 +13,8 @@ from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
-from labkit.collocation.packing.queue_record import LiveAttempt, QueueRecord
+from labkit.collocation.packing.queue_record import QueueRecord
+from labkit.collocation.packing.queued_job import Attempt
 from labkit.collocation.packing.scheduler import Scheduler, Start
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.process.supervised import SupervisedJobs, SupervisorDied
@@ -118,7 +119,7 @@ class QueueRun:
         entry = self.tracked[start.name]
         alone = start.alone or start.name in self._alone
         number = len(entry.attempts) + 1
-        entry.attempts.append(LiveAttempt(number, start.device, alone, entry.queued_s or 0.0, now_s))
+        entry.attempts.append(Attempt(number, start.device, alone, entry.queued_s or 0.0, now_s))
         entry.status = "running"
         self._free[start.device].clear()
         log = f"logs/{queued.name}-{number}.log"
@@ -185,7 +186,7 @@ class QueueRun:
         self._save()
         self.on_event(JobEvent(name, {"kind": "Over", "status": ending, "reason": reason}))
 
-    def _died(self, attempt: LiveAttempt, status: int) -> tuple[str, str]:
+    def _died(self, attempt: Attempt, status: int) -> tuple[str, str]:
         """Ending and reason of a process that had no word to say."""
         if status >= 0:
             return "failed", f"its process ended with status {status} without a word; its log says more"

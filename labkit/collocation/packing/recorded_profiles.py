@@ -51,7 +51,16 @@ class RecordedProfiles:
 
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
-        return [self._filled(queued) for queued in queue]
+        found = []
+        for queued in queue:
+            own, recorded = queued.profile, self.of(queued.job)
+            if recorded is not None and own is None:
+                estimate_bytes = queued.job.memory_bytes or recorded.memory_estimate_bytes
+                own = replace(recorded, memory_estimate_bytes=estimate_bytes)
+            elif recorded is not None:
+                own = replace(own, solo=own.solo or recorded.solo)
+            found.append(replace(queued, profile=own))
+        return found
 
     def kinds(self) -> dict[str, list[QueuedJob]]:
         """By weight, what `generate_queue` draws from."""
@@ -63,16 +72,6 @@ class RecordedProfiles:
     def save(self, path: Path) -> None:
         """Write them as JSON."""
         replace_text(path, json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n")
-
-    def _filled(self, queued: QueuedJob) -> QueuedJob:
-        recorded = self.of(queued.job)
-        if recorded is None:
-            return queued
-        own = queued.profile
-        if own is None:
-            estimate_bytes = queued.job.memory_bytes or recorded.memory_estimate_bytes
-            return replace(queued, profile=replace(recorded, memory_estimate_bytes=estimate_bytes))
-        return replace(queued, profile=replace(own, solo=own.solo or recorded.solo))
 
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:

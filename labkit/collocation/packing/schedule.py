@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.tracked_job import TrackedJob
+from labkit.collocation.packing.queued_job import TrackedJob
 
 if TYPE_CHECKING:
     from labkit.collocation.packing.queue_record import QueueRecord

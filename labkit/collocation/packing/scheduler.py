@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import DeviceState, PackingDevice
 from labkit.collocation.packing.policy import Policy
-from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.tracked_job import ENDINGS, Attempt, TrackedJob
+from labkit.collocation.packing.queued_job import ENDINGS, Attempt, QueuedJob, TrackedJob
 from labkit.errors import UserError
 
 MAX_OVERTAKEN = 4
@@ -197,8 +197,5 @@ def check_queue(queue: Sequence[QueuedJob], devices: Sequence[PackingDevice]) ->
         raise UserError("\n".join(faults))
 
 
-def _twice(names) -> list[str]:
-    seen, again = set(), []
-    for name in names:
-        (again.append if name in seen else seen.add)(name)
-    return list(dict.fromkeys(again))
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]

@@ -39,14 +39,18 @@ class _Row:
 class YamlJobs:
     """Reads lists of jobs, noting mistakes with the file."""
 
-    def __init__(self, file: YamlFile, seconds: float | None):
+    def __init__(self, file: YamlFile, seconds: float | None, others: tuple[str, ...] = ()):
         """Prepare.
 
         Args:
             file: that the lists are in.
             seconds: `max_seconds` of labkit's jobs, where their row says none.
+            others: fields of a row that are no job's; they are left in `beside`.
         """
         self.file = file
+        self.fields = (*JOB_FIELDS, *others)
+        self.beside: dict[str, dict[str, Node]] = {}
+        """By a row's place, as its jobs say it"""
         self.mistakes = file.mistakes
         self.seconds = seconds
 
@@ -79,6 +83,7 @@ class YamlJobs:
         fields = self.file.fields(node, place, None, "job: dlrm:tour")
         if fields is None:
             return None
+        self.beside[place] = {name: fields[name] for name in self.fields[len(JOB_FIELDS) :] if name in fields}
         if ("job" in fields) == ("script" in fields):
             self.mistakes.add(place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
         kind, preset = (SCRIPT, None) if "script" in fields else self._kind(fields, place)
@@ -118,11 +123,11 @@ class YamlJobs:
             name: self.file.value(
                 fields,
                 name,
-                lambda node, name=name: read_setting(text(node), setting_kind(name, kind, JOB_FIELDS)),
+                lambda node, name=name: read_setting(text(node), setting_kind(name, kind, self.fields)),
                 place,
             )
             for name in fields
-            if name not in JOB_FIELDS
+            if name not in self.fields
         }
         for name in {"data", "schema"} & settings.keys():
             settings[name] = self._beside(settings[name])

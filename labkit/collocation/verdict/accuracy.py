@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from labkit.collocation.verdict.baseline import Baseline
-from labkit.collocation.verdict.mixes import by_mix, shared_rounds
+from labkit.collocation.verdict.baseline import Baseline, starts_s
 from labkit.tta.survival import median_time
 
 OWN_HARDWARE = "alone, own hardware"
@@ -29,11 +28,11 @@ def accuracy_table(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
         one did not.
     """
     rows = []
-    for known, own, starts_s in _rounds(jobs, baseline):
+    for known, own, begins_s in _rounds(jobs, baseline):
         with_target = own[own["target"].notna()]
         if with_target.empty:
             continue
-        own_rows = [_row(known, job, starts_s[at]) for at, job in with_target.iterrows()]
+        own_rows = [_row(known, job, begins_s[at]) for at, job in with_target.iterrows()]
         rows += own_rows
         rows.append(
             {
@@ -65,18 +64,14 @@ def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
 
 def _rounds(jobs: pd.DataFrame, baseline: Baseline) -> Iterator[tuple[dict, pd.DataFrame, list[float]]]:
     """What its rows have in common, its jobs numbered from 0, and when each may begin, in seconds."""
-    for mix, planned in by_mix(jobs).items():
-        for repeat, own in baseline.in_turn(planned).items():
-            known = {"mix": mix, "repeat": repeat, "provenance": own["provenance"].iloc[0]}
-            before_s = own["wall_s"].cumsum().shift(fill_value=0.0).to_list()
-            yield known | {"mode": "alone"}, own, before_s
+    for mix, mode, repeat, own in baseline.rounds(jobs):
+        known = {"mix": mix, "repeat": repeat, "provenance": own["provenance"].iloc[0]}
+        yield known | {"mode": mode}, own, starts_s(mode, own)
+        if mode == "alone":
             yield known | {"mode": OWN_HARDWARE}, own, [0.0] * len(own)
-    for mix, mode, repeat, own in shared_rounds(jobs):
-        known = {"mix": mix, "mode": mode, "repeat": repeat, "provenance": own["provenance"].iloc[0]}
-        yield known, own, [0.0] * len(own)
 
 
-def _row(known: dict, job: pd.Series, starts_s: float) -> dict:
+def _row(known: dict, job: pd.Series, begins_s: float) -> dict:
     reached = bool(job["target_reached"])
     time_s = job["time_to_target_s"] if reached else job["last_evaluated_s"]
     return known | {
@@ -84,5 +79,5 @@ def _row(known: dict, job: pd.Series, starts_s: float) -> dict:
         "metric": job["metric"],
         "target": job["target"],
         "reached": reached,
-        "time_s": starts_s + time_s,
+        "time_s": begins_s + time_s,
     }

@@ -30,20 +30,8 @@ ON_HOST = {
     "memory": (("process", "memory_resident"), ("host", "memory_used")),
 }
 COLUMNS = [
-    "workload",
-    "mode",
-    "repeat",
-    "job",
-    "what",
-    "counter",
-    "mean",
-    "unit",
-    "scope",
-    "own",
-    "samples",
-    "source",
-    "note",
-]
+    "workload", "mode", "repeat", "job", "what", "counter", "mean", "unit", "scope", "own", "samples", "source", "note",
+]  # fmt: skip
 
 
 def attribution(jobs: pd.DataFrame) -> pd.DataFrame:

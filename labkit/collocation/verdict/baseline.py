@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
+
+from labkit.collocation.verdict.mixes import by_mix, shared_rounds
 
 
 class Baseline:
@@ -59,9 +63,21 @@ class Baseline:
                 turns[int(repeat)] = pd.concat(found, ignore_index=True).assign(job=list(jobs["job"]))
         return turns
 
+    def rounds(self, jobs: pd.DataFrame) -> Iterator[tuple[str, str, int, pd.DataFrame]]:
+        """(mix, mode, repeat, its jobs): first each mix alone in turn, then the rounds that have ended."""
+        for mix, planned in by_mix(jobs).items():
+            for repeat, own in self.in_turn(planned).items():
+                yield mix, "alone", repeat, own
+        yield from shared_rounds(jobs)
+
 
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
+
+
+def starts_s(mode: str, own: pd.DataFrame) -> list[float]:
+    """When each job of a round may begin: alone, when the one before it has ended; else at once."""
+    return own["wall_s"].cumsum().shift(fill_value=0.0).to_list() if mode == "alone" else [0.0] * len(own)
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:

@@ -12,37 +12,11 @@ from labkit.runs import read_events, read_metrics, read_run
 from labkit.telemetry import peak_memory
 
 JOB_COLUMNS = [
-    "round",
-    "workload",
-    "mode",
-    "repeat",
-    "job",
-    "label",
-    "likeness",
-    "status",
-    "reason",
-    "wall_s",
-    "steps",
-    "samples",
-    "steps_per_s",
-    "window_s",
-    "window_steps_per_s",
-    "time_to_target_s",
-    "target_reached",
-    "last_evaluated_s",
-    "target",
-    "metric",
-    "peak_memory_bytes",
-    "peak_gpu_memory_bytes",
-    "on",
-    "device",
-    "go_at",
-    "ended_at",
-    "provenance",
-    "run",
-    "folder",
-    "course",
-]
+    "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",
+    "steps_per_s", "window_s", "window_steps_per_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target",
+    "metric", "peak_memory_bytes", "peak_gpu_memory_bytes", "on", "device", "go_at", "ended_at", "provenance", "run",
+    "folder", "course",
+]  # fmt: skip
 NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_bytes")) or name in ("steps", "samples", "target")]
 
 

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 
 from labkit.collocation.verdict.baseline import BROKEN, Baseline
 from labkit.collocation.verdict.group_frames import last_step_s
-from labkit.collocation.verdict.mixes import by_mix, family_of, shared_rounds
+from labkit.collocation.verdict.mixes import family_of
 from labkit.collocation.verdict.round_energy import round_energy
 from labkit.telemetry import Energy
 
 ROUND_COLUMNS = [
-    "mix",
-    "family",
-    "mode",
-    "repeat",
-    "jobs",
-    "complete",
-    "gain",
-    "slowdown",
-    "worst_slowdown",
-    "fairness",
-    "makespan_s",
-    "makespan_gain",
-    "energy_j",
-    "energy_ratio",
-    "energy_note",
-    "peak_memory_bytes",
-    "peak_gpu_memory_bytes",
-    "on",
-    "provenance",
-    "note",
-]
+    "mix", "family", "mode", "repeat", "jobs", "complete", "gain", "slowdown", "worst_slowdown", "fairness",
+    "makespan_s", "makespan_gain", "energy_j", "energy_ratio", "energy_note", "peak_memory_bytes",
+    "peak_gpu_memory_bytes", "on", "provenance", "note",
+]  # fmt: skip
 NUMBERS = [
     name for name in ROUND_COLUMNS[ROUND_COLUMNS.index("gain") : ROUND_COLUMNS.index("on")] if name != "energy_note"
 ]
@@ -67,7 +48,7 @@ def slowdowns(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
         SLOWDOWN_COLUMNS; NaN where the job was not measured alone.
     """
     rows = []
-    for mix, mode, repeat, own in _rounds(jobs, baseline):
+    for mix, mode, repeat, own in baseline.rounds(jobs):
         known = own[["job", "label", "provenance"]].assign(mix=mix, mode=mode, repeat=repeat)
         rows.append(known.assign(slowdown=_slowdowns(own, mode, baseline)))
     return pd.concat(rows, ignore_index=True)[SLOWDOWN_COLUMNS] if rows else pd.DataFrame(columns=SLOWDOWN_COLUMNS)
@@ -95,7 +76,7 @@ def round_table(jobs: pd.DataFrame, baseline: Baseline, energy: dict[int, Energy
     """
     rows = []
     joules_of = joules(energy)
-    for mix, mode, repeat, own in _rounds(jobs, baseline):
+    for mix, mode, repeat, own in baseline.rounds(jobs):
         alone, complete = mode == "alone", bool((own["status"] == "done").all())
         slowed = _slowdowns(own, mode, baseline)
         speeds = 1 / slowed
@@ -133,14 +114,6 @@ def round_table(jobs: pd.DataFrame, baseline: Baseline, energy: dict[int, Energy
             }
         )
     return pd.DataFrame(rows, columns=ROUND_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
-
-
-def _rounds(jobs: pd.DataFrame, baseline: Baseline) -> Iterator[tuple[str, str, int, pd.DataFrame]]:
-    """(mix, mode, repeat, its jobs): first each mix alone in turn, then the rounds that have ended."""
-    for mix, planned in by_mix(jobs).items():
-        for repeat, own in baseline.in_turn(planned).items():
-            yield mix, "alone", repeat, own
-    yield from shared_rounds(jobs)
 
 
 def _slowdowns(own: pd.DataFrame, mode: str, baseline: Baseline) -> np.ndarray:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
-from labkit.collocation.verdict.baseline import Baseline
-from labkit.collocation.verdict.mixes import by_mix, shared_rounds
+from labkit.collocation.verdict.baseline import Baseline, starts_s
 
 TIMELINE_COLUMNS = ["mode", "job", "starts_s", "ends_s", "reached_s", "has_target", "status", "provenance"]
 
@@ -27,8 +24,10 @@ def timelines(jobs: pd.DataFrame, *, mix: str, repeat: int = 0) -> pd.DataFrame:
         TIMELINE_COLUMNS; reached_s is NaN where a job has no target (has_target) or did not reach it.
     """
     rows = []
-    for mode, own, starts_s in _rounds(jobs, mix, repeat):
-        for (_, job), start_s in zip(own.iterrows(), starts_s, strict=True):
+    for of, mode, number, own in Baseline(jobs, {}).rounds(jobs):
+        if (of, number) != (mix, repeat):
+            continue
+        for (_, job), start_s in zip(own.iterrows(), starts_s(mode, own), strict=True):
             rows.append(
                 {
                     **job[["job", "status", "provenance"]],
@@ -40,13 +39,3 @@ def timelines(jobs: pd.DataFrame, *, mix: str, repeat: int = 0) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows, columns=TIMELINE_COLUMNS)
-
-
-def _rounds(jobs: pd.DataFrame, mix: str, repeat: int) -> Iterator[tuple[str, pd.DataFrame, list[float]]]:
-    """Mode, its jobs, and when each begins, in seconds."""
-    in_turn = Baseline(jobs, {}).in_turn(by_mix(jobs)[mix])
-    if repeat in in_turn:
-        yield "alone", in_turn[repeat], in_turn[repeat]["wall_s"].cumsum().shift(fill_value=0.0).to_list()
-    for of, mode, number, own in shared_rounds(jobs):
-        if (of, number) == (mix, repeat):
-            yield mode, own, [0.0] * len(own)

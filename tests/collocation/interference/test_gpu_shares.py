@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.collocation.interference.gpu_shares import gpu_shares
+from labkit.collocation.interference.alone import gpu_shares
 from labkit.collocation.interference.held_job import Stretch
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.runs.record import Provenance
