@@ -59,12 +59,10 @@ def test_a_launched_run_tells_what_happens_and_answers(command):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"script": "/no/such.py"}, UserError, "there is no such script"),
         ({"budget": "cores=4096"}, UserError, "4096 cores"),
         ({"runs_dir": "/dev/null/runs"}, UserError, "/dev/null"),
         ({"arguments": ("3", "nan")}, RunFailed, "the training loss is nan"),
         ({"arguments": ("3", "0.5", "oops")}, WorkerFailed, "(?s)ValueError: oops.*printed by the script"),
-        ({"arguments": ()}, WorkerFailed, "(?s)IndexError.*printed by the script"),
     ],
 )
 def test_how_a_run_fails_is_told_apart(command, change, error, words):
