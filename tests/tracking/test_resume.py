@@ -300,6 +300,24 @@ def test_an_easier_target_is_found_in_the_evaluations_there_were(runs):
     ]
 
 
+def test_another_metric_has_a_best_of_its_own(runs):
+    def script(target):
+        with labkit.Run("t", target=target, runs_dir=runs) as run:
+            run.keep(model=torch.nn.Linear(1, 1))
+            for epoch in run.epochs(2):
+                run.step(1.0, samples=1)
+                run.evaluate(auc=0.5, log_loss=3 - epoch)
+        return run
+
+    first = script("auc >= 0.9")
+    assert first.result["best_validation"] == 0.5
+    with resuming(first.folder):
+        again = script("log_loss <= 3")
+    assert again.result["target_reached"] is True
+    assert again.position.step == 2  # reached from the start, so not a step is trained
+    assert again.result["best_validation"] is None  # nothing was evaluated for it yet
+
+
 def test_a_run_that_its_patience_ended_gets_some_more(runs):
     def script(epochs):
         with labkit.Run("t", target="max score", patience=3, runs_dir=runs) as run:
