@@ -10,7 +10,7 @@ from rich.text import Text
 
 from labkit.cli.console import Console
 from labkit.tracking.events import Notice, Preparing, Progress, Started
-from labkit.tracking.progress_line import progress_text
+from labkit.tracking.progress_line import headline, progress_text
 from labkit.tracking.time_left import time_left_s
 
 
@@ -40,22 +40,11 @@ class TrainingDisplay:
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
             self._config, self._evaluations = event.config, []
-            text = Text.assemble("run ", (event.run, "bold"), f": {self._what()}, {self._goal()}")
+            text = Text(headline(event.run, event.config))
+            text.highlight_words([event.run], "bold")
             self.console.print(text, highlight=False, soft_wrap=True)
         elif isinstance(event, Progress):
             self._progress(event)
-
-    def _what(self) -> str:
-        config, train = self._config, self._config["train"]
-        data = f" on {config['data']['name']}" if "data" in config else ""
-        settings = [str(train[name]) for name in ("precision", "kernels") if name in train]
-        return ", ".join([f"{config['job']}{data}", f"budget {config['budget']['name']}", *settings])
-
-    def _goal(self) -> str:
-        target, metric = self._config["train"]["target"], self._config["train"]["target_metric"]
-        if target is not None:
-            return f"target {metric} {target:g}"
-        return f"watching {metric}, no target" if metric else "no target"
 
     def _progress(self, progress: Progress) -> None:
         metric = self._config["train"]["target_metric"]

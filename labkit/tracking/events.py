@@ -53,5 +53,12 @@ class Progress:
     """Whether that evaluation was made just now."""
 
 
+def read_event(told: dict[str, Any]) -> Any:
+    """The event that another process told: its fields, and under "kind" the name of its class."""
+    fields = dict(told)
+    kind = {each.__name__: each for each in (Notice, Preparing, Started, Ready, Progress)}[fields.pop("kind")]
+    return kind(**fields | ({"point": Point(**fields["point"])} if kind is Progress else {}))
+
+
 OnEvent = Callable[[Any], None]
 """Takes any of the above."""

@@ -1,4 +1,4 @@
-"""The one line that a script without a harness prints while it trains."""
+"""How a run goes, in a line that a script without a harness prints while it trains, and a notebook that watches one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import math
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
-from labkit.tracking.events import Notice, Progress, Started
+from labkit.tracking.events import Notice, Preparing, Progress, Started
 
 QUIET = "LABKIT_QUIET"
 """Environment variable; 1 prints nothing."""
 SECONDS_A_LINE = 1.0
 """Where lines stay, in a file or a notebook, evaluations that come faster than this are not all printed."""
+
+
+def headline(run: str, config: dict[str, Any]) -> str:
+    """What a run trains, on what, how, and what for."""
+    train, budget = config["train"], config["budget"]
+    data = f" on {config['data']['name']}" if "data" in config else ""
+    how = "emulated" if budget["emulated"] else "measured"
+    settings = [f"{name} {train[name]}" for name in ("batch_size", "precision", "kernels", "seed") if name in train]
+    metric = train["target_metric"]
+    goal = f"watching {metric}, no target" if metric else "no target"
+    if train["target"] is not None:
+        goal = f"target {metric} {train['target']:g}"
+    return ", ".join([f"run {run}: {config['job']}{data}", f"{budget['name']} ({how})", *settings, goal])
 
 
 def progress_text(progress: Progress, metric: str | None) -> str:
@@ -32,11 +45,13 @@ def progress_text(progress: Progress, metric: str | None) -> str:
 class ProgressLine:
     """Prints events to standard error, on a terminal over one another; in a notebook, which keeps lines, to output."""
 
-    def __init__(self) -> None:
-        self._is_quiet = os.environ.get(QUIET) == "1"
-        self._file = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+    def __init__(self, file: TextIO | None = None, *, evaluations: bool = True) -> None:
+        """Print to another file, or without `evaluations` how it begins and ends only."""
+        self._is_quiet, self._evaluations = os.environ.get(QUIET) == "1", evaluations
+        self._file = file or (sys.stdout if "ipykernel" in sys.modules else sys.stderr)
         self._rewrites = self._file.isatty()
         self._metric: str | None = None
+        self._is_preparing = False
         self._printed_at, self._open_line = -math.inf, 0
 
     def __call__(self, event: Any) -> None:
@@ -44,10 +59,13 @@ class ProgressLine:
             return
         if isinstance(event, Notice):
             self._print(event.text)
+        elif isinstance(event, Preparing) and event.fraction < 1 and not self._is_preparing:
+            self._is_preparing = True
+            self._print("preparing the data, which is done once ...")
         elif isinstance(event, Started):
             self._metric = event.config["train"].get("target_metric")
-            self._print(f"run {event.run}")
-        elif isinstance(event, Progress):
+            self._print(headline(event.run, event.config))
+        elif isinstance(event, Progress) and self._evaluations:
             self._progress(event)
         elif isinstance(event, dict):
             self._print(_ended(event))
@@ -57,8 +75,8 @@ class ProgressLine:
         if self._rewrites:
             print(f"\r{text:<{self._open_line}}", end="", file=self._file, flush=True)
             self._open_line = len(text)
-        elif progress.evaluated and time.monotonic() - self._printed_at >= SECONDS_A_LINE:
-            self._printed_at = time.monotonic()
+        elif progress.evaluated and (now := time.monotonic()) - self._printed_at >= SECONDS_A_LINE:
+            self._printed_at = now
             self._print(text)
 
     def _print(self, text: str) -> None:

@@ -195,8 +195,8 @@ class Recording:
             return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))
         return f"{type(error).__name__}: {error}"
 
-    def finish(self, status: str, result: dict[str, Any]) -> None:
-        """Write the final record; `result` gets what the sampler knows."""
+    def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
+        """Write the final record, of a fault where it is one; `result` gets what the sampler knows."""
         try:
             self._sampler.close()
         finally:
@@ -207,6 +207,8 @@ class Recording:
                     result |= {"peak_memory_bytes": peak_memory(self.folder)}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
+                    if is_fault:
+                        self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
                 finally:
                     self._run.finish(status, result)

@@ -176,12 +176,11 @@ class Run:
         finally:
             self.is_leaving = True
             self._schedule.let_go()
-            if isinstance(error, Exception) and not isinstance(error, Diverged):
-                self._recording.event("fault", kind="error", what=reason)
             self.result = result_of(self.position, self.target, self._evaluations.crossings)
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             try:
-                self._recording.finish(status, self.result)
+                is_fault = isinstance(error, Exception) and not isinstance(error, Diverged)  # which was told before
+                self._recording.finish(status, self.result, is_fault=is_fault)
             finally:
                 _open_run = None
         return status

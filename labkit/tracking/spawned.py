@@ -19,15 +19,13 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.runs import request_stop
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started
+from labkit.tracking.events import Ready, Started, read_event
 from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
 
 VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"
 LOOK_EVERY_S = 0.05
-_EVENTS = {kind.__name__: kind for kind in (Notice, Preparing, Progress, Ready, Started)}
 
 
 class SpawnedRuns:
@@ -84,17 +82,15 @@ class SpawnedRuns:
                 request_stop(self._folder)
 
     def _hear(self, event: dict[str, Any]) -> None:
-        kind = event.pop("kind")
-        if kind == ANSWER:
+        if event["kind"] == ANSWER:
             self._folder, self._is_ending = None, False
-            self._harness.answers.append(event)
+            self._harness.answers.append({name: value for name, value in event.items() if name != "kind"})
             return
-        if kind == Started.__name__:
-            self._folder = Path(event["folder"])
-        if kind == Progress.__name__:
-            event["point"] = Point(**event["point"])
-        self._harness.tell(_EVENTS[kind](**event))
-        if kind == Ready.__name__:
+        told = read_event(event)
+        if isinstance(told, Started):
+            self._folder = Path(told.folder)
+        self._harness.tell(told)
+        if isinstance(told, Ready):
             self._file.with_suffix(".go").touch()
 
 

@@ -6,9 +6,12 @@ import pytest
 
 from labkit.jobs import watch as watch_module
 from labkit.jobs.watch import watch
+from labkit.tracking import progress_line
 
 STARTED = {
     "kind": "Started",
+    "run": "r",
+    "folder": "runs/r",
     "config": {
         "job": "dlrm",
         "data": {"name": "synthetic-small"},
@@ -21,11 +24,12 @@ ENDED = {"kind": "Ended", "run": "r", "folder": "runs/r", "status": "done", "res
 
 
 def progress(samples, *, evaluated=True):
-    point = {"wall_s": samples / 1e5, "samples": samples}
+    point = {"wall_s": samples / 1e5, "train_s": 0.0, "step": 1, "samples": samples}
     return {
         "kind": "Progress",
         "point": point,
         "samples_per_s": 1e5,
+        "loss": 0.5,
         "metrics": {"auc": 0.7},
         "evaluated": evaluated,
     }
@@ -70,12 +74,12 @@ def test_returns_the_answer_and_says_how_the_run_began_and_ended(launched, tmp_p
     out = capsys.readouterr().out
     assert "dlrm on synthetic-small, one-core (emulated), batch_size 512, seed 3, target auc 0.72" in out
     assert "1,000 samples" in out
-    assert "target first reached at 1.5 s" in out
+    assert "target first reached after 1.5 s" in out
 
 
 def test_fast_evaluations_are_not_all_printed(launched, tmp_path, capsys, monkeypatch):
     clock = iter([10.0, 10.4, 11.1])
-    monkeypatch.setattr(watch_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress_line.time, "monotonic", lambda: next(clock))
     launched.script = [STARTED, progress(1000), progress(1500, evaluated=False), progress(2000), progress(3000), ENDED]
     watch("dlrm", tmp_path)
     out = capsys.readouterr().out
@@ -93,7 +97,7 @@ def test_a_censored_run_is_said_to_be_short_of_its_target(launched, tmp_path, ca
     result = RESULT | {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
     launched.script = [STARTED, ENDED | {"result": result}]
     watch("dlrm", tmp_path)
-    assert "target not reached, highest auc 0.7100" in capsys.readouterr().out
+    assert "target not reached, best 0.7100" in capsys.readouterr().out
 
 
 def test_an_interrupt_stops_the_run_before_it_ends_the_cell(launched, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from folders import events
 
 import labkit
 from labkit.errors import UserError
-from labkit.runs import read_metrics, read_run, request_stop
+from labkit.runs import RunWriter, read_metrics, read_run, request_stop
 from labkit.tracking import kept, position
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
@@ -267,6 +267,20 @@ def test_a_checkpoint_that_cannot_be_written_at_the_end_is_no_done_run(run, monk
         open_run.step(samples=1)
     record = read_run(open_run.folder)
     assert (record.status, record.result["ended_by"]) == ("failed", "error")
+
+
+def test_a_run_whose_last_events_cannot_be_written_is_not_left_open(run, monkeypatch):
+    def refuse(self, event, /, **values):
+        raise UserError("the disk is full")
+
+    with pytest.raises(UserError, match="the disk is full"), run() as open_run:
+        open_run.step(samples=1)
+        monkeypatch.setattr(RunWriter, "event", refuse)
+        raise KeyError("oops")
+    monkeypatch.undo()
+    assert read_run(open_run.folder).status == "failed"
+    with run():
+        pass
 
 
 def test_a_second_look_at_the_test_split_is_told(run):
