@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.live import Live
@@ -20,6 +21,8 @@ class TrainingDisplay:
     def __init__(self, *, to_stderr: bool):
         self.console = Console(stderr=to_stderr)
         self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+        self.folder: str | None = None
+        """Of the run that began last"""
         self._config: dict[str, Any] = {}
         self._evaluations: list[tuple[float, float]] = []
 
@@ -39,7 +42,7 @@ class TrainingDisplay:
         elif isinstance(event, Preparing):
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
-            self._config, self._evaluations = event.config, []
+            self._config, self._evaluations, self.folder = event.config, [], event.folder
             text = Text(headline(event.run, event.config))
             text.highlight_words([event.run], "bold")
             self.console.print(text, highlight=False, soft_wrap=True)
@@ -86,7 +89,7 @@ class TrainingDisplay:
         table.add_row("energy", " ".join(part for part in (energy, result["energy_note"]) if part))
         table.add_row("run folder", answer["folder"])
         self.console.print(table)
-        if answer["status"] == "stopped":
+        if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():
             text = f"go on with: labkit run --resume {answer['folder']}"
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 

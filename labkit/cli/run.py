@@ -140,6 +140,11 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             f"{folder}: this run was none of a script's, so there is nothing to start again: go on with it where it "
             "was made, or put its code into a file and use `labkit run`."
         )
+    if not (folder / "checkpoint" / "latest.pt").exists() and not record.config.get("train", {}).get("keeps"):
+        raise UserError(
+            f"{folder}: the script of this run keeps nothing, so there is nothing to go on with: open a labkit.Run in "
+            "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
+        )
     module = None if script.endswith(".py") else script
     path = _script(script, module is not None)
     return ScriptCommand(
@@ -182,6 +187,8 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except Exception as error:
         print_error(error)
+        if display.folder is not None:
+            print(f"labkit: the script failed; its run is in {display.folder}", file=sys.stderr)
         return 1
     if as_json:
         print_last(json.dumps(answer))

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from labkit.compiled import why_not_compiled
+from labkit.errors import UserError
 from labkit.fast.quick_optimiser import quick_optimiser, without_compiler
 from labkit.fast.table_blocks import BlockUpdate
 from labkit.fast.tables import EmbeddingTables
@@ -21,6 +22,11 @@ def fast_optimisers(
     kinds: tuple[type[Optimizer], type[Optimizer]], dense: list[Tensor], tables: EmbeddingTables, lr: float
 ) -> list[Any]:
     """One optimiser for the dense weights and one for the tables, of these kinds, stepped one after the other."""
+    if not isinstance(tables, EmbeddingTables):
+        raise UserError(
+            f"kernels fast updates the one table of labkit.fast.tables, and this model has a {type(tables).__name__}: "
+            "give it EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
+        )
     of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
     if tables.weight.device.type == "cpu":  # a GPU would wait for the CPU at every block of rows
         of_tables = TableOptimiser(tables, of_tables, compiled=tables_compile())

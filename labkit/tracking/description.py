@@ -36,7 +36,7 @@ def result_of(position: Position, target: Target | None, crossings: Crossings) -
         "time_to_target_s": first and first.wall_s,
         "samples_to_target": first and first.samples,
         "sustained_time_to_target_s": sustained and sustained.wall_s,
-        "samples_per_s": position.samples_per_s,
+        "samples_per_s": position.samples_per_s if position.samples else None,
         "best_validation": position.best_value,
         "samples": position.samples,
         "steps": position.step,

@@ -11,7 +11,7 @@ from labkit.runs import RunRecord, read_events
 
 LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds", "max_epochs")
 """What may change when a run is resumed; anything else would make it another run."""
-TOLD = ("budget", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir")
+TOLD = ("budget", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "keeps")
 """What is recorded and decides nothing, or is checked elsewhere."""
 
 

@@ -178,6 +178,8 @@ class Run:
             self._schedule.let_go()
             self.result = result_of(self.position, self.target, self._evaluations.crossings)
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
+            if isinstance(error, SystemExit) and isinstance(error.code, int):
+                self.result["exit_code"] = error.code
             try:
                 is_fault = isinstance(error, Exception) and not isinstance(error, Diverged)  # which was told before
                 self._recording.finish(status, self.result, is_fault=is_fault)
@@ -297,6 +299,7 @@ class Run:
         self._must_be_open("keep")
         for name, part in parts.items():
             self._kept.add(name, part)
+        self._recording.describe_training(keeps=sorted(self._kept.parts))
         self._harness.computes_on(self._kept.modules)
 
     def epochs(self, count: int) -> Iterator[int]:

@@ -152,6 +152,8 @@ def run_script(
             implicit.begin(None)
             implicit.end(error)
             if isinstance(error, KeyboardInterrupt) and harness.stop:
+                if not harness.answers:
+                    raise SystemExit(EXIT_STOPPED) from None  # before it had a run
                 return harness.answers[-1]
             if is_out_of_memory(error):
                 raise RunFailed(harness.answers[-1]["result"]["reason"], harness.answers[-1]) from error
@@ -160,8 +162,9 @@ def run_script(
 
 
 def exit_status(answer: dict[str, Any]) -> int:
-    """What a process exits with whose run ended so: 130 where it was stopped, 1 where it failed."""
-    return {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
+    """What a process exits with whose run ended so: 130 where it was stopped, else 0, 1, or what the script said."""
+    status = {"done": 0, "stopped": EXIT_STOPPED}.get(answer["status"], 1)
+    return answer["result"].get("exit_code", status) if answer["status"] == "failed" else status
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ def test_a_module_runs_as_python_m_does(runs, monkeypatch, capfd):
     ("text", "status", "recorded", "words"),
     [
         (f"{PLAIN}\nraise ValueError('oops')", 1, "failed", "ValueError: oops"),
-        (f"{PLAIN}\nsys.exit(3)", 1, "failed", "sys.exit(3)"),
+        (f"{PLAIN}\nsys.exit(3)", 3, "failed", "sys.exit(3)"),
         (f"{WITH_RUN}\nsys.exit('no report')", 2, "done", "sys.exit('no report')"),
         (WITH_RUN.replace("run.step(step()", "run.step(step() * torch.nan"), 2, "failed", "the training loss is nan"),
         (WITH_RUN.replace("epoch / 10", "1 / 0"), 1, "failed", "division by zero"),
