@@ -142,7 +142,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         )
     if not (folder / "checkpoint" / "latest.pt").exists() and not record.config.get("train", {}).get("keeps"):
         raise UserError(
-            f"{folder}: the script of this run keeps nothing, so there is nothing to go on with: open a labkit.Run in "
+            f"{folder}: the script keeps nothing, so there is nothing to go on with: open a labkit.Run in "
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
     module = None if script.endswith(".py") else script
