@@ -179,7 +179,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
         if as_json and failure.answer:
             print_last(json.dumps(failure.answer))
         raise
-    except (UserError, OSError, KeyboardInterrupt):
+    except (UserError, KeyboardInterrupt):
         raise
     except SystemExit as ending:
         if ending.code is not None and not isinstance(ending.code, int):
@@ -212,7 +212,7 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
     print(f"seed {seed}", file=sys.stderr if as_json else sys.stdout, flush=True)
     try:
         with script_output(as_json):
-            answer = watch(command.seeded(seed), evaluations=not as_json)
+            answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
     except RunFailed as failure:
         print(f"labkit: {failure}", file=sys.stderr)
         answer = failure.answer

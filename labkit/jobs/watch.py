@@ -14,7 +14,12 @@ from labkit.tracking.progress_line import ProgressLine
 
 
 def watch(
-    job: str | ScriptCommand, runs_dir: Path | str = "runs", *, evaluations: bool = True, **settings: Any
+    job: str | ScriptCommand,
+    runs_dir: Path | str = "runs",
+    *,
+    evaluations: bool = True,
+    shows_output: bool = False,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Train to the end and print a line at the start, for evaluations, and at the end.
 
@@ -24,6 +29,7 @@ def watch(
         job: "dlrm", "speech", the path of a script, or a whole command.
         runs_dir: the folder that the run folder is made in.
         evaluations: whether to print evaluations, at most one a second.
+        shows_output: whether to show what the script prints, too, on standard error.
         settings: `budget`, and the script's flags by name.
 
     Returns:
@@ -36,7 +42,7 @@ def watch(
     """
     command = job if isinstance(job, ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
     line = ProgressLine(sys.stdout, evaluations=evaluations)
-    with LaunchedRun(command) as launched:
+    with LaunchedRun(command, shows_output) as launched:
         try:
             _follow(launched, line)
         except KeyboardInterrupt:

@@ -28,6 +28,8 @@ class LaunchedRun:
     """A run under way in another process; a context manager that leaves no process behind."""
 
     command: ScriptCommand
+    shows_output: bool = False
+    """Whether what the script prints goes to standard error; else its end is told where it fails"""
     answer: dict[str, Any] | None = field(default=None, init=False)
     """`{"run", "folder", "status", "result"}`, once `events` is through."""
 
@@ -40,7 +42,7 @@ class LaunchedRun:
             [sys.executable, "-m", "labkit.tracking.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=None if self.shows_output else self._errors,
             text=True,
             encoding="utf-8",
             env=environment,
