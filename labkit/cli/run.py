@@ -140,7 +140,8 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             f"{folder}: this run was none of a script's, so there is nothing to start again: go on with it where it "
             "was made, or put its code into a file and use `labkit run`."
         )
-    if not (folder / "checkpoint" / "latest.pt").exists() and not record.config.get("train", {}).get("keeps"):
+    keeps = (folder / "checkpoint" / "latest.pt").exists() or record.config.get("train", {}).get("keeps")
+    if not (keeps or record.profiled or "collocation" in record.config):
         raise UserError(
             f"{folder}: the script keeps nothing, so there is nothing to go on with: open a labkit.Run in "
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
