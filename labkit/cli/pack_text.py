@@ -103,9 +103,10 @@ def print_queues(
     frame = side_by_side(schedules if exclusive is None else [*schedules, exclusive])
     broken = [job for _, record in records for job in record.jobs if job.status == "failed"]
     status = 130 if stopped else ENDED_BADLY if broken else 0
+    times = [row for folder, record in records for row in _times_to_target(folder, record)]
     if as_json:
         queues = [{"queue": record.id, "folder": str(folder), "status": record.status} for folder, record in records]
-        print_last(json.dumps({"queues": queues, "policies": json_rows(frame)}))
+        print_last(json.dumps({"queues": queues, "policies": json_rows(frame), "time_to_accuracy": times}))
         return status
     console = Console(highlight=False)
     console.print(_totals_table(frame, f"{len(records[0][1].jobs)} jobs: {' and '.join(frame['provenance'].unique())}"))
@@ -113,6 +114,8 @@ def print_queues(
     _print_energy(console, frame[frame["provenance"] == "measured"])
     if len(records) > 1:
         _print_carma(console, frame[frame["provenance"] == "measured"])
+    if times:
+        console.print(_times_table(times))
     for _, record in records:
         _print_failures(console, record)
     for folder, record in records:
@@ -121,6 +124,33 @@ def print_queues(
         if record.status in ("stopped", "failed"):
             console.print(f"go on with: labkit pack --resume {folder}", soft_wrap=True)
     return status
+
+
+def _times_to_target(folder: Path, record: QueueRecord) -> list[dict[str, Any]]:
+    """The time to target of each job of a queue whose script watches one: policy, job, target, time_to_target_s."""
+    from labkit.runs.query import list_rows
+
+    job_of = {attempt.run: job.name for job in record.jobs for attempt in job.attempts}
+    return [
+        {
+            "policy": record.policy,
+            "job": job_of[row["run"]],
+            "target": f"{row['target_metric']} {row['target']:g}",
+            "time_to_target_s": row["time_to_target_s"],
+        }
+        for row in list_rows(folder)
+        if row["run"] in job_of and row["target"] is not None
+    ]
+
+
+def _times_table(times: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE, title="Time to target, measured", title_justify="left")
+    for name in ("policy", "job", "target", "reached after (s)"):
+        table.add_column(name, justify="right" if name.endswith("(s)") else "left")
+    for row in times:
+        seconds = row["time_to_target_s"]
+        table.add_row(row["policy"], row["job"], row["target"], "not reached" if seconds is None else f"{seconds:.1f}")
+    return table
 
 
 def _print_failures(console: Console, record: QueueRecord) -> None:
