@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import tempfile
 import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import psutil
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
@@ -41,12 +44,12 @@ class SpawnedRuns:
 
     def __enter__(self) -> SpawnedRuns:
         harness = self._harness
-        self._place = tempfile.TemporaryDirectory(prefix="labkit-")
-        self._file = Path(self._place.name) / "told.jsonl"
-        self._file.touch()
-        self._told = self._file.open(encoding="utf-8")
+        # made by whoever first has something to tell: a killed harness of a script that spawns nothing leaves nothing
+        self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self._told: IO[str] | None = None
         content = {
             "told": str(self._file),
+            "pid": os.getpid(),
             "runs_dir": str(harness.runs_dir),
             "budget": harness.whole_budget and harness.whole_budget.to_dict(),
             "resume": harness.resume and str(harness.resume),
@@ -62,8 +65,10 @@ class SpawnedRuns:
     def __exit__(self, *error: object) -> None:
         del os.environ[VARIABLE]
         self.listen()
-        self._told.close()
-        self._place.cleanup()
+        if self._told is not None:
+            self._told.close()
+        for path in (self._file, self._file.with_suffix(".go")):
+            path.unlink(missing_ok=True)
 
     @property
     def stop_asked(self) -> bool:
@@ -73,7 +78,10 @@ class SpawnedRuns:
     def listen(self) -> None:
         """Pass on what runs in other processes have told, and ask them to stop where that is asked for."""
         with self._lock:
-            *lines, self._half_line = (self._half_line + self._told.read()).split("\n")
+            if self._told is None and self._file.exists():
+                self._told = self._file.open(encoding="utf-8")
+            told = "" if self._told is None else self._told.read()
+            *lines, self._half_line = (self._half_line + told).split("\n")
             for line in lines:
                 self._hear(json.loads(line))
         if self._harness.stop_asked and self._folder is not None and not self._is_ending:
@@ -100,7 +108,7 @@ class SpawnedHarness(Harness):
     def tell(self, event: Any) -> None:
         self._write({"kind": type(event).__name__, **asdict(event)})
         if isinstance(event, Ready):
-            while not self._told.with_suffix(".go").exists() and self._told.exists():
+            while not self._told.with_suffix(".go").exists() and psutil.pid_exists(self._parent):
                 time.sleep(LOOK_EVERY_S)
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
@@ -108,7 +116,7 @@ class SpawnedHarness(Harness):
         self._write({"kind": ANSWER, **self.answers[-1]})
 
     def _write(self, content: dict[str, Any]) -> None:
-        if self._told.exists():  # else the harness is gone
+        if psutil.pid_exists(self._parent):
             with self._told.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(content) + "\n")
 
@@ -130,5 +138,5 @@ class SpawnedHarness(Harness):
             arguments=tuple(content["arguments"]),
             collocation=content["collocation"],
         )
-        harness._told = Path(content["told"])
+        harness._told, harness._parent = Path(content["told"]), content["pid"]
         return harness
