@@ -28,6 +28,8 @@ class Limits:
         """`stopped_by` says who asks the run to stop; empty where nobody does."""
         self._position, self._evaluations, self._schedule, self._ranks = position, evaluations, schedule, ranks
         self.max_seconds, self.stopped_by = max_seconds, stopped_by
+        self.seen_enough = False
+        """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
 
     @property
     def over(self) -> str:
@@ -36,6 +38,8 @@ class Limits:
 
     def found(self) -> str:
         """What this process finds."""
+        if self.seen_enough:
+            return "profiled"
         if self.stopped_by():
             return "stopped"
         if self._evaluations.crossings.sustained is not None:
@@ -81,8 +85,8 @@ class Limits:
         target, position = self._evaluations.target, self._position
         if word == "stopped":
             return self.stopped_by()
-        if word == "target":
-            return "target reached"
+        if word in ("target", "profiled"):
+            return {"target": "target reached"}.get(word, word)
         if word == "max_seconds":
             return f"max_seconds {self.max_seconds:g} used up"
         if word == "patience":

@@ -114,7 +114,7 @@ class Run:
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
         self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
-        self._observer, self._seen_enough = self._harness.observer, False
+        self._observer = self._harness.observer
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
@@ -218,9 +218,9 @@ class Run:
             if not self._has_losses:
                 self._recording.metric("steps", position.step, position.point)
             self._tell(evaluated=False)
-        self._seen_enough = self._harness.stepped()
+        self._limits.seen_enough = self._harness.stepped()
         self._clock.book(training=False)  # what labkit itself took
-        if self._seen_enough:
+        if self._limits.seen_enough:
             raise Enough
         if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
             raise Stopped  # there is no loop of ours that could end
