@@ -43,7 +43,7 @@ def launched(monkeypatch):
         script: list = []  # noqa: RUF012
         stopped = closed = False
 
-        def __init__(self, command):
+        def __init__(self, command, shows_output=False):
             self.answer = None
             self._events = iter(Played.script)
 
