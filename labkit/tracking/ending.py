@@ -38,5 +38,11 @@ def exit_after_stop(is_script: bool) -> None:
     Args:
         is_script: whether nobody wraps the script.
     """
-    if is_script and not hasattr(sys, "ps1") and "ipykernel" not in sys.modules:
+    if is_script and not hasattr(sys, "ps1") and not in_notebook():
         raise SystemExit(EXIT_STOPPED)
+
+
+def in_notebook() -> bool:
+    """Whether the code was typed into a notebook or IPython."""
+    ipython = sys.modules.get("IPython")  # which a script may import without running in it
+    return ipython is not None and ipython.get_ipython() is not None

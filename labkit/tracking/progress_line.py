@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from labkit.tracking.ending import in_notebook
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 
 QUIET = "LABKIT_QUIET"
@@ -48,7 +49,7 @@ class ProgressLine:
     def __init__(self, file: TextIO | None = None, *, evaluations: bool = True) -> None:
         """Print to another file, or without `evaluations` how it begins and ends only."""
         self._is_quiet, self._evaluations = os.environ.get(QUIET) == "1", evaluations
-        self._file = file or (sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+        self._file = file or (sys.stdout if in_notebook() else sys.stderr)
         self._rewrites = self._file.isatty()
         self._metric: str | None = None
         self._is_preparing = False

@@ -271,7 +271,7 @@ class Run:
         """
         self._must_be_open("due")
         position, schedule = self.position, self._schedule
-        if self._observer is not None or position.evaluated_step == position.step or self.over == "stopped":
+        if self._observer is not None or position.evaluated_step == position.step:
             return False
         last = schedule.is_last_batch and (
             self.evaluate_every is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import signal
@@ -217,13 +218,16 @@ def test_a_loader_that_does_not_know_its_length_has_an_evaluation_due_after_it(r
     assert open_run.result["steps"] == 6
 
 
-def test_nothing_is_due_once_a_stop_is_asked_for_by_the_folder(run, monkeypatch):
+def test_a_stop_asked_for_by_the_folder_skips_no_evaluation(run, monkeypatch):
+    """Or the resumed run would evaluate at other steps than one that was never stopped."""
     monkeypatch.setattr("labkit.runs.stop_file.LOOK_EVERY_S", 0)
-    with pytest.raises(SystemExit), run() as open_run:
-        for _ in open_run.batches(range(1)):
+    with pytest.raises(SystemExit), run(evaluate_every=1) as open_run:
+        for _ in open_run.batches(range(5)):
             open_run.step(samples=1)
             request_stop(open_run.folder)
-            assert not open_run.due
+            assert open_run.due
+            assert open_run.evaluate(auc=0.5)
+    assert open_run.result["steps"] == 1
 
 
 def test_a_run_that_is_over_gives_no_more_batches(run):
@@ -350,6 +354,7 @@ def test_however_a_script_leaves_the_record_says_so(run, error, status, word, re
 
 @pytest.mark.parametrize("batches", [True, False], ids=["batches", "a loop of the script's own"])
 def test_sigterm_ends_a_run_after_its_step_and_exits_as_a_shell_expects(run, batches):
+    importlib.import_module("ipykernel")  # which no more makes a notebook of a script than `labkit.widgets` does
     model = torch.nn.Linear(1, 1)
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ending, run() as open_run:
