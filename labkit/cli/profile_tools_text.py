@@ -19,16 +19,11 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 SHOWN_FUNCTIONS = 10
-FIGURES = {
-    "ipc": ("instructions a cycle", "{:.2f}"),
-    "cache_miss_share": ("of its last-level cache's references missed", "{:.1%}"),
-    "branch_miss_share": ("of its branches were guessed wrongly", "{:.2%}"),
-}
 VIEWERS = {
     "nsys": "`nsys-ui {}` shows its timeline",
-    "ncu": "{} is a table for any spreadsheet",
+    "ncu": "`ncu-ui {}` shows its kernels",
     "py-spy": "{} holds the stacks, which https://www.speedscope.app and flamegraph.pl draw",
-    "perf": "{} holds the counts",
+    "perf": "{} is perf's own",
 }
 """Where a tool's own file is to be looked at"""
 
@@ -53,10 +48,13 @@ def print_tool_profile(profile: ToolProfile) -> None:
     """Print what the tool saw, dearest first, and what its numbers are not."""
     console = Console()
     console.print(f"[bold]{_headline(profile)}[/bold]", highlight=False)
-    for table in _TABLES[profile.tool](profile.tables):
+    if profile.tool == "perf":
+        console.print(profile.output.read_text(encoding="utf-8", errors="replace"), highlight=False, markup=False)
+    else:
         console.print()
+    for table in _TABLES[profile.tool](profile.tables) if profile.tool in _TABLES else ():
         console.print(table, highlight=False)
-    console.print()
+        console.print()
     for note in profile.notes:
         console.print(note, highlight=False, markup=False)
     console.print(f"The rest: {where_to_look(profile)}.", highlight=False, soft_wrap=True, markup=False)
@@ -110,24 +108,6 @@ def _of_nsys(tables: dict[str, pd.DataFrame]) -> list[Table]:
     return shown
 
 
-def _of_ncu(tables: dict[str, pd.DataFrame]) -> list[Table]:
-    table = _table(
-        "The dearest kernels, and how much of the GPU they used", "kernel", "calls", "ms", "share", "SM", "DRAM",
-        "occupancy",
-    )  # fmt: skip
-    for row in tables["kernels"].head(SHOWN).itertuples():
-        table.add_row(
-            Text(row.kernel), f"{row.calls:,}", _figure(row.total_us / 1e3, "{:,.3f}"), _figure(row.share, "{:.1%}"),
-            *(
-                _figure(percent, "{:.0f} %")
-                for percent in (
-                    row.sm_throughput_percent, row.dram_throughput_percent, row.achieved_occupancy_percent
-                )
-            ),
-        )  # fmt: skip
-    return [table]
-
-
 def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
     import pandas as pd
 
@@ -146,36 +126,12 @@ def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
     return [table]
 
 
-def _of_perf(tables: dict[str, pd.DataFrame]) -> list[Table | str]:
-    counters = tables["counters"]
-    known = counters[counters["value"].notna()]
-    table = _table("What was counted", "counter", "in all", "per step", "per second")
-    for row in known.itertuples():
-        unit = f" ({row.unit})" if row.unit else ""
-        note = f", {row.note}" if row.note else ""
-        table.add_row(f"{row.counter}{unit}{note}", *map(_count, (row.value, row.per_step, row.per_second)))
-    figures = tables["figures"].set_index("figure")["value"].dropna()
-    said = [f"{FIGURES[name][1].format(value)} {FIGURES[name][0]}" for name, value in figures.items()]
-    lacking = counters.loc[counters["value"].isna(), "counter"].tolist()
-    if lacking:
-        said.append(f"not counted: {', '.join(lacking)}")
-    return [table, "; ".join(said)] if said else [table]
-
-
 def _table(title: str, label: str, *figures: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     table.add_column(label, overflow="fold")
     for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     return table
-
-
-def _figure(value: float, form: str) -> str:
-    return "–" if value != value else form.format(value)  # NaN is what was not measured
-
-
-def _count(value: float) -> str:
-    return _figure(value, "{:,.0f}" if value >= 1e4 else "{:,.4g}")
 
 
 def _shortened(file: str) -> str:
@@ -188,4 +144,4 @@ def _shortened(file: str) -> str:
     return parts[-1] if len(parts) > 1 else "/".join(parts[0].split("/")[-3:])
 
 
-_TABLES = {"nsys": _of_nsys, "ncu": _of_ncu, "py-spy": _of_py_spy, "perf": _of_perf}
+_TABLES = {"nsys": _of_nsys, "py-spy": _of_py_spy}

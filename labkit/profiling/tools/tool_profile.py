@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
-from labkit.profiling.tools import ncu, nsys, perf, py_spy
+from labkit.profiling.tools import nsys, py_spy
 from labkit.runs import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OUTPUTS = {"nsys": "nsys.nsys-rep", "ncu": "ncu.csv", "py-spy": "py-spy.txt", "perf": "perf.csv"}
+OUTPUTS = {"nsys": "nsys.nsys-rep", "ncu": "ncu.ncu-rep", "py-spy": "py-spy.txt", "perf": "perf.txt"}
 """Each tool, and its file in a run's `trace/`"""
 FACTS = "tool.json"
 """File beside it: what is known of the window in which the tool looked"""
 OF_A_GPU = ("nsys", "ncu")
-NCU_KERNELS = 300
-"""Launches that ncu looks at, each of which it repeats: enough for a step or more of a small model"""
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,8 @@ class ToolProfile:
     """Of the run"""
     tool: str
     tables: dict[str, pd.DataFrame]
-    """nsys: kernels, api_calls, ranges (`nsys.NsysStats`); ncu: kernels (`read_ncu_csv`); py-spy: functions
-    (`python_functions`, with the line that had most samples); perf: counters (`read_perf_stat`, with per_step and
-    per_second) and figures"""
+    """nsys: kernels, api_calls, ranges (`nsys.NsysStats`); py-spy: functions (`python_functions`, with the line that
+    had most samples); of perf and ncu none"""
     notes: list[str]
     """What its reader should know: what is missing and why, and what the numbers are not"""
     facts: dict[str, Any]
@@ -58,7 +55,7 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
         DataError: its file is damaged.
     """
     folder = Path(folder)
-    run = read_run(folder)
+    read_run(folder)  # or say that it is none
     path = folder / "trace" / FACTS
     if not path.is_file():
         raise UserError(f"{folder}: no tool looked at this run: `labkit profile dlrm --tool py-spy` makes one, say.")
@@ -76,24 +73,16 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     if not output.is_file():
         on = "the run computed on the CPU" if tool in OF_A_GPU and facts["device"] == "cpu" else "profile again"
         raise UserError(f"{folder}: there is no {output.name} in its trace/, so {tool} recorded nothing: {on}.")
-    tables, more = _PARSERS[tool](output, facts, run.config)
+    tables, more = _PARSERS[tool](output, facts) if tool in _PARSERS else ({}, [])
     return ToolProfile(folder, tool, tables, [*notes, *more], facts)
 
 
-def _parse_nsys(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+def _parse_nsys(output: Path, facts: dict[str, Any]) -> tuple[dict, list[str]]:
     stats = nsys.read_nsys_stats(output)
     return {"kernels": stats.kernels, "api_calls": stats.api_calls, "ranges": stats.ranges}, list(stats.notes)
 
 
-def _parse_ncu(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
-    kernels = ncu.read_ncu_csv(output)
-    notes = ["ncu repeats each kernel with the clocks held at their base: compare its times with each other only."]
-    if kernels["calls"].sum() >= NCU_KERNELS:
-        notes.append(f"These are the first {NCU_KERNELS} launches of the steady steps; ncu was to look at no more.")
-    return {"kernels": kernels}, notes
-
-
-def _parse_py_spy(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
+def _parse_py_spy(output: Path, facts: dict[str, Any]) -> tuple[dict, list[str]]:
     script, first, last = facts["loop"]
     stacks = _within(py_spy.read_py_spy(output), script, first, last)
     if stacks.empty:
@@ -120,14 +109,4 @@ def _within(stacks: pd.DataFrame, script: str, first: int, last: int) -> pd.Data
     return stacks[[not through.isdisjoint(stack) for stack in stacks["stack"]]]
 
 
-def _parse_perf(output: Path, facts: dict[str, Any], config: dict[str, Any]) -> tuple[dict, list[str]]:
-    import pandas as pd
-
-    counters = perf.read_perf_stat(output)
-    steps, seconds = (facts["steps"], facts["window_s"]) if facts["is_switched"] else (float("nan"), float("nan"))
-    counters["per_step"], counters["per_second"] = counters["value"] / steps, counters["value"] / seconds
-    figures = pd.DataFrame(perf.perf_figures(counters).items(), columns=["figure", "value"])
-    return {"counters": counters, "figures": figures.astype({"value": "float64"})}, []
-
-
-_PARSERS = {"nsys": _parse_nsys, "ncu": _parse_ncu, "py-spy": _parse_py_spy, "perf": _parse_perf}
+_PARSERS = {"nsys": _parse_nsys, "py-spy": _parse_py_spy}

@@ -20,7 +20,7 @@ from labkit.hardware.tools import ANSWER_TIMEOUT_S
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools import ncu, nsys, perf, py_spy
 from labkit.profiling.tools.run_tool import Refusal, run_tool
-from labkit.profiling.tools.tool_profile import FACTS, NCU_KERNELS, OF_A_GPU, OUTPUTS, ToolProfile, read_tool_profile
+from labkit.profiling.tools.tool_profile import FACTS, OF_A_GPU, OUTPUTS, ToolProfile, read_tool_profile
 from labkit.runs.atomic import replace_text
 from labkit.runs.process import own_process
 from labkit.tracking.command import ScriptCommand
@@ -70,7 +70,7 @@ def profile_under_tool(
         command, refusals = _command(tool, output, program, control)
         failure = None
         try:
-            run_tool(command, refusals=refusals, log=output if tool == "ncu" else None, env=environment, show=show)
+            run_tool(command, refusals=refusals, log=ncu.log_of(output), env=environment, show=show)
         except UserError as error:
             failure = error
         answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
@@ -167,8 +167,7 @@ def _command(
         within = ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         return nsys.nsys_command(output, program, options=within), ()
     if tool == "ncu":
-        within = ["--profile-from-start", "off"]
-        return ncu.ncu_command(output, program, kernels=NCU_KERNELS, options=within), ncu.REFUSALS
+        return ncu.ncu_command(output, program), ncu.REFUSALS
     if tool == "py-spy":
         return py_spy.py_spy_command(output, program, options=["--full-filenames"]), py_spy.REFUSALS
     within = [f"--control=fifo:{control[0]},{control[1]}", "--delay=-1"] if control else []

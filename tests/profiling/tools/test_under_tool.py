@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -13,9 +14,8 @@ import psutil
 import pytest
 import torch
 from fake_tools import arguments, fake_tool
-from test_ncu import FORBIDDEN, RAW
+from test_ncu import FORBIDDEN
 from test_nsys import STATS
-from test_perf_counters import COUNTED
 
 from labkit.cli import main
 from labkit.errors import UserError
@@ -85,12 +85,12 @@ exit $status
 """
 NCU = """
 case "$1" in --version) echo "Version 2024.3.2.0"; exit 0;; esac
-while [ "$1" != --log-file ]; do shift; done
+while [ "$1" != --export ]; do shift; done
 output=$2
-while [ "$1" != --metrics ]; do shift; done
+while [ "$1" != --launch-count ]; do shift; done
 shift 2
 "$@"; status=$?
-cat {folder}/launches > "$output"
+echo launches > "$output"
 exit $status
 """
 OLD_PERF = """
@@ -98,13 +98,12 @@ case "$1 $2" in
     --version*) echo "perf version 5.4.0"; exit 0;;
     "stat -h") echo "    -D, --delay <n>  ms to wait before starting measurement" >&2; exit 129;;
     *cycles*) exit 0;;
-    "stat -x,") ;;
 esac
 case "$*" in *" true") exit 0;; esac
 while [ "$1" != -o ]; do shift; done
 output=$2; shift 3
 "$@"; status=$?
-cat {folder}/counts > "$output"
+echo "1.50 insn per cycle" > "$output"
 exit $status
 """
 
@@ -137,7 +136,6 @@ def fake_nsys(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fake_ncu(tmp_path, monkeypatch):
-    (tmp_path / "launches").write_text(RAW)
     monkeypatch.setattr(under_tool, "why_no_gpu", lambda tool, what: None)
     monkeypatch.setattr(under_tool.ncu, "why_no_ncu", lambda: None)
     return fake_tool("ncu", NCU.format(folder=tmp_path), tmp_path / "bin", monkeypatch)
@@ -255,8 +253,8 @@ def test_a_script_under_ncu_is_looked_at_kernel_by_kernel(tmp_path, fake_ncu, sc
     runs = tmp_path / "runs"
     assert main(["profile", "run", *FEW, "--tool", "ncu", "--runs-dir", str(runs), str(script), "0", "50"]) == 0
     said = capsys.readouterr().out
-    assert "ncu looked at kernels of 3 steady steps" in said and "gemm(float *, int)" in said
-    assert "25 %" in said and "50 %" in said and "clocks held at their base" in said.replace("\n", " ")
+    assert "ncu looked at kernels of 3 steady steps" in said and "ncu-ui" in said
+    assert (folder_of(runs) / "trace" / "ncu.ncu-rep").read_text() == "launches\n"
     called = arguments(fake_ncu)
     assert called[called.index("--profile-from-start") + 1] == "off"
     record = read_run(folder_of(runs))
@@ -384,16 +382,14 @@ def test_a_program_ends_with_a_killed_launcher(tmp_path, monkeypatch, endless):
 
 
 def test_an_old_perf_counts_the_whole_program_and_says_so(tmp_path, monkeypatch, capsys):
-    (tmp_path / "counts").write_text(COUNTED)
     tool = fake_tool("perf", OLD_PERF.format(folder=tmp_path), tmp_path / "bin", monkeypatch)
     monkeypatch.setattr(under_tool.perf, "why_no_perf", lambda: None)
     runs = tmp_path / "runs"
     assert run([*JOB, "--tool", "perf"], runs) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "1.50 instructions a cycle" in said and "25.0% of its last-level cache's references missed" in said
+    assert "1.50 insn per cycle" in said
     assert "the counts are of the whole program" in said
     assert not any(word.startswith(("--control", "--delay")) for word in arguments(tool))
-    assert read_tool_profile(folder_of(runs)).tables["counters"]["per_step"].isna().all()
 
 
 def test_a_tool_that_may_not_look_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
@@ -413,17 +409,12 @@ def test_the_real_perf_counts_the_steady_steps_only(tmp_path, real_perf, script,
     arguments = ["profile", "run", *FEW, "--tool", "perf", "--runs-dir", str(runs), "--json", str(script), "2", "50"]
     assert main(arguments) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    counters = {row["counter"].split(":")[0]: row for row in answer["tables"]["counters"]}
-    window_s, clock = answer["facts"]["window_s"], counters["task-clock"]
-    # the start and `prepare` take more than 2 s of a core; perf's two answers may take a while on a busy machine
-    assert 0 < clock["value"] / 1e3 < window_s * os.cpu_count() + 0.5
-    assert clock["per_step"] == pytest.approx(clock["value"] / 3)
-    assert clock["per_second"] == pytest.approx(clock["value"] / window_s)
-    ipc = next(row["value"] for row in answer["tables"]["figures"] if row["figure"] == "ipc")
-    assert (ipc is None) == any(NO_COUNTERS[5:60] in note for note in answer["notes"])
     run(["profile", "show", answer["run"], "--text"], runs)
     said = capsys.readouterr().out
-    assert "task-clock (msec)" in said and ("not counted: " in said) == (ipc is None)
+    clock_ms = float(re.search(r"([\d.,]+) msec task-clock", said)[1].replace(",", ""))
+    # the start and `prepare` take more than 2 s of a core; perf's two answers may take a while on a busy machine
+    assert 0 < clock_ms / 1e3 < answer["facts"]["window_s"] * os.cpu_count() + 0.5
+    assert ("insn per cycle" not in said) == any(NO_COUNTERS[5:60] in note for note in answer["notes"])
 
 
 def told_by_py_spy(arguments, capsys):
