@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,27 @@ def run_run(args: argparse.Namespace) -> int:
         return run_here(command, args.json)
     if not 1 <= args.seeds <= MOST_SEEDS:
         raise UserError(f"--seeds is {args.seeds}: give a whole number from 1 to {MOST_SEEDS}.")
-    return max(_run_seed(command, seed, args.json) for seed in range(args.seeds))
+    ended = [_run_seed(command, seed, args.json) for seed in range(args.seeds)]
+    if not args.json:
+        print(f"{_in_words([answer for _, answer in ended])} `labkit report {args.runs_dir}` compares them.")
+    return max(status for status, _ in ended)
+
+
+def _in_words(answers: list[dict[str, Any]]) -> str:
+    """What came of one script with several seeds.
+
+    >>> answer = {"status": "done", "result": {"target_reached": True, "time_to_target_s": 4.2}}
+    >>> _in_words([answer, answer | {"status": "failed", "result": {"target_reached": False}}])
+    '2 runs: 1 done, 1 failed; 1 of 2 reached the target, after 4.2 s.'
+    """
+    statuses = Counter(answer.get("status", "failed") for answer in answers)
+    said = f"{len(answers)} runs: " + ", ".join(f"{count} {status}" for status, count in statuses.items())
+    results = [answer.get("result", {}) for answer in answers]
+    if all(result.get("target_reached") is None for result in results):
+        return f"{said}."
+    reached = [f"{result['time_to_target_s']:.1f}" for result in results if result.get("target_reached")]
+    after = f", after {', '.join(reached)} s" if reached else ""
+    return f"{said}; {len(reached)} of {len(answers)} reached the target{after}."
 
 
 def given_command(args: argparse.Namespace) -> ScriptCommand:
@@ -203,8 +224,8 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
-def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
-    """Run a script with one seed in a process of its own; the exit status."""
+def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
+    """Run a script with one seed in a process of its own; the exit status and the answer."""
     from labkit.jobs.watch import watch
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.launch import WorkerFailed
@@ -219,10 +240,10 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> int:
         answer = failure.answer
     except WorkerFailed as failure:
         print(f"labkit: {failure}", file=sys.stderr)
-        return 1
+        return 1, {}
     if as_json:
         print(json.dumps(answer), flush=True)
-    return exit_status(answer)
+    return exit_status(answer), answer
 
 
 def _script(name: str, is_module: bool) -> Path:

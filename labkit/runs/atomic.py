@@ -26,8 +26,8 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
             raise
         raise UserError(
             f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free), so the run stops "
-            "here; everything written before is intact. Free some space or choose another disk with --runs-dir, "
-            "then go on with --resume."
+            "here; everything written before is intact. Free some space or choose another disk (runs_dir, "
+            "--runs-dir), then go on with --resume."
         ) from error
 
 

@@ -217,12 +217,13 @@ def _new_folder(runs_dir: Path, name: str) -> Path:
         except FileExistsError:
             if not Path(runs_dir).is_dir():
                 raise UserError(
-                    f"{runs_dir}: this is a file, not a folder for runs: choose another --runs-dir."
+                    f"{runs_dir}: this is a file, not a folder for runs: choose another folder (runs_dir, --runs-dir)."
                 ) from None
             continue  # two runs drew the same four digits in the same second
         except (PermissionError, NotADirectoryError) as error:
             raise UserError(
-                f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another --runs-dir."
+                f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another folder (runs_dir, "
+                "--runs-dir)."
             ) from None
         return folder
 

@@ -460,8 +460,8 @@ class Run:
         at = asdict(self.position.point) | {"step": step}
         self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
         return Diverged(
-            f"{self.folder}: {what} at step {step}{rate}; last good checkpoint: {saved}. Lower the learning rate "
-            "(--lr), or clip the gradients."
+            f"{self.folder}: {what} at step {step}{rate}; last good checkpoint: {saved}. Lower the learning rate, or "
+            "clip the gradients."
         )
 
     def _save(self) -> None:

@@ -121,6 +121,8 @@ def split_label(text: str) -> tuple[str, str | None]:
     """
     job, colon, preset = (part.strip() for part in text.partition(":"))
     if job not in PRESETS:
+        if job.endswith(".py"):
+            raise UserError(f"job {job!r} is a script's name: in a file, write `script: {job}` in place of `job:`.")
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
     if colon and preset not in PRESETS[job]:
         raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
