@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from labkit.collocation.memory.plain_step import PlainStep
 from labkit.jobs.memory import OPTIMISER_STATES
+from labkit.jobs.plain_step import PlainStep
 
 NUMBER, ROW_NUMBER = 4, 8
 """Bytes of an fp32 number, and of a row's place in a sparse gradient"""

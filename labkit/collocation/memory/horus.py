@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.collocation.memory.plain_step import PlainStep
+from labkit.jobs.plain_step import PlainStep
 
 NUMBER = 4
 """Bytes, whatever the precision."""

@@ -149,7 +149,7 @@ def _too_large(command: ScriptCommand) -> MemoryNeed | None:
     if Path(command.script).absolute() != script_of("dlrm").absolute():
         return None
     from labkit.collocation.memory.formula import formula
-    from labkit.collocation.memory.plain_step import plain_step
+    from labkit.jobs.plain_step import plain_step
 
     device = next((each for each in get_devices() if each.torch_name == command.device), get_devices()[0])
     limits = [device.memory_bytes, psutil.virtual_memory().available if device.kind == "cpu" else None]

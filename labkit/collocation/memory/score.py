@@ -33,8 +33,8 @@ def estimates(job: str, **settings: Any) -> pd.DataFrame:
 
     from labkit.collocation.memory.formula import formula
     from labkit.collocation.memory.horus import horus_estimate
-    from labkit.collocation.memory.plain_step import plain_step
     from labkit.collocation.memory.tracker import tracked_bytes
+    from labkit.jobs.plain_step import plain_step
 
     if settings.get("kernels") != "plain" or settings.get("precision") not in ("fp32", "bf16"):
         raise UserError('estimates are of plain kernels: give kernels="plain", and precision="fp32" or "bf16".')

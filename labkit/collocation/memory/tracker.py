@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from labkit.collocation.memory.plain_step import PlainStep
+from labkit.jobs.plain_step import PlainStep
 
 
 def tracked_bytes(step: PlainStep) -> int:

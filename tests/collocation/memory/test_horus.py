@@ -5,7 +5,7 @@ import torch
 
 from labkit.collocation.memory.formula import formula
 from labkit.collocation.memory.horus import horus_bytes, horus_estimate
-from labkit.collocation.memory.plain_step import PlainStep
+from labkit.jobs.plain_step import PlainStep
 from labkit.models.dlrm import Dlrm, DlrmConfig
 
 GIB = 2**30

@@ -2,10 +2,10 @@ import pytest
 
 from labkit.collocation.memory.counted import counted_bytes
 from labkit.collocation.memory.formula import formula
-from labkit.collocation.memory.plain_step import plain_step
 from labkit.collocation.memory.score import METHODS, PROCESS, estimates, score
 from labkit.errors import UserError
 from labkit.jobs.command import as_flags, job_command
+from labkit.jobs.plain_step import plain_step
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
 JOBS = [
