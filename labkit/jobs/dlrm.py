@@ -25,7 +25,7 @@ from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10
 """A crossing is known to within one evaluation, and each evaluation takes its share of the run."""
-WATCHED_ROWS = 32_768
+WATCHED_ROWS = 20_480
 """Of the validation split at most, spread over it and the same at each evaluation: where the curve rises shows with
 these, and with more the evaluations would take more than their share."""
 EVALUATION_ROWS = 2048
