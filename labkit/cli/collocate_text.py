@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from labkit.cli.console import Console, print_last
+from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 
 if TYPE_CHECKING:
@@ -58,7 +60,12 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     """Print a row a group."""
     from labkit.collocation.launching.group_record import GroupRecord, read_group
 
-    groups = [read_group(folder) for folder in GroupRecord.folders(runs_dir)]
+    groups = []
+    for folder in GroupRecord.folders(runs_dir):
+        try:
+            groups.append(read_group(folder))
+        except UserError as error:  # of one group, which takes the list from nobody
+            print(f"labkit: left out: {error}", file=sys.stderr)
     if as_json:
         print_last(json.dumps([{"group": each.id, "status": each.status, "plan": each.plan.name} for each in groups]))
         return

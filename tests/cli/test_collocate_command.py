@@ -55,8 +55,13 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "2 × dlrm:tour: measured" in shown
     assert "Verdict on 2 × dlrm:tour" in shown
+    odd = tmp_path / "runs" / "20260101-000000-group-odd-0000"
+    odd.mkdir()
+    (odd / "group.json").write_text(json.dumps({"schema_version": "of elsewhere"}))
     assert main(["collocate", "--list"]) == 0
-    assert answer["group"] in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert answer["group"] in said.out
+    assert "left out: " in said.err and odd.name in said.err
 
 
 def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, monkeypatch, capsys):
