@@ -142,7 +142,7 @@ def test_an_error_on_the_test_split_loses_no_time_to_target(train, monkeypatch):
 
 
 def test_a_learning_rate_that_diverges_fails_with_the_fix(train):
-    with pytest.raises(RunFailed, match=r"learning rate 1e\+30.*--lr") as failure:
+    with pytest.raises(RunFailed, match=r"learning rate 1e\+30.*Lower the learning rate") as failure:
         train("dlrm", lr=1e30, max_epochs=3)
     assert failure.value.answer["status"] == "failed"
 
