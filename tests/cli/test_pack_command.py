@@ -109,7 +109,7 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsy
     assert main(["pack", sixty, "--simulate", "--policy", "exclusive"]) == 0
     said = capsys.readouterr().out
     assert "predicted from recorded profiles" in said
-    assert "Energy is unknown: no idle power is known" in said
+    assert "Energy is unknown: a simulation knows no power" in said
     assert not (tmp_path / "runs").exists()
 
 

@@ -16,27 +16,14 @@ class PackingDevice:
     name: str
     """A UUID, or what torch calls it; unique among the devices of a queue"""
     memory_bytes: int
-    idle_w: float | None = None
-    """Power that it draws with no job on it; None where unknown, and then there is no energy"""
-    full_w: float | None = None
-    """Power with all of it busy; prices the jobs whose profile has no power of its own"""
 
     def __post_init__(self):
         if self.memory_bytes <= 0:
             raise UserError(f"device {self.name}: its memory is {self.memory_bytes} bytes: give a size above zero.")
-        if self.idle_w is not None and self.full_w is not None and self.full_w < self.idle_w:
-            raise UserError(
-                f"device {self.name}: full_w is {self.full_w:g} and idle_w {self.idle_w:g}: power with all of it busy "
-                "is no less than idle."
-            )
 
     @classmethod
-    def of(cls, device: Device, *, idle_w: float | None = None) -> PackingDevice:
-        """A device of this machine.
-
-        Args:
-            device: a CPU, a GPU or a MIG slice.
-            idle_w: as measured; NVML has no such number.
+    def of(cls, device: Device) -> PackingDevice:
+        """A device of this machine: a CPU, a GPU or a MIG slice.
 
         Raises:
             UserError: its memory could not be read.
@@ -47,7 +34,7 @@ class PackingDevice:
             raise UserError(
                 f"device {name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out."
             )
-        return cls(name, device.memory_bytes, idle_w, device.power_limit_w)
+        return cls(name, device.memory_bytes)
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ class JobProfile:
     """Wall time; None where it never ran"""
     memory_bytes: int | None = None
     """Peak memory in truth; None where it never ran"""
-    power_w: float | None = None
-    """Mean power that it adds to the idle device; None takes the device's own range times the utilisation"""
     provenance: str = "predicted"
     """measured, recorded, emulated or predicted"""
     note: str = ""
@@ -45,8 +43,6 @@ class JobProfile:
         for name in ("memory_bytes", "memory_estimate_bytes"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise UserError(f"{name} is {getattr(self, name)}: give a size above zero, such as 2GiB.")
-        if self.power_w is not None and not self.power_w >= 0:
-            raise UserError(f"power is {self.power_w:g}: give watts from 0, counted above the idle device.")
         if self.provenance not in KINDS:
             raise UserError(f"provenance {self.provenance!r} is unknown: choose one of {', '.join(KINDS)}.")
 

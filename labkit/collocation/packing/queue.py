@@ -39,7 +39,6 @@ PROFILE_FIELDS = {
     "memory": "size",
     "estimate": "size",
     "utilisation": float,
-    "power": float,
     "provenance": str,
     "note": str,
 }
@@ -51,8 +50,8 @@ def read_queue(path: Path) -> list[QueuedJob]:
     `jobs` is a list as in a plan, and `seconds` is as there. Beside a job's own fields a row may have `arrives`
     (seconds, 0 by default) and what is known of the job alone: `duration` (seconds), `memory`, `utilisation` (0 to 1),
     or a `profile`: these fields as a group, or the name of such a group under the top-level `profiles`. A profile also
-    takes `power` (watts above the idle device), `estimate` (memory as believed before the job runs, where that is not
-    the truth), `provenance` and `note`. `memory` beside a profile is such an estimate, as it is in a plan.
+    takes `estimate` (memory as believed before the job runs, where that is not the truth), `provenance` and `note`.
+    `memory` beside a profile is such an estimate, as it is in a plan.
 
     Args:
         path: of the file; scripts and data with relative paths are looked for in its folder.
@@ -188,7 +187,6 @@ def _profile(given: JobProfile | None, own: dict[str, Any], memory_bytes: int | 
         own["utilisation"],
         own.get("duration"),
         memory_bytes,
-        own.get("power"),
         own.get("provenance", "predicted"),
         own.get("note", ""),
     )

@@ -139,7 +139,7 @@ def attempt_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) 
 
 
 def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict[str, float | int | str]:
-    """The whole queue in TOTAL_COLUMNS; energy is predicted, the rest is as good as the attempts' times.
+    """The whole queue in TOTAL_COLUMNS, as good as the attempts' times; without its energy, which only a run tells.
 
     makespan_s is from the first arrival to the last end. device_h is the time in which a device has a job, over all
     devices, in hours: what a pool that takes idle devices back would bill. utilisation is the work done times the
@@ -156,7 +156,6 @@ def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict
         for position in range(len(devices))
     )
     work = sum(job.queued.profile.utilisation * (attempt.work_s or 0.0) for job, attempt in started)
-    energy_j, energy_note = _energy(started, devices, makespan_s)
     return {
         "jobs": len(frame),
         "done": len(done),
@@ -169,8 +168,8 @@ def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict
         "fairness": jain(done["slowdown"].dropna()),
         "device_h": busy_s / 3600,
         "utilisation": work / (makespan_s * len(devices)),
-        "energy_j": energy_j,
-        "energy_note": energy_note,
+        "energy_j": np.nan,
+        "energy_note": "a simulation knows no power",
     }
 
 
@@ -184,29 +183,6 @@ def jain(values: Iterable[float]) -> float:
     if not len(values):
         return float("nan")
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
-
-
-def _energy(started: list[tuple], devices: Sequence[PackingDevice], makespan_s: float) -> tuple[float, str]:
-    """Joules of all devices over the makespan, and what they rest on.
-
-    Idle power counts on every device all the time. A job adds the energy of its work, the same however slowly it runs
-    beside others: it works at 1/slowdown of its rate for slowdown times as long.
-    """
-    unknown = [device.name for device in devices if device.idle_w is None]
-    if unknown:
-        return np.nan, f"no idle power is known of {', '.join(unknown)}"
-    energy_j = makespan_s * sum(device.idle_w for device in devices)
-    for job, attempt in started:
-        profile, device = job.queued.profile, devices[attempt.device]
-        if attempt.work_s is None:
-            return np.nan, f"how much of {job.name} got done is unknown"
-        power_w = profile.power_w
-        if power_w is None:
-            if device.full_w is None:
-                return np.nan, f"neither the power of {job.name} nor that of a busy {device.name} is known"
-            power_w = profile.utilisation * (device.full_w - device.idle_w)
-        energy_j += power_w * attempt.work_s
-    return energy_j, "predicted: idle power of every device over the makespan, and each job's own over its work"
 
 
 def _covered_s(spans: list[tuple[float, float]]) -> float:

@@ -115,8 +115,8 @@ def test_an_unknown_policy_is_refused_with_the_known_ones():
 def test_a_device_without_known_memory_is_refused():
     with pytest.raises(UserError, match="no permission"):
         PackingDevice.of(Device("gpu", 0, "a GPU", "cuda:0", missing={"memory_bytes": "no permission"}))
-    known = PackingDevice.of(Device("gpu", 0, "a GPU", "cuda:0", "GPU-1", 8 * GIB, power_limit_w=300), idle_w=40)
-    assert (known.name, known.idle_w, known.full_w) == ("GPU-1", 40, 300)
+    known = PackingDevice.of(Device("gpu", 0, "a GPU", "cuda:0", "GPU-1", 8 * GIB))
+    assert (known.name, known.memory_bytes) == ("GPU-1", 8 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,6 @@ def test_a_device_without_known_memory_is_refused():
         ({"duration_s": 0.0}, "duration is 0"),
         ({"duration_s": float("inf")}, "duration is inf"),
         ({"memory_bytes": 0}, "memory_bytes is 0"),
-        ({"power_w": -1.0}, "power is -1"),
         ({"provenance": "guessed"}, "'guessed' is unknown"),
     ],
 )

@@ -32,7 +32,7 @@ def test_a_row_says_what_the_job_is_when_it_comes_and_what_it_asks_for(tmp_path)
         """
 seconds: 20
 profiles:
-  small: {duration: 120, memory: 1.5GiB, estimate: 3GiB, utilisation: 0.3, power: 20, provenance: measured, note: n}
+  small: {duration: 120, memory: 1.5GiB, estimate: 3GiB, utilisation: 0.3, provenance: measured, note: n}
 jobs:
   - {job: "dlrm:tour", arrives: 30, duration: 60, memory: 2GiB, utilisation: 0.4}
   - &pair
@@ -52,7 +52,7 @@ jobs:
     assert first.job.arguments[2:4] == ("--max-seconds", "20.0")
     assert [each.job.label for each in rest] == ["dlrm:tour"] * 3 + ["speech:tour", "dlrm:tour"]
     assert len({each.name for each in [first, *rest]}) == 6
-    small = JobProfile(3 * GIB, 0.3, 120, 3 * GIB // 2, 20, "measured", "n")
+    small = JobProfile(3 * GIB, 0.3, 120, 3 * GIB // 2, "measured", "n")
     assert [each.profile for each in rest[:3]] == [small] * 3
     assert [each.job.arguments[3] for each in rest[:3]] == ["0.1", "0.1", "0.2"]
     assert rest[3].profile == JobProfile(4 * GIB, 1.0, 9, GIB), "memory beside a profile is what is believed"

@@ -21,14 +21,14 @@ from labkit.errors import UserError
 GIB = 2**30
 
 
-def job(name, duration_s, memory_gib=1.0, utilisation=0.25, *, arrives_s=0.0, estimate_gib=None, power_w=None):
+def job(name, duration_s, memory_gib=1.0, utilisation=0.25, *, arrives_s=0.0, estimate_gib=None):
     estimate = memory_gib if estimate_gib is None else estimate_gib
-    profile = JobProfile(int(estimate * GIB), utilisation, duration_s, int(memory_gib * GIB), power_w)
+    profile = JobProfile(int(estimate * GIB), utilisation, duration_s, int(memory_gib * GIB))
     return QueuedJob(PlannedJob(name, "dlrm"), arrives_s, profile)
 
 
-def devices(*memory_gib, idle_w=None, full_w=None):
-    return [PackingDevice(f"gpu-{n}", int(gib * GIB), idle_w, full_w) for n, gib in enumerate(memory_gib)]
+def devices(*memory_gib):
+    return [PackingDevice(f"gpu-{n}", int(gib * GIB)) for n, gib in enumerate(memory_gib)]
 
 
 def crowded(profiles):
@@ -221,31 +221,6 @@ def test_an_end_frees_its_device_for_who_comes_at_that_moment():
     queue = [job("a", 10, 8), job("b", 100, 4), job("c", 10, 4, arrives_s=10)]
     schedule = simulate(queue, devices(8, 8), get_policy("most-free-memory"))
     assert list(schedule.jobs["device"]) == ["gpu-0", "gpu-1", "gpu-0"]
-
-
-def test_energy_is_idle_power_and_each_job_s_own_over_its_work():
-    queue = [job("a", 100, utilisation=0.5), job("b", 60, utilisation=0.5, power_w=30)]
-    pool = devices(8, 8, idle_w=50, full_w=250)
-    alone = simulate(queue, pool, get_policy("exclusive"))
-    # two devices idle for 100 s; a adds half of the 200 W between idle and full for 100 s, b its 30 W for 60 s
-    assert alone.totals["energy_j"] == pytest.approx(2 * 50 * 100 + 100 * 100 + 30 * 60)
-    assert alone.totals["energy_note"].startswith("predicted")
-    assert alone.totals["device_h"] == pytest.approx(160 / 3600)
-    # slowed by each other, jobs add the energy of their work, no more
-    crowd = [job("a", 100, utilisation=0.7), job("b", 100, utilisation=0.8)]
-    shared = simulate(crowd, devices(8, idle_w=50, full_w=250), get_policy("best-fit"))
-    assert shared.totals["makespan_s"] == pytest.approx(150)
-    assert shared.totals["energy_j"] == pytest.approx(50 * 150 + 200 * 0.7 * 100 + 200 * 0.8 * 100)
-
-
-def test_energy_that_cannot_be_known_says_why():
-    queue = [job("a", 100)]
-    assert (
-        "no idle power is known of gpu-0" in simulate(queue, devices(8), get_policy("exclusive")).totals["energy_note"]
-    )
-    nameless = simulate(queue, devices(8, idle_w=10), get_policy("exclusive")).totals
-    assert pd.isna(nameless["energy_j"])
-    assert "neither the power of a" in nameless["energy_note"]
 
 
 def test_a_profile_without_truth_cannot_be_simulated():
