@@ -81,6 +81,11 @@ def run_run(args: argparse.Namespace) -> int:
         if args.seeds is not None:
             raise UserError("--resume goes on with one run, and --seeds starts several: leave one of the two away.")
         given = [args.script, *args.arguments] if args.script else []
+        if args.script and args.script.endswith(".py"):
+            raise UserError(
+                f"--resume goes on with the run's own script: leave {args.script} away. Further arguments of it may "
+                "follow."
+            )
         return run_here(resumed_command(args, given), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")

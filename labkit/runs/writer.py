@@ -220,7 +220,7 @@ def _new_folder(runs_dir: Path, name: str) -> Path:
                     f"{runs_dir}: this is a file, not a folder for runs: choose another folder (runs_dir, --runs-dir)."
                 ) from None
             continue  # two runs drew the same four digits in the same second
-        except (PermissionError, NotADirectoryError) as error:
+        except OSError as error:
             raise UserError(
                 f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another folder (runs_dir, "
                 "--runs-dir)."

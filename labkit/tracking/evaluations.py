@@ -10,7 +10,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.crossings import Crossings, Point
-from labkit.tracking.goal import Target
+from labkit.tracking.goal import METRICS, Target
 from labkit.tracking.position import Position
 
 Tell = Callable[..., None]
@@ -28,8 +28,11 @@ class Evaluations:
     def check(self, metrics: dict[str, Any]) -> None:
         """
         Raises:
-            UserError: the target's metric is missing.
+            UserError: the target's metric is missing, or a metric has a value that it cannot take.
         """
+        for name, value in metrics.items():
+            if name in METRICS:
+                METRICS[name].refuse_beyond(value)
         if self.target is not None and self.target.metric.name not in metrics:
             given = f"run.evaluate got {', '.join(metrics)}" if metrics else "run.evaluate got no metric"
             name = self.target.metric.name

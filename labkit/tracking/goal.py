@@ -24,6 +24,18 @@ class Metric:
     def better(self, value: float, than: float) -> bool:
         return value > than if self.higher_is_better else value < than
 
+    def refuse_beyond(self, value: float) -> None:
+        """
+        Raises:
+            UserError: the metric cannot take the value.
+        """
+        if value < self.low or (self.higher_is_better and value > self.high):
+            hint = " Divide a percentage by 100." if 1 < value <= 100 else ""
+            raise UserError(
+                f"{self.name} is {value:g}, and {self.label} lies between {self.low:g} and {self.high:g}: evaluate it "
+                f"so, or give your metric a name of its own.{hint}"
+            )
+
     def reaches(self, value: float, target: float) -> bool:
         return value >= target if self.higher_is_better else value <= target
 

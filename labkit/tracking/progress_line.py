@@ -92,4 +92,6 @@ def _ended(answer: dict[str, Any]) -> str:
         text += f"; target first reached after {result['time_to_target_s']:.1f} s"
     elif result["target_reached"] is False and result["best_validation"] is not None:
         text += f"; target not reached, best {result['best_validation']:.4f}"
-    return f"{text}. {answer['folder']}"
+    if answer["folder"] not in text:
+        text = f"{text.rstrip('.')}. {answer['folder']}"
+    return text

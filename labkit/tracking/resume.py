@@ -48,10 +48,9 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
         )
     if others:
         what = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in others[:4])
-        flags = ", ".join("--" + name.replace("_", "-") for name, _, _ in others[:4])
         raise UserError(
-            f"{folder}: a resumed run keeps its own settings, and {what}, so {flags} cannot be given: only --target, "
-            "--max-seconds and --max-epochs may change. Leave the others out, or start a new run."
+            f"{folder}: a resumed run keeps its own settings, and {what}: only target, max_seconds and max_epochs "
+            "may change. Put the others back, in the script or on the command line, or start a new run."
         )
     if before.status == "done" and not limits and _epochs(before) is None:
         raise _nothing_to_do(before, folder)
@@ -59,7 +58,7 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
     if before.status == "failed" and any(event.get("kind") == "diverged" for event in events):
         raise UserError(
             f"{folder}: this run diverged, and going on from its last checkpoint with the same settings would fail "
-            "again: start a new run with another --lr."
+            "again: start a new run with another learning rate."
         )
     used = max((event.get("wall_s", 0.0) for event in events), default=0.0)
     for name, _, new in limits:

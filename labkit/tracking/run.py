@@ -197,10 +197,12 @@ class Run:
             samples: it trained on; rows, images, utterances.
 
         Raises:
-            UserError: the run is not open.
+            UserError: the run is not open, or samples are below zero.
             RunFailed: a loss is no number; the run has failed.
         """
         self._must_be_open("step")
+        if samples < 0:
+            raise UserError(f"run.step(samples={samples!r}): give the number of samples that the step trained on.")
         if not self._clock.is_running:
             self.start_clock(self._entered_at)
         self._clock.book(training=True)

@@ -240,7 +240,7 @@ DATA = {"name": "d", "fingerprint": "a"}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2, so --lr cannot be given"),
+        ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2: only target, max_seconds and max_epochs may change"),
         ({"config": {"lr": 1, "data": DATA | {"fingerprint": "b"}}}, "data 'd' has changed"),
         ({}, "give it something to go on for"),
         ({"target": "score >= 9", "max_seconds": 1e-9}, "of max_seconds already"),

@@ -218,6 +218,20 @@ def test_a_loader_that_does_not_know_its_length_has_an_evaluation_due_after_it(r
     assert open_run.result["steps"] == 6
 
 
+@pytest.mark.parametrize(
+    ("metrics", "words"), [({"accuracy": 60.0}, "Divide a percentage by 100"), ({"cer": -0.1}, "cer is -0.1")]
+)
+def test_a_metric_beyond_its_bounds_is_refused(run, metrics, words):
+    with pytest.raises(UserError, match=words), run() as open_run:
+        open_run.step(samples=1)
+        open_run.evaluate(**metrics)
+
+
+def test_samples_below_zero_are_refused(run):
+    with pytest.raises(UserError, match="samples=-4"), run() as open_run:
+        open_run.step(samples=-4)
+
+
 def test_a_stop_asked_for_by_the_folder_skips_no_evaluation(run, monkeypatch):
     """Or the resumed run would evaluate at other steps than one that was never stopped."""
     monkeypatch.setattr("labkit.runs.stop_file.LOOK_EVERY_S", 0)

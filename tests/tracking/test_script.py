@@ -157,6 +157,7 @@ def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
         ([], "name the script to run"),
         (["--seeds", "0", "train.py"], "--seeds is 0"),
         (["--seeds", "2", "--resume", "run"], "leave one of the two away"),
+        (["--resume", "run", "train.py"], "leave train.py away"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
         (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),

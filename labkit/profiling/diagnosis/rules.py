@@ -217,6 +217,7 @@ def _batch(case: Case) -> Iterator[Claim]:
     whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + (case.counts & ~fixed).sum() / steps * launch_us
     whole_us += (np.isin(case.phase, [INPUT, BETWEEN]).sum() / steps + 1) * BETWEEN_LAUNCHES * launch_us
     whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
+    whole_us = min(whole_us, case.time.step_us)  # the terms overlap
     us = _thin_products_us(case, case.open & ~fixed)
     events = int((fixed & case.counts).sum() / steps)
     us += case.claim(fixed)
