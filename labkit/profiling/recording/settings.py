@@ -32,11 +32,6 @@ class ProfileSettings:
                     f"{getattr(ProfileSettings, name)}."
                 )
 
-    @property
-    def all_steps(self) -> int:
-        """Steps that a script must take."""
-        return self.skip + self.warmup + self.steps + self.graph
-
     def in_words(self) -> str:
         """The schedule in a sentence.
 
