@@ -12,8 +12,6 @@ from rich.text import Text
 from labkit.cli.console import Console
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from labkit.profiling.recording.settings import ProfileSettings
     from labkit.profiling.tools.tool_profile import ToolProfile
 
@@ -48,12 +46,9 @@ def print_tool_profile(profile: ToolProfile) -> None:
     """Print what the tool saw, dearest first, and what its numbers are not."""
     console = Console()
     console.print(f"[bold]{_headline(profile)}[/bold]", highlight=False)
-    if profile.tool == "perf":
-        console.print(profile.output.read_text(encoding="utf-8", errors="replace"), highlight=False, markup=False)
-    else:
-        console.print()
-    for table in _TABLES[profile.tool](profile.tables) if profile.tool in _TABLES else ():
-        console.print(table, highlight=False)
+    console.print()
+    for shown in _SHOWN[profile.tool](profile):
+        console.print(shown, highlight=False)
         console.print()
     for note in profile.notes:
         console.print(note, highlight=False, markup=False)
@@ -89,14 +84,14 @@ def _headline(profile: ToolProfile) -> str:
     )
 
 
-def _of_nsys(tables: dict[str, pd.DataFrame]) -> list[Table]:
+def _of_nsys(profile: ToolProfile) -> list[Table]:
     shown = []
     for name, title, label in (
         ("kernels", "What the GPU did", "kernel"),
         ("api_calls", "Calls of CUDA on the host", "operator"),
         ("ranges", "NVTX ranges: the steps and their phases, as the host went through them", "phase"),
     ):
-        frame = tables[name]
+        frame = profile.tables[name]
         if frame.empty:
             continue
         has_share = "share" in frame
@@ -108,12 +103,12 @@ def _of_nsys(tables: dict[str, pd.DataFrame]) -> list[Table]:
     return shown
 
 
-def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
+def _of_py_spy(profile: ToolProfile) -> list[Table]:
     import pandas as pd
 
     table = _table("Python functions with most samples of their own", "function", "own", "with callees")
     table.add_column("file:line", overflow="fold")
-    functions = tables["functions"]
+    functions = profile.tables["functions"]
     whole = functions["self_samples"].sum()
     for row in functions.head(SHOWN_FUNCTIONS).itertuples():
         line = "" if pd.isna(row.line) else f":{row.line}"
@@ -124,6 +119,10 @@ def _of_py_spy(tables: dict[str, pd.DataFrame]) -> list[Table]:
             Text(f"{_shortened(row.file)}{line}"),
         )
     return [table]
+
+
+def _of_perf(profile: ToolProfile) -> list[Text]:
+    return [Text(profile.output.read_text(encoding="utf-8", errors="replace").strip())]
 
 
 def _table(title: str, label: str, *figures: str) -> Table:
@@ -144,4 +143,4 @@ def _shortened(file: str) -> str:
     return parts[-1] if len(parts) > 1 else "/".join(parts[0].split("/")[-3:])
 
 
-_TABLES = {"nsys": _of_nsys, "py-spy": _of_py_spy}
+_SHOWN = {"nsys": _of_nsys, "ncu": lambda profile: [], "py-spy": _of_py_spy, "perf": _of_perf}

@@ -31,9 +31,10 @@ class Metric:
         """
         if value < self.low or (self.higher_is_better and value > self.high):
             hint = " Divide a percentage by 100." if 1 < value <= 100 else ""
+            bounds = f"between {self.low:g} and {self.high:g}" if self.higher_is_better else f"at {self.low:g} or above"
             raise UserError(
-                f"{self.name} is {value:g}, and {self.label} lies between {self.low:g} and {self.high:g}: evaluate it "
-                f"so, or give your metric a name of its own.{hint}"
+                f"{self.name} is {value:g}, and {self.label} lies {bounds}: evaluate it so, or give your metric a name "
+                f"of its own.{hint}"
             )
 
     def reaches(self, value: float, target: float) -> bool:
