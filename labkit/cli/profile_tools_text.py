@@ -122,7 +122,8 @@ def _of_py_spy(profile: ToolProfile) -> list[Table]:
 
 
 def _of_perf(profile: ToolProfile) -> list[Text]:
-    return [Text(profile.output.read_text(encoding="utf-8", errors="replace").strip())]
+    said = profile.output.read_text(encoding="utf-8", errors="replace").strip()
+    return [Text(said, no_wrap=True, overflow="ignore")]  # it is a table of perf's own
 
 
 def _table(title: str, label: str, *figures: str) -> Table:
