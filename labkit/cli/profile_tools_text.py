@@ -48,7 +48,7 @@ def print_tool_profile(profile: ToolProfile) -> None:
     console.print(f"[bold]{_headline(profile)}[/bold]", highlight=False)
     console.print()
     for shown in _SHOWN[profile.tool](profile):
-        console.print(shown, highlight=False)
+        console.print(shown, highlight=False, soft_wrap=isinstance(shown, Text))  # perf's text is a table of its own
         console.print()
     for note in profile.notes:
         console.print(note, highlight=False, markup=False)
@@ -123,7 +123,7 @@ def _of_py_spy(profile: ToolProfile) -> list[Table]:
 
 def _of_perf(profile: ToolProfile) -> list[Text]:
     said = profile.output.read_text(encoding="utf-8", errors="replace").strip()
-    return [Text(said, no_wrap=True, overflow="ignore")]  # it is a table of perf's own
+    return [Text(said)]
 
 
 def _table(title: str, label: str, *figures: str) -> Table:
