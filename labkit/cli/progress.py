@@ -68,6 +68,8 @@ class TrainingDisplay:
 
     def print_result(self, answer: dict[str, Any]) -> None:
         """Print how the run ended, and the test split's metrics."""
+        from labkit.telemetry.others import in_words  # with NumPy, which must not be there before a budget binds
+
         result = answer["result"]
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_row("ended", Text(f"{answer['status']}: {result['reason']}"))
@@ -87,6 +89,8 @@ class TrainingDisplay:
             table.add_row("peak GPU memory", f"{result['peak_gpu_memory_bytes'] / 2**30:.2f} GiB")
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         table.add_row("energy", " ".join(part for part in (energy, result["energy_note"]) if part))
+        if disturbed := in_words(result["others"]):
+            table.add_row("disturbed", f"{disturbed}: run it again on a quiet machine")
         table.add_row("run folder", answer["folder"])
         self.console.print(table)
         if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():

@@ -6,6 +6,8 @@ A script that nobody wraps has a harness of its own, which is the whole machine 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -127,6 +129,13 @@ class Harness:
     @property
     def stop_asked(self) -> bool:
         return bool(self.stop)
+
+    @property
+    def family(self) -> int:
+        """The process whose descendants are no other programs: of jobs that share a device, their supervisor."""
+        shares = self.collocation is not None and self.collocation["mode"] != "cpu-pinned"
+        is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
+        return os.getppid() if shares or is_rank else os.getpid()
 
     def described(self) -> dict[str, Any]:
         """What the record says of the script, of what binds it, and of the jobs beside it."""

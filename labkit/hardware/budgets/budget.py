@@ -8,15 +8,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import memory_group
-from labkit.hardware.cpu import core_order
 from labkit.hardware.device import Device
+from labkit.hardware.leases import lease_cores
 from labkit.hardware.sizes import size_text, size_value
 
 try:
@@ -95,7 +95,7 @@ class Budget:
     def enforce(self) -> list[str]:
         """Bind this process to the budget and return, in words, what this system cannot enforce.
 
-        Cores bind by CPU affinity of every thread that runs already (new ones inherit it).
+        Cores are leased, and bind by CPU affinity of every thread that runs already (new ones inherit it).
 
         Memory binds twice. By RLIMIT_DATA: Linux counts private writable memory against it, and an allocation
         beyond it fails where it is made, so the run ends with an error and the machine stays up. (RLIMIT_AS
@@ -105,13 +105,33 @@ class Budget:
         Raises:
             UserError: the process already uses more memory than the cap.
         """
-        notes = _late_libraries(self.environment())
-        os.environ.update(self.environment())
-        if self.cores is not None:
-            notes += _bind_cores(self.cores)
+        notes = self.take_cores()
         if self.memory_bytes is not None:
             notes += _cap_memory(self)
         return notes
+
+    def take_cores(
+        self,
+        *,
+        waits: bool = True,
+        say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
+        """Bind this process to cores that no other process of labkit holds; the arguments are those of `lease_cores`.
+
+        Returns:
+            In words, what this system cannot enforce.
+
+        Raises:
+            CoresHeld: too few cores are free, and it does not wait.
+            KeyboardInterrupt: it was stopped while it waited.
+        """
+        notes = _late_libraries(self.environment())
+        os.environ.update(self.environment())
+        if self.cores is None:
+            return notes
+        cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
+        return notes + _bind_cores(cores)
 
     def share_gpu(self) -> None:
         """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
@@ -222,17 +242,16 @@ def _late_libraries(environment: dict[str, str]) -> list[str]:
     ]
 
 
-def _bind_cores(cores: int) -> list[str]:
+def _bind_cores(cores: list[int]) -> list[str]:
     if not hasattr(os, "sched_setaffinity"):
         return [
             "This system has no CPU affinity: the budget sets the number of threads of every library, but "
-            f"does not keep them on {cores} core{'s' * (cores > 1)}."
+            f"does not keep them on {len(cores)} core{'s' * (len(cores) > 1)}, nor other runs away from them."
         ]
-    chosen = core_order()[:cores]
     for task in Path("/proc/self/task").iterdir():
         # A thread may end between being listed and being bound.
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(task.name), chosen)
+            os.sched_setaffinity(int(task.name), cores)
     return []
 
 
