@@ -68,6 +68,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
     parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
     parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
+    parser.add_argument(
+        "--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed"
+    )
     parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object on the last line")
@@ -88,7 +91,8 @@ def run_collocate(args: argparse.Namespace) -> int:
         print_groups(args.runs_dir, as_json=args.json)
         return 0
     if args.show:
-        return print_verdict(GroupRecord.find(args.show, args.runs_dir), as_json=args.json)
+        folder = GroupRecord.find(args.show, args.runs_dir)
+        return print_verdict(folder, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
         folder = GroupRecord.find(args.resume, args.runs_dir)
         return _check_and_run(args, read_group(folder).plan, None, resumed=folder)

@@ -78,14 +78,14 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     Console(highlight=False).print(table if groups else f"There are no groups in {runs_dir}.")
 
 
-def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
+def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.verdict.advice import advise
     from labkit.collocation.verdict.attribution import attribution, not_attributed
-    from labkit.collocation.verdict.verdict import verdict
+    from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
-    record, found = read_group(folder), verdict(folder)
+    record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
     advice = advise(found)
     broken = [job for each in record.rounds for job in each.jobs if job.status not in ("done", "waiting", "running")]
     status = 130 if stopped else ENDED_BADLY if broken else 0
@@ -122,8 +122,11 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
         console.print(words, style="dim", markup=False, soft_wrap=True)
     console.print(f"group {record.id} ({record.status}): {folder}", markup=False, soft_wrap=True)
     console.print(f"what the jobs printed: {folder / 'logs'}", markup=False, soft_wrap=True)
-    if record.quiet is False:
-        console.print("Other programs were running when this group began: its numbers are noisy.", style="yellow")
+    if disturbed := disturbed_rounds(found.jobs):
+        rounds = found.jobs["round"].nunique()
+        words = f"{len(disturbed)} of {rounds} rounds were disturbed ({next(iter(disturbed.values()))}): "
+        words += f"`labkit collocate --show {record.id} --undisturbed` leaves them out."
+        console.print(words, style="yellow", markup=False, soft_wrap=True)
     if record.status in ("stopped", "interrupted"):
         ended = sum(each.status in ("done", "failed") for each in record.rounds)
         console.print(f"{ended} of {len(record.rounds)} rounds have ended; what is said above is of these.")

@@ -89,7 +89,7 @@ class TrainingDisplay:
             table.add_row("peak GPU memory", f"{result['peak_gpu_memory_bytes'] / 2**30:.2f} GiB")
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         table.add_row("energy", " ".join(part for part in (energy, result["energy_note"]) if part))
-        if disturbed := in_words(result["others"]):
+        if disturbed := in_words(result.get("others")):
             table.add_row("disturbed", f"{disturbed}: run it again on a quiet machine")
         table.add_row("run folder", answer["folder"])
         self.console.print(table)

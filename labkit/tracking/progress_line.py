@@ -94,7 +94,7 @@ def _ended(answer: dict[str, Any]) -> str:
         text += f"; target not reached, best {result['best_validation']:.4f}"
     from labkit.telemetry.others import in_words  # with NumPy, which must not be there before a budget binds
 
-    if disturbed := in_words(result["others"]):
+    if disturbed := in_words(result.get("others")):
         text = f"{text.rstrip('.')}; disturbed: {disturbed}"
     if answer["folder"] not in text:
         text = f"{text.rstrip('.')}. {answer['folder']}"
