@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ import pytest
 import labkit
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_events, read_run, read_telemetry
+from labkit.telemetry.others import Look, Others
+from labkit.tracking import recording
 from labkit.tracking.events import Notice
 from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
@@ -120,3 +123,24 @@ with labkit.Run("t") as run:
     assert "its budget 'cores=1,memory=2GiB' allows (2 GiB)" in record.result["reason"]
     assert record.result["reason"] in said.stderr
     assert [event["kind"] for event in read_events(folder) if event["event"] == "fault"] == ["error"]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4])
+def test_what_other_programs_took_is_recorded(runs, monkeypatch, share):
+    class Told(Look):
+        def others(self):
+            return Others(share, 0.0, 0.1, None, "stress (process 7)" if share > 0.1 else None)
+
+    monkeypatch.setattr(recording, "Look", Told)
+    with labkit.Run("t", runs_dir=runs) as run:
+        run.step(0.5, samples=1)
+    others = read_run(run.folder).result["others"]
+    assert (others["cpu_share"], others["disturbed"]) == (share, share > 0.1)
+
+
+def test_jobs_that_share_a_device_by_plan_are_no_others(tmp_path):
+    alone = Harness(StopRequest(), tmp_path)
+    pinned = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-pinned"})
+    shared = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-shared"})
+    assert alone.family == pinned.family == os.getpid()
+    assert shared.family == os.getppid()
