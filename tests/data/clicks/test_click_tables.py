@@ -77,8 +77,9 @@ def test_text_and_parquet_prepare_to_the_same(schema, tmp_path):
     (tmp_path / "c.csv").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
     table.astype({"price": int, "age": float}).to_parquet(tmp_path / "d.parquet")
     (tmp_path / "e.csv").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "a.csv").read_bytes().replace(b"\n", b"\r\n"))
+    (tmp_path / "f.csv").write_bytes((tmp_path / "a.csv").read_bytes().replace(b"\n", b"\r"))
     first = everything(load(tmp_path / "a.csv", schema))
-    for name in ("b.tsv", "c.csv", "d.parquet", "e.csv"):
+    for name in ("b.tsv", "c.csv", "d.parquet", "e.csv", "f.csv"):
         for one, other in zip(first, everything(load(tmp_path / name, schema)), strict=True):
             np.testing.assert_array_equal(one, other)
 
