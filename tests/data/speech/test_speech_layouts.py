@@ -96,6 +96,16 @@ def test_a_missing_clip_is_refused_with_its_table_and_line(write_common_voice):
     assert (caught.value.file, caught.value.line, caught.value.field) == (folder / "train.tsv", 3, "path")
 
 
+def test_latin_1_in_a_common_voice_table_is_refused_with_its_line_or_skipped(write_common_voice):
+    folder = write_common_voice({"train.tsv": [(f"{word}.mp3", word) for word in WORDS]})
+    table = folder / "train.tsv"
+    table.write_bytes(table.read_bytes().replace(b"\tthree\t", b"\tthre\xe9\t"))
+    with pytest.raises(DataError, match="not UTF-8") as caught:
+        load_speech(str(folder))
+    assert (caught.value.file, caught.value.line) == (table, 4)
+    assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
+
+
 def test_a_common_voice_table_without_a_column_is_refused(write_common_voice):
     folder = write_common_voice({"train.tsv": [("a.mp3", "one")]})
     (folder / "train.tsv").write_text("client_id\tpath\n")
