@@ -140,7 +140,7 @@ def read_schema(path: Path) -> TableSchema | CriteoSchema:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"There is no schema file {path}: check the path given to --schema.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML, no UTF-8, numbers of thousands of digits
         raise UserError(f"{path} is not a TOML file: {error}. Mend it; a schema looks like\n{EXAMPLE}") from error
     layout = content.pop("layout", "table")
     if layout not in ("table", "criteo"):

@@ -29,7 +29,7 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source:
         with open_listing(listing) as lines:
             for number, line in enumerate(lines, 1):
                 name, _, text = line.strip().partition(" ")
-                audio = listing.with_name(f"{name}.flac")
+                audio = listing.parent / f"{name}.flac"
                 if not is_file(audio):
                     bad.add(
                         DataError(
