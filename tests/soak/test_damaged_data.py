@@ -61,6 +61,11 @@ def write_csv(folder: Path) -> None:
     (folder / "clicks.toml").write_text(SCHEMA)
 
 
+def write_prepared(folder: Path) -> None:
+    write_csv(folder)
+    load_clicks(str(folder / "clicks.csv"), schema=folder / "clicks.toml", cache_dir=folder / "cache")
+
+
 def write_packed_tsv(folder: Path) -> None:
     (folder / "clicks.tsv.gz").write_bytes(gzip.compress(table_text("\t")))
     (folder / "clicks.toml").write_text(SCHEMA)
@@ -121,15 +126,16 @@ def write_checkpoint(folder: Path) -> None:
 def prepared(load: Callable[..., Any], data: Path, **options) -> tuple:
     """What `data` is prepared to, as a description and a digest; where it is refused, "skip" is tried, too."""
     with tempfile.TemporaryDirectory() as cache:
+        options = {"cache_dir": Path(cache)} | options
         try:
             try:
-                found = load(str(data), cache_dir=Path(cache), **options)
+                found = load(str(data), **options)
             except UserError:
-                load(str(data), cache_dir=Path(cache), on_bad_row="skip", **options)
+                load(str(data), on_bad_row="skip", **options)
                 raise
         except OSError as error:
             raise refusal(error) or error from None  # as the command line does
-        files = sorted(path for path in found.folder.iterdir() if path.name != "meta.json")
+        files = sorted(path for path in found.folder.iterdir() if path.suffix != ".json")
         numbers = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files))
         return str(found), numbers.hexdigest(), found.info.get("rows")
 
@@ -141,6 +147,10 @@ def read_csv(folder: Path) -> tuple:
         rows = list(csv.DictReader(file))
     assert answer[2] == len(rows), (answer, len(rows))
     return answer
+
+
+def read_prepared(folder: Path) -> tuple:
+    return prepared(load_clicks, folder / "clicks.csv", schema=folder / "clicks.toml", cache_dir=folder / "cache")
 
 
 def read_packed_tsv(folder: Path) -> tuple:
@@ -167,6 +177,7 @@ def read_checkpoint(folder: Path) -> str:
 
 CASES = {
     "csv": (write_csv, read_csv),
+    "prepared": (write_prepared, read_prepared),
     "tsv.gz": (write_packed_tsv, read_packed_tsv),
     "parquet": (write_parquet, read_parquet),
     "criteo": (write_criteo, read_criteo),
@@ -175,7 +186,7 @@ CASES = {
     "librispeech": (write_librispeech, read_speech),
     "checkpoint": (write_checkpoint, read_checkpoint),
 }
-HAS_SUMS = re.compile(r"\.(gz|parquet|flac|pt): (?!deleted|.*, inside gzip)")
+HAS_SUMS = re.compile(r"^cache/|\.(gz|parquet|flac|pt): (?!deleted|.*, inside gzip)")
 """Damage of a file whose format has sums, so that nothing else may be read from it."""
 
 
