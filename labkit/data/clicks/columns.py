@@ -82,7 +82,8 @@ def read_header(path: Path, delimiter: str) -> list[str]:
     """
     with _reading(path):
         if is_parquet(path):
-            return pq.read_schema(path).names
+            with path.open("rb") as file:
+                return pq.read_schema(file).names
         with open_bytes(path) as file:
             # no UnicodeDecodeError yet: it might be of a later line
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -185,8 +186,8 @@ def _read_text(path: Path, names: list[str], schema: TableSchema, delimiter: str
 
 
 def _read_parquet(path: Path, schema: TableSchema) -> Columns:
-    with _reading(path):
-        table = pq.ParquetFile(path, page_checksum_verification=True).read(schema.columns)
+    with _reading(path), path.open("rb") as file:
+        table = pq.ParquetFile(file, page_checksum_verification=True).read(schema.columns)
     values = {}
     for name in schema.columns:
         column = table[name].combine_chunks()

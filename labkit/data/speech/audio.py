@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,7 +95,8 @@ class _Reader:
     def _open(self, path: Path) -> soundfile.SoundFile:
         if path != self._path:
             self._close()
-            self._file = soundfile.SoundFile(path)
+            # as bytes, for soundfile encodes no name that is not UTF-8; Windows has none
+            self._file = soundfile.SoundFile(path if os.name == "nt" else os.fsencode(path))
             self._path = path
         return self._file
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -149,6 +150,13 @@ def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio, given
     rows = [{"audio": name, "text": "one", "split": split} for split in ("train", "dev", "test")]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert len(load_speech(str(folder)).split("train")) == 1
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")
+def test_a_folder_may_have_a_name_that_is_not_utf8(tmp_path, write_manifest):
+    write_manifest()
+    folder = tmp_path.rename(tmp_path.with_name("caf\udce9"))
+    assert len(load_speech(str(folder / "utterances.jsonl"), cache_dir=folder / "cache").split("train")) == 4
 
 
 def test_another_model_does_not_make_the_same_data_others(write_manifest):
