@@ -231,12 +231,6 @@ class _Supervisor:
                 self._ended(by_pid[pid])
 
     def _ended(self, job: _Job) -> None:
-        if job.process.stdout in self.selector.get_map():
-            while self._hear(job):
-                pass
-        if job.process.stdout in self.selector.get_map():
-            self.selector.unregister(job.process.stdout)
-        job.process.stdout.close()
         with contextlib.suppress(OSError):
             job.process.stdin.close()
         del self.jobs[job.name]
@@ -247,6 +241,13 @@ class _Supervisor:
         # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
         wait_until_gone(left_by_it, TIDY_S)
         left = kill_until_gone(left_by_it)
+        # now that nobody is left who writes to it: a watch over its memory has a word to say, too
+        if job.process.stdout in self.selector.get_map():
+            while self._hear(job):
+                pass
+        if job.process.stdout in self.selector.get_map():
+            self.selector.unregister(job.process.stdout)
+        job.process.stdout.close()
         self._tell(kind="ended", job=job.name, status=job.process.returncode, asked=job.asked, left=left)
 
     def _until_next_deadline(self) -> float | None:

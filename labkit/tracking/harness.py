@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
-from labkit.tracking.events import OnEvent, Preparing
+from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.observer import StepObserver
 from labkit.tracking.stop import StopRequest
 
@@ -78,6 +79,8 @@ class Harness:
     script: str | None = None
     """As a record names it"""
     arguments: tuple[str, ...] = ()
+    outlet: int | None = None
+    """File descriptor that events are written to, and what is told of this process should it be killed"""
     collocation: dict[str, Any] | None = None
     """What the record says of the jobs beside it"""
     is_script: bool = False
@@ -171,6 +174,8 @@ class Harness:
             self.stop.__exit__()
 
     def tell(self, event: Any) -> None:
+        if isinstance(event, Started):
+            memory_watch.tell(folder=event.folder)
         self.on_event(event)
 
     def stepped(self) -> bool:

@@ -189,7 +189,6 @@ class Recording:
 
     def why(self, error: BaseException) -> str:
         """A sentence for an error that ends the run."""
-        self._harness.budget.forgive(error)  # what is written below needs memory
         if is_out_of_memory(error):
             batch_size = self.config.get("train", {}).get("batch_size") or 1
             return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))

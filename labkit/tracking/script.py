@@ -15,6 +15,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import is_out_of_memory
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.tracking.command import ScriptCommand
@@ -181,8 +182,11 @@ def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 def _bind(harness: Harness) -> None:
     budget = harness.whole_budget
-    for note in budget.enforce():
+    outlet = harness.outlet
+    for note in budget.enforce("labkit.tracking.last_word:write", () if outlet is None else (outlet,)):
         harness.tell(Notice(note))
+    if outlet is not None:
+        memory_watch.tell(events=outlet)
     budget.share_gpu()
     import torch
 

@@ -92,7 +92,7 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
             orders.wait_for_go()
 
     try:
-        answer = run_command(command, stop, hear)
+        answer = run_command(command, stop, hear, outlet=events.fileno())
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if isinstance(error, SystemExit):

