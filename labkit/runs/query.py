@@ -38,8 +38,8 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
 
     Returns:
         Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
-        started with, or None), seed, status, provenance, profiled, target_metric, target, target_reached,
-        time_to_target_s, started_at.
+        started with, or None), seed ("none" where the script was given none), status, provenance, profiled,
+        target_metric, target, target_reached, time_to_target_s, started_at.
     """
     import pandas as pd
 
@@ -79,7 +79,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "job": record.config.get("job", record.name),
                 "budget": record.ran_under,
                 "group": record.config.get("collocation", {}).get("group"),
-                "seed": record.seed,
+                "seed": record.told_seed,
                 "status": record.status,
                 "provenance": record.provenance.kind,
                 "profiled": record.profiled,

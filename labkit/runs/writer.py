@@ -52,7 +52,7 @@ class RunWriter:
         budget: dict[str, Any],
         tier: str | None,
         devices: list[dict[str, Any]],
-        seed: int,
+        seed: int | None,
         provenance: Provenance,
         software: dict[str, Any],
     ) -> RunWriter:

@@ -141,8 +141,8 @@ class Harness:
             described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
         return described if self.collocation is None else described | {"collocation": self.collocation}
 
-    def settle_seed(self, asked: int | None) -> int:
-        """The seed that a run records.
+    def settle_seed(self, asked: int | None) -> int | None:
+        """The seed that a run records; None where nobody gave one.
 
         Raises:
             UserError: the script fixes another one than this harness repeats it with.
@@ -153,8 +153,7 @@ class Harness:
                 "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
                 "as an argument, and write --seed {seed} behind the script's name."
             )
-        chosen = self.seed if asked is None else asked
-        return 0 if chosen is None else chosen
+        return self.seed if asked is None else asked
 
     # what an open run calls
 

@@ -23,7 +23,7 @@ from labkit.tracking.resume import refuse_another_run
 class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
-    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int):
+    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
         """Make the run's folder, or open the one that is gone on with.
 
         Raises:
@@ -45,7 +45,7 @@ class Recording:
             self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
             self.folder = self._run.folder
 
-    def _create(self, name: str, config: dict[str, Any], seed: int) -> RunWriter:
+    def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
         harness, budget = self._harness, self._harness.budget
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
