@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 from light_commands import processes_of
 
@@ -12,6 +16,7 @@ from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
+from labkit.process.containment import end_killed
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs import read_metrics, read_run
 from labkit.tracking.stop import StopRequest
@@ -79,6 +84,41 @@ def test_the_time_out_ends_a_job_that_is_deaf_to_sigterm(tmp_path):
     assert outcomes["job-0"].reason == "not done 1.5 s after it was started"
     assert outcomes["job-1"].status == "done"
     assert record.status == "failed"
+
+
+# a supervisor for which SIGKILL does nothing, as where a driver keeps a process in state D
+POWERLESS = """#!{python}
+import os, sys, psutil
+from labkit.process import containment, supervisor
+containment.GONE_S = supervisor.TERM_S = supervisor.TIDY_S = 0.2
+os.kill = os.killpg = psutil.Process.kill = lambda *of: None
+psutil.Process.status = lambda process: psutil.STATUS_DISK_SLEEP
+os._exit(supervisor._Supervisor(float(sys.argv[-1])).run())
+"""
+
+
+def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text(POWERLESS.format(python=sys.executable))
+    (tmp_path / "python").chmod(0o755)
+    told = SimpleNamespace(executable=str(tmp_path / "python"), platform=sys.platform)
+    monkeypatch.setattr("labkit.process.supervised.sys", told)
+    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf", ""), timeout_s=1.0)
+    assert outcomes["job-0"].status == "timed_out"
+    assert outcomes["job-0"].reason.startswith("not done 1 s after it was started; process ")
+    assert record.left
+    for pid in record.left:
+        assert f"process {pid} is still there after SIGKILL, in state disk-sleep: it waits" in outcomes["job-0"].reason
+    assert outcomes["job-1"].status == "done"
+    assert record.status == "failed"
+
+
+def test_a_killed_child_that_does_not_go_is_named_and_left(monkeypatch):
+    monkeypatch.setattr("labkit.process.containment.GONE_S", 0.1)
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child,
+        pytest.warns(UserWarning, match=f"process {child.pid} is still there after SIGKILL, in state .*nobody"),
+    ):
+        end_killed(child)  # which nobody has killed
 
 
 def test_a_request_to_stop_ends_all(tmp_path):
