@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from labkit.hardware.budgets import memory_watch
@@ -118,3 +120,18 @@ def test_a_process_that_goes_on_is_killed_unless_it_made_itself_smaller(watch, h
     assert killed == [1] * ends
     watch._judge(1050 * MIB)
     assert len(signals) == (1 if ends else 2), "the next time is as the first"
+
+
+@pytest.mark.parametrize("by_limit", [True, False])
+def test_what_the_kernel_killed_at_the_limit_of_its_group_is_told_by_the_watch(watch, by_limit, monkeypatch, capsys):
+    watch, _, _ = watch
+    watch._told |= {"group": "a group", "farewell": "too much", "then": "builtins:print"}
+    watch._facts, watch._is_closed = {"end": "; in the last word\n"}, True
+    watch._process.status = lambda: psutil.STATUS_ZOMBIE
+    taken_away = []
+    monkeypatch.setattr(memory_watch.memory_group, "ended_by_limit", lambda group: by_limit)
+    monkeypatch.setattr(memory_watch.memory_group, "take_away", taken_away.append)
+    watch._close()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (("too much; in the last word\n", "too much\n") if by_limit else ("", ""))
+    assert taken_away == [Path("a group")]
