@@ -24,6 +24,7 @@ from labkit.tracking.launch import LaunchedRun
 
 JOBS, PRECISIONS, SIZES = ("dlrm", "speech"), ("fp32", "bf16"), ("1536MiB", "2GiB", "3GiB")
 LIMIT = 2**30
+WATCH = "labkit.hardware.budgets.memory_watch"
 GROWS = f"""
 import sys, time
 from labkit.hardware.budgets.budget import Budget
@@ -38,7 +39,7 @@ import os, psutil, time
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.memory_watch import held
 Budget("small", 1, memory_bytes={LIMIT}).enforce()
-(watch,) = psutil.Process().children()
+(watch,) = [each for each in psutil.process_iter() if each.cmdline()[-2:] == [{WATCH!r}, str(os.getpid())]]
 ballast = bytearray({LIMIT} - held(os.getpid()) - 2**23)  # 8 MiB are left
 before, began = sum(watch.cpu_times()[:2]), time.perf_counter()
 time.sleep(10)

@@ -72,7 +72,9 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=files
         )
         with watch.stdout as output:
-            if output.readline() != READY:
+            ready = output.readline()
+            watch.wait()
+            if ready != READY:
                 raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
         _watches.append(watch)
         with contextlib.suppress(ValueError):  # not in the main thread: a signal without a handler ends the process
@@ -138,7 +140,7 @@ class Watch:
         self._counted_at = -FAMILY_S
         self._told: dict[str, Any] = {"limit": None, "farewell": "", "then": None, "group": None, "heard": False}
         self._facts: dict[str, Any] = {}
-        self._left_out = {os.getpid()}
+        self._left_out: set[int] = set()
         self._asked_at: float | None = None
         self._killed = self._is_closed = False
 
@@ -208,7 +210,8 @@ class Watch:
             *lines, self._heard = (self._heard + chunk).split(b"\n")
             for line in lines:
                 order = json.loads(line)
-                self._left_out |= {order.pop("but", os.getpid())}
+                if "but" in order:
+                    self._left_out.add(order.pop("but"))
                 self._facts |= order.pop("facts", {})
                 self._told |= order
                 self._counted_at = -FAMILY_S
@@ -240,6 +243,8 @@ class Watch:
 
 
 if __name__ == "__main__":
+    if os.fork():  # the watch is nobody's child: neither it nor a sampler takes it for a part of the job
+        os._exit(0)
     watch = Watch(int(sys.argv[1]), sys.stdin.fileno())
     os.write(sys.stdout.fileno(), READY)
     watch.run()
