@@ -235,11 +235,12 @@ class Watch:
             memory_group.take_away(group)
 
     def _wait_until_gone(self) -> None:
-        """Wait for a process that holds nothing any more: a record is not its own as long as it is there."""
+        """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
         until = time.monotonic() + memory_group.GONE_S
-        with contextlib.suppress(psutil.Error):
-            while self._process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
-                time.sleep(0.01)
+        for process in [self._process, *self._family]:
+            with contextlib.suppress(psutil.Error):
+                while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+                    time.sleep(0.01)
 
 
 if __name__ == "__main__":
