@@ -78,14 +78,14 @@ def _memory() -> str:
     if not can_cap_memory():
         return "not limited, which this system cannot do for one process"
     binds = (
-        "RLIMIT_DATA, so that an allocation beyond the budget fails where it is made and the run ends with an error "
-        "that names the budget"
+        "a watch beside the run, which ends it with an error that names the budget once the run and its children hold "
+        "more (mapped files not counted)"
     )
     try:
         home()
     except NoGroup as why:
-        return f"{binds}; children and mapped files are not counted, because {why}"
-    return f"{binds}; and a memory control group (cgroup v2) around the run and its children"
+        return f"{binds}; should it grow faster than the watch looks, it is killed a moment later: {why}"
+    return f"{binds}; an eighth beyond, a memory control group (cgroup v2) lets the kernel kill them"
 
 
 def _check(names: list[str], *, as_json: bool) -> int:

@@ -38,8 +38,8 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
 
     Returns:
         Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
-        started with, or None), seed, status, provenance, profiled, target_metric, target, target_reached,
-        time_to_target_s, started_at.
+        started with, or None), seed ("none" where the script was given none), status, provenance, profiled,
+        target_metric, target, target_reached, time_to_target_s, started_at.
     """
     import pandas as pd
 
@@ -79,7 +79,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "job": record.config.get("job", record.name),
                 "budget": record.ran_under,
                 "group": record.config.get("collocation", {}).get("group"),
-                "seed": record.seed,
+                "seed": record.told_seed,
                 "status": record.status,
                 "provenance": record.provenance.kind,
                 "profiled": record.profiled,
@@ -137,7 +137,7 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
 def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
     """Columns run, step, wall_s, train_s, samples, name, value of many runs, in the order recorded."""
     folders = [Path(folder) for folder in folders]
-    frame = _read_parts(folders, "metrics", "run, step, wall_s, train_s, samples, name, value", extra=", part")
+    frame = _read_metrics(_whole_parts(folders, "metrics"))
     resumed = [
         (folder.name, event["parts"], event["step"])
         for folder in folders
@@ -151,27 +151,53 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
 
 
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
-    """Columns run, time_ns, device, scope, pid, counter, value, unit, source, note of many runs."""
-    columns = "run, time_ns, device, scope, pid, counter, value, unit, source, note"
-    return _read_parts([Path(folder) for folder in folders], "telemetry", columns)
+    """Columns run, time_ns, device, scope, pid, counter, value, unit, source, note of many runs.
+
+    Words are categories, each kept once: group by them with observed=True.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from labkit.runs.parts import TELEMETRY
+
+    word = pa.dictionary(pa.int32(), pa.string())
+    words = [field.name for field in TELEMETRY if field.type == pa.string()]
+    fields = [pa.field(each.name, word if each.name in words else each.type) for each in TELEMETRY]
+    tables = [pa.schema([("run", word), *fields]).empty_table()]
+    for path in _whole_parts(folders, "telemetry"):
+        metadata = pq.read_metadata(path)
+        has = [name for name in words if name in metadata.schema.names]
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=has) as file:
+            part = file.read()
+        run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(part)), [path.parts[-3]])
+        tables.append(part.append_column("run", run))
+    # a column that older parts do not have is empty in them
+    table = pa.concat_tables(tables, promote_options="permissive").select(tables[0].column_names)
+    return table.unify_dictionaries().to_pandas(split_blocks=True, self_destruct=True)
 
 
-def _read_parts(folders: list[Path], kind: str, columns: str, extra: str = "") -> pd.DataFrame:
-    import duckdb
-    import pandas as pd
-
+def _whole_parts(folders: Iterable[Path | str], kind: str) -> list[Path]:
+    """The readable parts of many runs, in order; the others are warned of."""
     from labkit.runs.parts import readable_parts
 
     paths = []
     for folder in folders:
-        whole, broken = readable_parts(folder / kind)
+        whole, broken = readable_parts(Path(folder).resolve() / kind)
         paths += whole
         for path in broken:
-            warnings.warn(f"{path}: this part is no whole Parquet file and is left out", stacklevel=3)
+            warnings.warn(f"{path}: this part is no whole Parquet file and is left out", stacklevel=4)
+    return paths
+
+
+def _read_metrics(paths: list[Path]) -> pd.DataFrame:
+    import duckdb
+    import pandas as pd
+
+    columns = ["run", "step", "wall_s", "train_s", "samples", "name", "value", "part"]
     if not paths:
-        return pd.DataFrame(columns=[name.strip() for name in (columns + extra).split(",")])
+        return pd.DataFrame(columns=columns)
     query = f"""
-        select {columns}{extra} from (
+        select {", ".join(columns)} from (
             select *, parse_filename(filename, true) as part, parse_path(filename)[-3] as run
             from read_parquet($paths, filename = true, union_by_name = true)
         )

@@ -60,7 +60,8 @@ class RunRecord:
     software: dict[str, Any]
     git_commit: str | None
     """Commit of labkit's checkout; None outside one."""
-    seed: int
+    seed: int | None
+    """What the script was given; None where it was given none, and drew its own numbers."""
     argv: list[str]
     provenance: Provenance
     status: str
@@ -80,6 +81,11 @@ class RunRecord:
     def profiled(self) -> bool:
         """Whether a profiler looked at its steps: its times are no benchmark, and it had no target to reach."""
         return "profile" in self.config
+
+    @property
+    def told_seed(self) -> int | str:
+        """The seed as tables show it: "none" where the script was given none."""
+        return "none" if self.seed is None else self.seed
 
     @property
     def shared(self) -> dict[str, Any] | None:

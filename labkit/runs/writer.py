@@ -52,7 +52,7 @@ class RunWriter:
         budget: dict[str, Any],
         tier: str | None,
         devices: list[dict[str, Any]],
-        seed: int,
+        seed: int | None,
         provenance: Provenance,
         software: dict[str, Any],
     ) -> RunWriter:
@@ -157,6 +157,25 @@ class RunWriter:
     def _close_events(self) -> None:
         with disk_full_as_user_error(self.folder):
             self._events.close()
+
+
+def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
+    """Write the last word of a run whose process was killed before it could: it has failed.
+
+    Returns:
+        `{"run", "folder", "status", "result"}`; None where the process had written it.
+    """
+    folder, record = Path(folder), read_run(folder)
+    if record.status != "interrupted":
+        return None
+    ended = {"status": "failed", "reason": reason, "ended_by": "killed"}
+    with _open_lines(folder / "events.jsonl") as events:
+        for event in ({"event": "fault", "kind": "error", "what": reason}, {"event": "ended", **ended}):
+            events.write(json.dumps({"event": "", "time": timestamp()} | event) + "\n")
+    result = {name: ended[name] for name in ("reason", "ended_by")}
+    record.status, record.result, record.ended_at = ended["status"], result, timestamp()
+    record.save(folder)
+    return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}
 
 
 def lock_run(folder: Path) -> filelock.BaseFileLock:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
-from labkit.tracking.events import OnEvent, Preparing
+from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.observer import StepObserver
 from labkit.tracking.stop import StopRequest
 
@@ -80,6 +81,8 @@ class Harness:
     script: str | None = None
     """As a record names it"""
     arguments: tuple[str, ...] = ()
+    outlet: int | None = None
+    """File descriptor that events are written to, and what is told of this process should it be killed"""
     collocation: dict[str, Any] | None = None
     """What the record says of the jobs beside it"""
     is_script: bool = False
@@ -147,8 +150,8 @@ class Harness:
             described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
         return described if self.collocation is None else described | {"collocation": self.collocation}
 
-    def settle_seed(self, asked: int | None) -> int:
-        """The seed that a run records.
+    def settle_seed(self, asked: int | None) -> int | None:
+        """The seed that a run records; None where nobody gave one.
 
         Raises:
             UserError: the script fixes another one than this harness repeats it with.
@@ -159,8 +162,7 @@ class Harness:
                 "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
                 "as an argument, and write --seed {seed} behind the script's name."
             )
-        chosen = self.seed if asked is None else asked
-        return 0 if chosen is None else chosen
+        return self.seed if asked is None else asked
 
     # what an open run calls
 
@@ -180,6 +182,8 @@ class Harness:
             self.stop.__exit__()
 
     def tell(self, event: Any) -> None:
+        if isinstance(event, Started):
+            memory_watch.tell(folder=event.folder)
         self.on_event(event)
 
     def stepped(self) -> bool:

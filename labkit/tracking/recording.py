@@ -25,7 +25,7 @@ from labkit.tracking.resume import refuse_another_run
 class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
-    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int):
+    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
         """Make the run's folder, or open the one that is gone on with.
 
         Raises:
@@ -48,7 +48,7 @@ class Recording:
             self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
             self.folder = self._run.folder
 
-    def _create(self, name: str, config: dict[str, Any], seed: int) -> RunWriter:
+    def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
         harness, budget = self._harness, self._harness.budget
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
@@ -196,7 +196,6 @@ class Recording:
 
     def why(self, error: BaseException) -> str:
         """A sentence for an error that ends the run."""
-        self._harness.budget.forgive(error)  # what is written below needs memory
         if is_out_of_memory(error):
             batch_size = self.config.get("train", {}).get("batch_size") or 1
             return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))

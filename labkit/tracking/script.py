@@ -15,6 +15,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget, is_out_of_memory
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.tracking.command import ScriptCommand
@@ -74,8 +75,7 @@ def run_command(
         **harness,
     )
     if command.budget is not None:  # a whole device binds nothing: who shares it is another's to say
-        for note in budget.enforce():
-            on_event(Notice(note))
+        _enforce(budget, wrapped)
     return run_script(
         Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module, steps=steps
     )
@@ -186,6 +186,14 @@ def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path = argv, path
+
+
+def _enforce(budget: Budget, harness: Harness) -> None:
+    outlet = harness.outlet
+    for note in budget.enforce("labkit.tracking.last_word:write", () if outlet is None else (outlet,)):
+        harness.tell(Notice(note))
+    if outlet is not None:
+        memory_watch.tell(events=outlet)
 
 
 def _bind(harness: Harness) -> None:

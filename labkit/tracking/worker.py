@@ -96,7 +96,7 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
         budget = bind_process(command, hear, stop)
         from labkit.tracking.script import exit_status, run_command  # torch comes with it
 
-        answer = run_command(command, stop, hear, budget=budget)
+        answer = run_command(command, stop, hear, budget=budget, outlet=events.fileno())
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if isinstance(error, SystemExit):

@@ -137,7 +137,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "folder": str(folder),
         "job": config.get("job", record.name),
         "budget": record.ran_under,
-        "seed": record.seed,
+        "seed": record.told_seed,
         "provenance": record.provenance.kind,
         "tier": None if record.shared else record.tier,
         "metric": train.get("target_metric") or next(iter(evaluated), None),

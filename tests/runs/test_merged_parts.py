@@ -108,3 +108,23 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="disk is full"):
         fill(made, range(2, 6))
     assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(2)]
+
+
+def test_telemetry_of_many_runs_keeps_each_word_once_and_parts_may_lack_a_column(tmp_path):
+    rows = 4000
+    for name in ("run-a", "run-b"):
+        folder = tmp_path / name / "telemetry"
+        folder.mkdir(parents=True)
+        table = pa.Table.from_pylist([row(time_ns, name) | {"pid": 1} for time_ns in range(rows)], schema=TELEMETRY)
+        write_part(table, folder / "part-00000.parquet")
+        write_part(table.drop_columns(["note", "pid"]), folder / "part-00001.parquet")
+    frame = read_telemetry([tmp_path / "run-b", tmp_path / "run-a"])
+    assert list(frame.columns) == ["run", *TELEMETRY.names]
+    assert frame.groupby(["run", "counter"], sort=False, observed=True).size().to_dict() == {
+        ("run-b", "run-b"): 2 * rows,
+        ("run-a", "run-a"): 2 * rows,
+    }
+    assert frame["note"].isna().all() and frame["pid"].isna().sum() == 2 * rows
+    # three numbers of eight bytes, and a number of one byte for each of seven words
+    assert frame.memory_usage(deep=True).sum() < 40 * len(frame)
+    assert read_telemetry([]).columns.equals(frame.columns)

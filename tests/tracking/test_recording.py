@@ -105,23 +105,30 @@ def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(runs, monkeypatch
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
-def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path):
-    (tmp_path / "greedy.py").write_text("""
-import labkit, numpy as np
-with labkit.Run("t") as run:
-    run.step(0.5, samples=1)
-    kept = []
-    while True:  # as torch does, down to the last page
-        kept.append(np.ones(2**20))
-""")
-    command = ["-m", "labkit", "run", "--budget", "cores=1,memory=2GiB", "greedy.py"]
+@pytest.mark.parametrize(
+    ("takes", "status"),
+    [
+        ("while True: kept.append(np.ones(2**20)); run.step(0.5, samples=1)", 2),  # as torch does, piece by piece
+        ("bytearray(2**32)", -9),  # at once, so that no signal is heard
+    ],
+)
+def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path, takes, status):
+    (tmp_path / "greedy.py").write_text(
+        "import labkit, numpy as np\n"
+        "with labkit.Run('t') as run:\n"
+        "    kept = []\n"
+        "    run.step(0.5, samples=1)\n"
+        f"    {takes}\n"
+    )
+    command = ["-m", "labkit", "run", "--budget", "cores=1,memory=1GiB", "greedy.py"]
     said = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
-    assert said.returncode == 2
+    assert said.returncode == status
     (folder,) = (tmp_path / "runs").iterdir()
     record = read_run(folder)
     assert record.status == "failed"
-    assert "its budget 'cores=1,memory=2GiB' allows (2 GiB)" in record.result["reason"]
+    assert "its budget 'cores=1,memory=1GiB' allows (1 GiB)" in record.result["reason"]
     assert record.result["reason"] in said.stderr
+    assert read_events(folder)[-1]["event"] == "ended"
     assert [event["kind"] for event in read_events(folder) if event["event"] == "fault"] == ["error"]
 
 

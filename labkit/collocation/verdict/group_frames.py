@@ -90,7 +90,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
     result, train = record.result or {}, record.config.get("train", {})
     steps, wall_s = _course(metrics, result)
     reached_s = result.get("time_to_target_s")
-    if record.result is None:  # killed: what it had announced by then still counts
+    if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
         reached_s = next(
             (
                 e["wall_s"]
