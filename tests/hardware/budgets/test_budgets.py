@@ -137,7 +137,7 @@ def test_without_affinity_and_limits_the_notes_say_so(monkeypatch):
     monkeypatch.setattr(budgets.memory_watch, "held", lambda pid: None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     notes = Budget("cores=1,memory=1GiB", 1, 2**30).enforce()
-    assert "do not bind" in notes[-2] and "no CPU affinity" in notes[-1]
+    assert "no CPU affinity" in notes[-2] and "do not bind" in notes[-1]
     assert os.environ["OMP_NUM_THREADS"] == "1"
 
 
