@@ -63,7 +63,7 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
     Args:
         value: as `parse_json` gives it.
         shape: a type as in annotations: int, float (which a whole number fits, and no NaN does), str, bool, None, Any,
-            unions, Literal, list[…], dict[str, …], TypedDict and dataclasses (keys without a default are required),
+            unions, Literal, list[…], tuple[…], dict[str, …], TypedDict and dataclasses (keys without a default are required),
             and Annotated[…, function], where the function raises a ValueError for what it refuses.
         name: of the value, for the error.
 
@@ -89,10 +89,15 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
         check_shape(value, (fitting or others)[0], name)
     elif origin is Literal:
         _refuse_unless(value in arguments, value, name, f"one of {', '.join(map(str, arguments))}")
-    elif origin in (list, tuple):
+    elif origin is list:
         _refuse_unless(isinstance(value, list), value, name, "a list")
         for number, item in enumerate(value):
             check_shape(item, arguments[0], _within(name, number))
+    elif origin is tuple:
+        each = [arguments[0]] * len(value) if arguments[-1] is ... and isinstance(value, list) else list(arguments)
+        _refuse_unless(isinstance(value, list) and len(value) == len(each), value, name, f"a list of {len(each)}")
+        for number, (item, inner) in enumerate(zip(value, each, strict=True)):
+            check_shape(item, inner, _within(name, number))
     elif origin is dict:
         _refuse_unless(isinstance(value, dict), value, name, "an object with keys")
         for key, item in value.items():
@@ -164,7 +169,9 @@ def _within(name: str, key: object) -> str:
 
 def _whole_number(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-        raise ValueError(f"the number {text[:20]}… is beyond 64 bits" if len(text) > 20 else f"{text} is beyond 64 bits")
+        raise ValueError(
+            f"the number {text[:20]}… is beyond 64 bits" if len(text) > 20 else f"{text} is beyond 64 bits"
+        )
     return int(text)
 
 
@@ -180,7 +187,9 @@ def _refuse_no_moment(text: str) -> None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or moment.astimezone(UTC).year < 1970:
-        raise ValueError(f"{text[:40]!r} is no date and time with its offset from UTC, such as 2026-11-21T10:15:02+01:00")
+        raise ValueError(
+            f"{text[:40]!r} is no date and time with its offset from UTC, such as 2026-11-21T10:15:02+01:00"
+        )
 
 
 Moment = Annotated[str, _refuse_no_moment]

@@ -5,7 +5,7 @@ import pytest
 from labkit.errors import UserError
 from labkit.runs import read_telemetry
 from labkit.runs.merged_parts import MergingPartWriter
-from labkit.runs.parts import TELEMETRY, part_numbers, current_parts, write_part
+from labkit.runs.parts import TELEMETRY, current_parts, part_numbers, write_part
 
 
 def row(time_ns: int, counter: str) -> dict:
