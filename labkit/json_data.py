@@ -20,7 +20,7 @@ def parse_json(text: str | bytes) -> Any:
 
     Raises:
         ValueError: it is not UTF-8, no JSON, nested too deeply, or holds what no table or file can take: a number
-            beyond 64 bits or half a surrogate pair.
+            beyond 64 bits, half a surrogate pair, or the character 0.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
@@ -28,6 +28,8 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text, parse_int=_whole_number, parse_float=_number)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    if "\\u0000" in text or "\0" in text:
+        raise ValueError("it holds the character 0")
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode("utf-8")  # fails for half a pair
     return value
@@ -63,8 +65,8 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
     Args:
         value: as `parse_json` gives it.
         shape: a type as in annotations: int, float (which a whole number fits, and no NaN does), str, bool, None, Any,
-            unions, Literal, list[…], tuple[…], dict[str, …], TypedDict and dataclasses (keys without a default are required),
-            and Annotated[…, function], where the function raises a ValueError for what it refuses.
+            unions, Literal, list[…], tuple[…], dict[str, …], TypedDict and dataclasses (keys without a default are
+            required), and Annotated[…, function], where the function raises a ValueError for what it refuses.
         name: of the value, for the error.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from rich.table import Table
 from labkit.cli.console import Console, print_last
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
+from labkit.runs.notes import note_left_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
         try:
             groups.append(read_group(folder))
         except UserError as error:  # of one group, which takes the list from nobody
-            print(f"labkit: left out: {error}", file=sys.stderr)
+            note_left_out(folder, str(error))
     if as_json:
         print_last(json.dumps([{"group": each.id, "status": each.status, "plan": each.plan.name} for each in groups]))
         return

@@ -8,7 +8,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
@@ -17,6 +17,7 @@ from labkit.runs.process import is_alive
 
 SCHEMA_VERSION = 1
 Kind = Literal["measured", "recorded", "emulated", "predicted"]
+KINDS = get_args(Kind)
 Status = Literal["running", "done", "failed", "stopped", "interrupted"]
 SILENT_S = 60.0
 """A run on another host counts as interrupted when its folder has not changed for this long: while it runs, its

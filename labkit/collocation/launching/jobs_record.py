@@ -10,11 +10,12 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 import filelock
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
+from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
 from labkit.runs.process import is_alive, own_process
@@ -22,6 +23,10 @@ from labkit.runs.record import timestamp
 
 SCHEMA_VERSION = 2
 """Up to 1, a job had a kind and a request"""
+
+
+class _Versioned(TypedDict):
+    schema_version: int
 
 
 @dataclass(kw_only=True)
@@ -38,8 +43,8 @@ class JobsRecord:
     """running, done, failed (some job), stopped, or interrupted"""
     pid: int = field(default_factory=lambda: own_process()[0])
     pid_started: float = field(default_factory=lambda: own_process()[1])
-    started_at: str = field(default_factory=timestamp)
-    ended_at: str | None = None
+    started_at: Moment = field(default_factory=timestamp)
+    ended_at: Moment | None = None
     schema_version: int = SCHEMA_VERSION
 
     @classmethod
@@ -81,22 +86,18 @@ class JobsRecord:
             UserError: there is none, or it is damaged, or another version of labkit wrote it.
         """
         path = cls.file(folder)
+        fix = f"The run folders beside it may still be readable; restore {path.name} from a copy, or delete the folder."
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema_version"] != SCHEMA_VERSION:
-                raise UserError(
-                    f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew."
-                )
-            record = cls(**content | {"provenance": Provenance(**content["provenance"])} | parts(content))
-        except FileNotFoundError:
+            content = read_json(path, _Versioned, fix=fix)
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{folder}: this is no {cls.KIND} of labkit's, because it has no {path.name}.") from None
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise UserError(f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew.")
+        try:
+            check_shape(content, JobsRecord)
+            record = cls(**content | {"provenance": Provenance(**content["provenance"])} | parts(content))
         except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"{path}: this record is damaged ({error}). The run folders beside it may still be readable; restore "
-                f"{path.name} from a copy, or delete the folder."
-            ) from error
+            raise DataError(f"this record is damaged ({error}).", file=path, fix=fix) from error
         here = record.host == platform.node()
         if record.status == "running" and not (here and is_alive(record.pid, record.pid_started)):
             record.status = "interrupted"
