@@ -147,6 +147,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         UserError: there is no such run, it was no script's, or a budget is given.
     """
     from labkit.runs import find_run, read_run
+    from labkit.runs.private import given_again, restored
     from labkit.tracking.command import ScriptCommand
 
     folder = find_run(args.resume, args.runs_dir)
@@ -173,10 +174,10 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
     module = None if script.endswith(".py") else script
-    path = _script(script, module is not None)
+    path = _script(restored(script), module is not None)
     return ScriptCommand(
         str(path),
-        (*record.config["arguments"], *given),
+        (*given_again(record.config.get("arguments", []), given, folder), *given),
         module=module,
         runs_dir=str(folder.parent),
         budget=record.budget.get("name"),

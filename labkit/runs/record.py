@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, get_args
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs.atomic import replace_text
+from labkit.runs.private import shielded
 from labkit.runs.process import is_alive
 
 SCHEMA_VERSION = 1
@@ -155,9 +156,10 @@ class RunRecord:
         return self.budget.get("name", "whole machine")
 
     def save(self, folder: Path) -> None:
-        """Write `run.json` in one step."""
+        """Write `run.json` in one step, without home folders and secrets."""
         content = asdict(self)
         content |= content.pop("extra")
+        content = shielded(content)
         replace_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
 
     def is_being_written(self, folder: Path) -> bool:

@@ -18,6 +18,7 @@ from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
+from labkit.runs.private import HIDDEN, restored, shielded
 from labkit.runs.process import is_alive, own_process
 from labkit.runs.record import timestamp
 
@@ -57,15 +58,20 @@ class JobsRecord:
         return asdict(self)
 
     def save(self, folder: Path) -> None:
-        """Write it in one step."""
-        replace_text(self.file(folder), json.dumps(self.content(), indent=1) + "\n")
+        """Write it in one step, without home folders and secrets."""
+        replace_text(self.file(folder), json.dumps(shielded(self.content()), indent=1) + "\n")
 
     def go_on(self, folder: Path) -> None:
         """Take note that this process goes on with what was cut short.
 
         Raises:
-            UserError: it was begun on another machine.
+            UserError: it was begun on another machine, or its jobs need what its file does not keep.
         """
+        if HIDDEN in json.dumps(self.content()):
+            raise UserError(
+                f"{folder}: arguments of its jobs look like secrets, and {self.file(folder).name} has {HIDDEN} in "
+                "their place: run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
+            )
         if self.host != platform.node():
             raise UserError(
                 f"{folder}: this {self.KIND} ran on {self.host}, and times of two machines cannot be compared: run it "
@@ -88,7 +94,7 @@ class JobsRecord:
         path = cls.file(folder)
         fix = f"The run folders beside it may still be readable; restore {path.name} from a copy, or delete the folder."
         try:
-            content = read_json(path, _Versioned, fix=fix)
+            content = restored(read_json(path, _Versioned, fix=fix))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{folder}: this is no {cls.KIND} of labkit's, because it has no {path.name}.") from None
         if content["schema_version"] != SCHEMA_VERSION:
