@@ -105,7 +105,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
-        console.print(notice, soft_wrap=True, markup=False)
+        console.print(notice, soft_wrap=True)
     with console.status(TRYING):
         found = check_plan(plan, job_memory)
     with contextlib.ExitStack() as stack:

@@ -193,7 +193,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
 
         # before NumPy and torch are loaded: they read their number of threads only then
         os.environ.update(parse_budget(command.budget).environment())
-    from labkit.cli.console import print_last
+    from labkit.cli.console import print_last, say
     from labkit.cli.progress import TrainingDisplay
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.script import exit_status, print_error, run_command
@@ -216,7 +216,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     except Exception as error:
         print_error(error)
         if display.folder is not None:
-            print(f"labkit: the script failed; its run is in {display.folder}", file=sys.stderr)
+            say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
     if as_json:
         print_last(json.dumps(answer))
@@ -232,6 +232,7 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
 
 def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
     """Run a script with one seed in a process of its own; the exit status and the answer."""
+    from labkit.cli.console import say
     from labkit.jobs.watch import watch
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.launch import WorkerFailed
@@ -242,10 +243,10 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, di
         with script_output(as_json):
             answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
     except RunFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         answer = failure.answer
     except WorkerFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         return 1, {}
     if as_json:
         print(json.dumps(answer), flush=True)

@@ -68,7 +68,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, marked
     from labkit.runs import find_run, read_events, read_run
 
     folder = find_run(args.which, args.runs_dir)
@@ -77,7 +77,8 @@ def run_show(args: argparse.Namespace) -> int:
         print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}, indent=1))
         return 0
     console = Console()
-    console.print(f"[bold]{record.id}[/bold]  {record.status}  ({folder})", highlight=False, soft_wrap=True)
+    head = marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder)
+    console.print(head, highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     console.print(_evaluations(events))

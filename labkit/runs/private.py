@@ -15,7 +15,7 @@ from typing import Any
 from labkit.errors import UserError
 
 HIDDEN = "***"
-ANY_VALUE = {"password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials", "bearer"}
+ANY_VALUE = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "bearer"}
 """A name with one of these words, whatever its value"""
 TEXTS = {"auth", "authorization", "token", "apikey"}
 """A name that ends in one of these words, where the value is a text"""
@@ -138,7 +138,8 @@ def _shielded_text(text: str, secrets: tuple[str, ...]) -> str:
         if home in text:
             text = re.sub(rf"(?<![\w/.-]){re.escape(home)}(?![\w.-])", "~", text)
     for secret in secrets:
-        text = text.replace(secret, HIDDEN)
+        if secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
     if "=" in text or "-" in text:
         text = IN_TEXT.sub(
             lambda found: found[1] + (HIDDEN if is_secret(found[1].strip("-= \t\n")) else found[2]), text
@@ -152,7 +153,9 @@ def _known_secrets() -> tuple[str, ...]:
     for flag, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
         if (found := FLAG.fullmatch(flag)) and found[1] and is_secret(found[2]):
             known.append(value if found[3] is None else found[3])
-    return tuple(sorted({each for each in known if len(each) >= LEAST}, key=len, reverse=True))
+    # a folder in which secrets lie is none
+    known = {each for each in known if len(each) >= LEAST and not each.startswith(("/", "~", "."))}
+    return tuple(sorted(known, key=len, reverse=True))
 
 
 @functools.cache

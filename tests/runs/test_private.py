@@ -56,7 +56,9 @@ def test_who_asks_for_it_gets_every_word(tmp_path, command_line, monkeypatch):
 
 def test_a_secret_of_the_environment_is_hidden_in_messages(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
-    assert shielded({"reason": "401 for hf_abcdefgh, key=5"}) == {"reason": "401 for ***, key=5"}
+    monkeypatch.setenv("SECRETS", "/run/secrets")
+    reason = "401 for hf_abcdefgh, key=5, hf_abcdefgh2, /run/secrets/x"
+    assert shielded({"reason": reason}) == {"reason": "401 for ***, key=5, hf_abcdefgh2, /run/secrets/x"}
 
 
 @pytest.mark.parametrize("name", ["embedding_dim", "max_tokens", "class_token", "tokenizer", "author", "key", "keys"])
