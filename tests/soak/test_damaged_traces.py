@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import campaign
 import pytest
 from commands import labkit
 
-PROFILED = """
-import torch
-from labkit.cli import main
-raise SystemExit(main(["profile", "run", "--steps", "2", "--skip", "2", "--warmup", "1", "script.py"]))
-"""
-SCRIPT = """
-import labkit, torch
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-with labkit.Run("tiny") as run:
-    for _ in range(8):
-        loss = model(torch.rand(4, 8)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        run.step(loss, samples=4)
-"""
+from labkit.hardware.calibration import Calibration
+from labkit.profiling.profile import FACTS, KINETO, save_card
+from labkit.runs import Provenance, RunWriter
+
+TRACES = Path(__file__).parents[1] / "profiling" / "traces"
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory) -> Path:
-    """A profiled run, `runs/tiny`."""
-    folder = tmp_path_factory.mktemp("profiled")
-    (folder / "script.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, "-c", PROFILED], cwd=folder, check=True, capture_output=True)
-    (run,) = (folder / "runs").iterdir()
-    return run.rename(run.with_name("tiny"))
+    """A profiled run of two steps, `runs/tiny`, with a trace of torch's own."""
+    run = RunWriter.create(
+        tmp_path_factory.mktemp("profiled") / "runs", "tiny", config={"job": "tiny", "profile": {}}, tier=None, seed=0,
+        budget={"name": "all-cores"}, devices=[], provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    run.finish("done", {"reason": "profiled"})
+    (run.folder / "trace").mkdir()
+    shutil.copy(TRACES / "torch-2.13.json.gz", run.folder / "trace" / KINETO)
+    phases = [{"forward": [300.0, 280.0], "backward": [500.0, 450.0]}] * 2
+    settings = {"skip": 2, "warmup": 1, "steps": 2}
+    faults = {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
+    facts = {"settings": settings, "device": "cpu", "phases_us": phases, "unprofiled_step_us": [900.0, 950.0], **faults}
+    (run.folder / "trace" / FACTS).write_text(json.dumps(facts))
+    save_card(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
+    return run.folder.rename(run.folder.with_name("tiny"))
 
 
 @pytest.fixture(scope="module")
