@@ -156,7 +156,7 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
     """
     names = list(columns or schema.names)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
             table = file.read(columns=names, use_threads=False)
         table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
         table.validate(full=True)  # that text is UTF-8, for one
