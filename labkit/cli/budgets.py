@@ -47,7 +47,7 @@ def run_budgets(args: argparse.Namespace) -> int:
         kind = "emulated" if budget.emulated else "measured"
         lacks = [each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU)]
         table.add_row(budget.name, budget.allows(), kind, ", ".join(lacks))
-    console = Console(highlight=False)
+    console = Console(markup=True, highlight=False)
     console.print(table)
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
@@ -114,7 +114,7 @@ def _check(names: list[str], *, as_json: bool) -> int:
         binds = {True: "yes", False: "no", None: "-"}[check.memory_binds]
         shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
         table.add_row(check.name, *cores, binds, *("-" if share is None else f"{share:.2f}" for share in shares))
-    console = Console(highlight=False)
+    console = Console(markup=True, highlight=False)
     console.print(table)
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "

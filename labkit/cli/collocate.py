@@ -114,7 +114,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
-        console.print(notice, soft_wrap=True, markup=False)
+        console.print(notice, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if not args.check:
             device = find_device(plan.device, get_devices())

@@ -38,7 +38,7 @@ class TrainingDisplay:
     def show(self, event: Any) -> None:
         """Take an event of `labkit.tracking.events`."""
         if isinstance(event, Notice):
-            self.console.print(event.text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            self.console.print(event.text, style="dim", highlight=False, soft_wrap=True)
         elif isinstance(event, Preparing):
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
@@ -60,7 +60,7 @@ class TrainingDisplay:
         if self.console.is_terminal:
             self._live.update(Text(line))
         elif progress.evaluated:
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def _update(self, line: str) -> None:
         if self.console.is_terminal:
@@ -95,7 +95,7 @@ class TrainingDisplay:
         self.console.print(table)
         if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():
             text = f"go on with: labkit run --resume {answer['folder']}"
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _throughput(result: dict[str, Any]) -> str:

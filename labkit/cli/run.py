@@ -158,6 +158,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         UserError: there is no such run, it was no script's, or a budget is given.
     """
     from labkit.runs import find_run, read_run
+    from labkit.runs.private import given_again, restored
     from labkit.tracking.command import ScriptCommand
 
     folder = find_run(args.resume, args.runs_dir)
@@ -184,10 +185,10 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
     module = None if script.endswith(".py") else script
-    path = _script(script, module is not None)
+    path = _script(restored(script), module is not None)
     return ScriptCommand(
         str(path),
-        (*record.config["arguments"], *given),
+        (*given_again(record.config.get("arguments", []), given, folder), *given),
         module=module,
         runs_dir=str(folder.parent),
         budget=record.budget.get("name"),
@@ -199,7 +200,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
-    from labkit.cli.console import print_last
+    from labkit.cli.console import print_last, say
     from labkit.cli.progress import TrainingDisplay
     from labkit.tracking.binding import bind_process
     from labkit.tracking.ending import RunFailed
@@ -225,7 +226,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     except Exception as error:
         print_error(error)
         if display.folder is not None:
-            print(f"labkit: the script failed; its run is in {display.folder}", file=sys.stderr)
+            say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
     if as_json:
         print_last(json.dumps(answer))
@@ -241,6 +242,7 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
 
 def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
     """Run a script with one seed in a process of its own; the exit status and the answer."""
+    from labkit.cli.console import say
     from labkit.jobs.watch import watch
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.launch import WorkerFailed
@@ -251,10 +253,10 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, di
         with script_output(as_json):
             answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
     except RunFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         answer = failure.answer
     except WorkerFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         return 1, {}
     if as_json:
         print(json.dumps(answer), flush=True)

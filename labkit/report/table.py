@@ -124,13 +124,13 @@ def notes(summary: pd.DataFrame) -> list[str]:
 def terminal_tables(summary: pd.DataFrame) -> list[Table]:
     """The summary as rich tables that fit a terminal of 80 columns: one a job and target, with a row a budget."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     tables = []
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
-        title = escape(f"{job_name(job)}, {goal_text(metric, target)}")
-        table = Table(title=f"[bold]{title}[/bold]", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+        title = Text(f"{job_name(job)}, {goal_text(metric, target)}", "bold")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
         table.add_column("Budget")
         table.add_column("Seeds\nreached", justify="right")
         table.add_column("Time to target\nmedian, range", justify="right", no_wrap=True)
@@ -139,6 +139,6 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
         for _, row in rows.iterrows():
             budget, provenance, reached, time, _, _, samples_per_s, memory, energy, cost = summary_cells(row)
             time, memory = time.replace(" (", "\n").rstrip(")"), memory.replace(", ", "\n")
-            table.add_row(escape(f"{budget}\n{provenance}"), reached, time, samples_per_s, memory, energy, cost)
+            table.add_row(Text(f"{budget}\n{provenance}"), reached, time, samples_per_s, memory, energy, cost)
         tables.append(table)
     return tables

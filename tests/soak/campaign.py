@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from damage import damage_folder
 
-from labkit.errors import UserError
+from labkit.errors import UserError, refusal
 
 LIMIT_S = 20.0
 LIMIT_BYTES = 2e9
@@ -94,8 +94,9 @@ def _serve(pipe: Any, environment: dict[str, str]) -> None:
             answer = ("answer", repr(read(folder)))
         except UserError as error:
             answer = ("refused", str(error))
-        except BaseException:  # whatever it is, it is what the campaign looks for
-            answer = ("traceback", traceback.format_exc())
+        except BaseException as error:  # whatever it is, it is what the campaign looks for
+            # the command line says the system's refusals in words: no such file, no right to read it
+            answer = ("refused", str(error)) if refusal(error) else ("traceback", traceback.format_exc())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         pipe.send((*answer, peak))
 

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
-from labkit.runs import read_events, read_metrics, read_run
+from labkit.errors import UserError
+from labkit.runs import RunRecord, read_events, read_metrics, read_run
+from labkit.runs.notes import note_left_out
 from labkit.telemetry import peak_memory
 from labkit.telemetry.others import in_words
 
@@ -38,7 +40,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         nothing is known of it. A number that there is not is NaN.
 
     Raises:
-        UserError: the folder is no readable group, or one of its runs cannot be read.
+        UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
     """
     folder = Path(group_folder)
     group = read_group(folder)
@@ -84,16 +86,16 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
     """Its row, and (steps, wall_s) of its course from (0, 0) to the end of its training; NaN where it had none."""
     row = {name: getattr(job, name) for name in ("job", "label", "status", "reason", "wall_s", "device", "run")}
     row |= {"target_reached": False, "last_evaluated_s": 0.0, "disturbed": ""}
-    if job.run is None:
+    record = _record(folder / job.run) if job.run else None
+    if record is None:
         return row, (np.array([np.nan]), np.array([np.nan]))
-    record = read_run(folder / job.run)
     result, train = record.result or {}, record.config.get("train", {})
     steps, wall_s = _course(metrics, result)
     reached_s = result.get("time_to_target_s")
     if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
         reached_s = next(
             (
-                e["wall_s"]
+                e.get("wall_s")
                 for e in read_events(folder / job.run)
                 if (e["event"], e.get("kind")) == ("target_reached", "first")
             ),
@@ -117,6 +119,15 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
         "disturbed": in_words(result.get("others")),
     }
     return row, (steps, wall_s)
+
+
+def _record(folder: Path) -> RunRecord | None:
+    """A run's record; None, with a note, for one that cannot be read."""
+    try:
+        return read_run(folder)
+    except UserError as error:
+        note_left_out(folder, str(error))
+        return None
 
 
 def _course(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:
