@@ -156,9 +156,11 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
     """
     names = list(columns or schema.names)
     try:
-        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        metadata = pq.read_metadata(path)
+        has = metadata.schema.names
+        words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
-        with pq.ParquetFile(path, **options) as file:
+        with pq.ParquetFile(path, metadata=metadata, **options) as file:
             table = file.read(columns=names, use_threads=False)
         for name in {*names} - {*table.column_names}:
             if schema.field(name).nullable:  # older parts may lack it
