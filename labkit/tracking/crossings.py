@@ -1,10 +1,43 @@
-"""When a run first reached its target, and from when on it stayed there."""
+"""When a run first reached its target, and when it did so for good: while it trains, and afterwards for any target."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
 from labkit.tracking.goal import Target
+
+CONFIRM = 2
+"""Evaluations in a row that confirm a target, unless a run says otherwise."""
+
+
+def crossing(values: np.ndarray, targets: np.ndarray, confirm: int = 1, *, higher_is_better: bool) -> np.ndarray:
+    """Which evaluation of a finished curve reached each target; nothing is interpolated.
+
+    With `confirm` 1 that is the first crossing, with the run's own `confirm_evaluations` the sustained one, exactly as
+    `Crossings` finds them while the run trains.
+
+    Args:
+        values: (E,) evaluations in order; one that is not a number reaches nothing.
+        targets: (L,).
+        confirm: evaluations in a row, all at or past the target, of which the first counts.
+        higher_is_better: direction of the metric.
+
+    Returns:
+        (L,) places in `values`; E where the target was not reached so.
+
+    >>> crossing(np.array([0.7, 0.9, 0.6, 0.8, 0.9]), np.array([0.8, 0.95]), 2, higher_is_better=True)
+    array([3, 5])
+    """
+    sign = 1 if higher_is_better else -1
+    values, targets = np.asarray(values, float), np.asarray(targets, float)
+    if len(values) < confirm:
+        return np.full(len(targets), len(values))
+    heights = np.where(np.isnan(values), -np.inf, sign * values)
+    worst = np.lib.stride_tricks.sliding_window_view(heights, confirm).min(axis=-1)
+    found = np.searchsorted(np.maximum.accumulate(worst), sign * targets, side="left")
+    return np.where(found < len(worst), found, len(values))
 
 
 @dataclass(frozen=True)

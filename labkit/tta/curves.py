@@ -13,6 +13,8 @@ from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.record import RunRecord
 from labkit.telemetry import peak_memory, run_energy
+from labkit.tracking.crossings import CONFIRM
+from labkit.tracking.ending import unreached
 from labkit.tta.thresholds import SERIES, higher_is_better
 
 CURVE_COLUMNS = [
@@ -40,6 +42,9 @@ RUN_COLUMNS = [
     "higher_is_better",
     "target",
     "status",
+    "unreached",
+    "confirm",
+    "settings",
     "host",
     "wall_s",
     "train_s",
@@ -75,7 +80,9 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
 
     Returns:
         RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
-        higher_is_better is None where there was no target. wall_s, train_s and samples are those of the last event. A
+        higher_is_better is None where there was no target. unreached is what the run is for a target that it did not
+        reach ("failed" or "censored"), confirm its confirming evaluations, settings a dictionary of what tells series
+        apart. wall_s, train_s and samples are those of the last event. A
         number that a run does not have is NaN; energy_note says why.
 
     Raises:
@@ -91,15 +98,15 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
         )
     records = [(folder, read_run(folder)) for folder in folders]
     rows = [_run_row(folder, record) for folder, record in records if not record.profiled]
-    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data", "_preset", "_settings"])
+    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
     for _, job in table.groupby("job", sort=False):
         if job["_data"].nunique() > 1:
             table.loc[job.index, "job"] = job["job"] + " on " + job["_data"].map(_data_label(job["_data"]))
     for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
-        _tell_apart(table, series, {"host": series["host"], "preset": series["_preset"]})
-        for _, same in series.groupby(["host", "_preset"], sort=False, dropna=False):
-            settings = pd.DataFrame(list(same["_settings"]), index=same.index)
-            _tell_apart(table, same, {name: settings[name] for name in settings})
+        settings = pd.DataFrame(list(series["settings"]), index=series.index)
+        _tell_apart(table, series, {name: settings[name] for name in ("host", "preset")})
+        for _, same in settings.groupby(["host", "preset"], sort=False, dropna=False):
+            _tell_apart(table, same, {name: same[name] for name in same})
     return table[RUN_COLUMNS]
 
 
@@ -131,7 +138,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
     settings = {name: value for section in [*sections, train] for name, value in section.items()}
-    settings |= {"mix": (record.shared or {}).get("mix")}
+    settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset"), "host": record.host}
+    told = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
     return {
         "run": folder.name,
         "folder": str(folder),
@@ -144,6 +152,9 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),
         "status": record.status,
+        "unreached": unreached(record.status, result, train.get("max_seconds")),
+        "confirm": train.get("confirm_evaluations") or CONFIRM,
+        "settings": {"budget": record.ran_under, **told},
         "host": record.host,
         "wall_s": wall_s,
         "train_s": train_s,
@@ -155,12 +166,6 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
         "energy_note": energy.note if energy else result["energy_note"],
         "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
-        "_preset": train.get("preset"),
-        "_settings": {
-            name: value
-            for name, value in settings.items()
-            if name not in {*ENDINGS, "preset"} and not isinstance(value, dict)
-        },
     }
 
 
