@@ -34,10 +34,12 @@ def crossing(values: np.ndarray, targets: np.ndarray, confirm: int = 1, *, highe
     values, targets = np.asarray(values, float), np.asarray(targets, float)
     if len(values) < confirm:
         return np.full(len(targets), len(values))
-    heights = np.where(np.isnan(values), -np.inf, sign * values)
-    worst = np.lib.stride_tricks.sliding_window_view(heights, confirm).min(axis=-1)
-    found = np.searchsorted(np.maximum.accumulate(worst), sign * targets, side="left")
-    return np.where(found < len(worst), found, len(values))
+    worst = np.where(np.isnan(values), -np.inf, sign * values)
+    if confirm > 1:
+        worst = np.lib.stride_tricks.sliding_window_view(worst, confirm).min(axis=-1)
+    found = np.maximum.accumulate(worst).searchsorted(sign * targets, side="left")
+    found[found == len(worst)] = len(values)
+    return found
 
 
 @dataclass(frozen=True)

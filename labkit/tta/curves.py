@@ -188,9 +188,19 @@ def curves(
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     runs = run_table(folders) if runs is None else runs
-    metrics = read_metrics(folders)
-    wanted = runs.assign(metric=metric) if metric else runs
-    wanted = wanted[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
+    return _of_metric(read_metrics(folders), runs.assign(metric=metric) if metric else runs)
+
+
+def curves_by_metric(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """`curves` of each of these metrics that was evaluated, for one reading of the runs' folders."""
+    metrics = read_metrics(runs["folder"])
+    metrics = metrics[metrics["name"].isin(set(names))]
+    return {name: _of_metric(metrics, runs.assign(metric=name)) for name in names if (metrics["name"] == name).any()}
+
+
+def _of_metric(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations of the metric that each run names."""
+    wanted = runs[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
     merged = metrics.rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
     order = {run: position for position, run in enumerate(runs["run"])}
     merged = merged.assign(_order=merged["run"].map(order)).sort_values(["_order", "wall_s"], kind="stable")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 UNSEEN_FAILURE = 3.0
-"""So many times as long as a success a failure is taken to last while none was seen: what runs out of epochs or patience
-goes on beyond where others had arrived."""
+"""So many times as long as a success a failure is taken to last while none was seen: a run that comes to the end of its
+epochs has gone on beyond where others had arrived."""
 
 
 def success_interval(
     reached: np.ndarray, runs: np.ndarray, censored: np.ndarray | int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """95 % interval of the share of runs that reach the target: Jeffreys', open to 0 where none does and to 1 where all do.
+    """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
 
     By simulation it covers 91 to 100 % (benchmarks/statistics.py); Brown, Cai and DasGupta 2001, Statistical Science
     16:101. A run that was cut off counts against the share in the lower bound, and for it in the upper.
@@ -35,9 +35,9 @@ def expected_to_target(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Expected time (or samples, or cost) until a run has reached the target, each that fails being started anew.
 
-    That is all that was spent, over the number of successes. A run that was cut off is taken to go on as those did that
-    went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one that nobody outlasted counts
-    as a failure that ended there.
+    That is all that was spent, over the number of successes. A run that was cut off is taken to go on as those did
+    that went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one that nobody outlasted
+    counts as a failure that ended there.
 
     The interval puts together, on the logarithmic scale, those of the mean of the successes (Student's t) and of the
     share of successes (`success_interval`), each taken to be off by itself (MOVER, Zou and Donner 2008, Statistics in

@@ -31,8 +31,8 @@ class SpeedUp:
 def speed_up(crossings: pd.DataFrame, than: pd.DataFrame) -> SpeedUp | None:
     """How many times as soon the runs of a series reached a target as those of another.
 
-    The ratio is that of geometric means, its interval Student's t on logarithms: of pairs where at least three seeds are
-    in both series, else of the two means (Welch). A seed that was run more than once counts once, by its mean; runs
+    The ratio is that of geometric means, its interval Student's t on logarithms: of pairs where at least three seeds
+    are in both series, else of the two means (Welch). A seed that was run more than once counts once, by its mean; runs
     without a seed are seeds of their own, and never a pair.
 
     Args:

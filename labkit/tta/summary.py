@@ -65,8 +65,8 @@ def summary(
         are those of `survival`. speed_up and its 95 % interval say how many times as soon the job's fastest row reached
         the target (`labkit.tta.sooner`; NaN where nothing can be said), and differs_in in which settings this row
         differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, peak_memory_bytes and
-        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is the expected wall time with restarts at the tier's
-        price, and cost_note says what it rests on or why there is none.
+        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is the expected wall time with restarts at the
+        tier's price, and cost_note says what it rests on or why there is none.
     """
     rows = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -78,43 +78,68 @@ def summary(
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
 
 
+def target_columns(times: dict[str, pd.DataFrame], tiers: list[str | None], x: str) -> pd.DataFrame:
+    """Those columns of `summary` that follow the target, of one job.
+
+    Args:
+        times: `survival` by axis: "wall_s", "samples" and x, of the same targets.
+        tiers: of each series, in the order of its first row there.
+        x: the clock.
+
+    Returns:
+        One row a series and target, in the order of `times`.
+    """
+    found, wall = times[x], times["wall_s"]
+    columns = [*SERIES, "target", "runs", "reached", "failed", "censored", "success_low", "success_high"]
+    table = found[columns].assign(
+        time_median_s=found["median"],
+        time_low_s=found["low"],
+        time_high_s=found["high"],
+        time_level=found["level"],
+        expected_s=found["expected"],
+        expected_low_s=found["expected_low"],
+        expected_high_s=found["expected_high"],
+        samples_median=times["samples"]["median"],
+    )
+    prices = [price_usd_per_h(tier).value_usd for tier in tiers]
+    hourly = np.repeat(np.array(prices, float), len(found) // len(tiers))
+    hourly = np.where(found["reached"] > 0, hourly, np.nan) / 3600
+    return table.assign(
+        cost_usd=hourly * wall["expected"],
+        cost_low_usd=hourly * wall["expected_low"],
+        cost_high_usd=hourly * wall["expected_high"],
+    )
+
+
 def _job_rows(metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> list[dict]:
     hits = crossings(curves, runs, target, x=x)
-    times, wall, samples = (survival(curves, runs, target, x=axis) for axis in (x, "wall_s", "samples"))
     series = [runs.iloc[places] for places in _places(runs)]
     of_series = [hits.iloc[places] for places in _places(hits)]
-    fastest = int(np.argmin(times["median"].to_numpy()))
+    tiers = [own["tier"].iloc[0] for own in series]
+    times = {axis: survival(curves, runs, target, x=axis) for axis in {x, "wall_s", "samples"}}
+    table = target_columns(times, tiers, x)
+    fastest = int(np.argmin(table["time_median_s"].to_numpy()))
     rows = []
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
-        row = times.iloc[number]
         notes = own["energy_note"].dropna()
         sooner = None if number == fastest else speed_up(of_series[fastest], mine)
         rows.append(
             {
-                **row[[*SERIES, "runs", "reached", "failed", "censored", "success_low", "success_high"]],
+                **table.iloc[number],
                 "metric": metric,
-                "target": target,
                 "target_given": bool((runs["target"] == target).any()),
                 "sustained": int(mine["sustained"].sum()),
-                "time_median_s": row["median"],
-                "time_low_s": row["low"],
-                "time_high_s": row["high"],
-                "time_level": row["level"],
-                "expected_s": row["expected"],
-                "expected_low_s": row["expected_low"],
-                "expected_high_s": row["expected_high"],
                 "speed_up": np.nan if sooner is None else sooner.ratio,
                 "speed_up_low": np.nan if sooner is None else sooner.low,
                 "speed_up_high": np.nan if sooner is None else sooner.high,
                 "speed_up_seeds": 0 if sooner is None else sooner.seeds,
                 "differs_in": _differences(own["settings"].iloc[0], series[fastest]["settings"].iloc[0]),
-                "samples_median": samples["median"].iloc[number],
                 "samples_per_s": _median(own["samples_per_s"]),
                 "peak_memory_bytes": own["peak_memory_bytes"].max(),
                 "peak_gpu_memory_bytes": own["peak_gpu_memory_bytes"].max(),
                 "energy_j": _median(own["energy_j"]),
                 "energy_note": None if notes.empty else notes.iloc[0],
-                **_cost(wall.iloc[number], own["tier"].iloc[0], target),
+                "cost_note": _cost_note(table.iloc[number], tiers[number]),
             }
         )
     return rows
@@ -130,17 +155,11 @@ def _differences(settings: dict, others: dict) -> tuple[str, ...]:
     return tuple(name for name in names if str(settings.get(name)) != str(others.get(name)))
 
 
-def _cost(wall: pd.Series, tier: str | None, target: float) -> dict:
+def _cost_note(row: pd.Series, tier: str | None) -> str:
     price = price_usd_per_h(tier)
-    note = price.note
-    if np.isnan(target):
-        note = "there is no target"
-    elif price.value_usd is not None and not wall["reached"]:
-        note = "the target was not reached"
-    known = price.value_usd is not None and wall["reached"] > 0
-    names = {"cost_usd": "expected", "cost_low_usd": "expected_low", "cost_high_usd": "expected_high"}
-    costs = {name: wall[of] * price.value_usd / 3600 if known else np.nan for name, of in names.items()}
-    return {**costs, "cost_note": note}
+    if np.isnan(row["target"]):
+        return "there is no target"
+    return price.note if price.value_usd is None or row["reached"] else "the target was not reached"
 
 
 def _median(values: pd.Series) -> float:

@@ -17,7 +17,7 @@ from labkit.tta.thresholds import SERIES, Attempts, attempts, higher_is_better
 
 MIN_RUNS_FOR_INTERVAL = 5
 """Fewer runs cannot bound a median: their whole range misses it in one case of eight (four runs) or of four (three)."""
-MOST_LEVELS = 500
+MOST_LEVELS = 200
 """So many easier targets are looked at, at most, to hold the median of a harder one above theirs."""
 SURVIVAL_COLUMNS = [
     *SERIES,
@@ -88,11 +88,12 @@ def _ordered(
     """Median and upper bound at each target, at least those of all easier targets."""
     curves = curves[curves["run"].isin(own.runs["run"])]
     levels = np.unique(curves["value"].dropna())
+    sign = 1 if not len(curves) or higher_is_better(str(curves["metric"].iloc[0]), own.runs) else -1
+    levels = levels[sign * levels < (sign * targets).max()]
     if len(levels) > MOST_LEVELS:
         levels = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
     easier = attempts(curves, own.runs, levels, x)
     level_median, _, level_high, _ = median_time(easier.reached, easier.time)
-    sign = 1 if not len(curves) or higher_is_better(str(curves["metric"].iloc[0]), own.runs) else -1
     hardness = sign * np.concatenate([levels, targets])
     order = np.argsort(hardness, kind="stable")
     back = np.argsort(order, kind="stable")[len(levels) :]

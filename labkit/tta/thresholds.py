@@ -57,7 +57,7 @@ class Attempts:
     evaluation: np.ndarray
     """(L, R) which of the run's evaluations reached the target; -1 where none did"""
     time: np.ndarray
-    """(L, R) place of that evaluation on the axis; inf where the run failed, its last evaluation where it was cut off"""
+    """(L, R) its place on the axis; inf where the run failed, its last evaluation where it was cut off"""
     spent: np.ndarray
     """(L, R) the same, but where the run failed, how far it went until its end"""
 
@@ -83,30 +83,34 @@ def attempts(
 
     Args:
         curves: one row an evaluation (`labkit.tta.curves`) of one metric.
-        runs: one row a run (`labkit.tta.run_table`); those that are unknown on the axis x are left out.
+        runs: one row a run (`labkit.tta.run_table`); left out are those that are unknown on the axis x, and those that
+            watched another metric and never evaluated this one.
         targets: (L,) values of the metric.
         x: a column of `curves` that grows with time.
         confirmed: whether only as many evaluations in a row as confirm the run's target count.
     """
     targets = np.asarray(targets, float)
+    metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
+    runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
+    rises = higher_is_better(metric, runs)
     ends = (with_cost(runs) if x == "cost_usd" else runs)[x].astype(float)
     if x not in ALWAYS_KNOWN:
         runs, ends = runs[ends.notna()], ends.dropna()
-    rises = higher_is_better(str((curves if len(curves) else runs)["metric"].iloc[0]), runs) if len(runs) else True
     curves = curves.sort_values("wall_s", kind="stable")
     rows = curves.groupby("run", sort=False).indices
     values, places = curves["value"].to_numpy(float), curves[x].to_numpy(float)
     evaluation = np.full((len(targets), len(runs)), -1)
     time, spent = np.zeros(evaluation.shape), np.zeros(evaluation.shape)
-    known = zip(runs["run"], runs["confirm"], runs["unreached"], ends, strict=True)
+    known = zip(runs["run"], runs["confirm"], runs["unreached"], ends.fillna(0.0), strict=True)
     for number, (run, confirm, unreached, end) in enumerate(known):
         own = rows.get(run, np.empty(0, int))
         found = crossing(values[own], targets, confirm if confirmed else 1, higher_is_better=rises)
         last = places[own[-1]] if len(own) else 0.0
-        missed = (np.inf, np.nanmax([end, last])) if unreached == "failed" else (last, last)
-        evaluation[:, number] = np.where(found < len(own), found, -1)
+        missed = (np.inf, max(end, last)) if unreached == "failed" else (last, last)
         time[:, number] = np.append(places[own], missed[0])[found]
         spent[:, number] = np.append(places[own], missed[1])[found]
+        found[found == len(own)] = -1
+        evaluation[:, number] = found
     return Attempts(runs, evaluation, time, spent)
 
 
