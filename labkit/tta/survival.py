@@ -46,9 +46,8 @@ def survival(
     A platform that wins clearly at one target may hardly lead at a slightly harder one (ADMS 2020, arXiv 2003.12366):
     one target is one point of a curve.
 
-    The median of a harder target is never below that of an easier one. Where runs were cut off, the Kaplan–Meier
-    estimates of single targets can cross though the times that they estimate cannot; then the largest estimate of all
-    easier targets counts (order-restricted estimation, Silvapulle and Sen 2005).
+    A harder target never takes less. Where runs were cut off, the estimates of single targets can cross though the
+    times that they estimate cannot; then the largest one of all easier targets counts.
 
     Args:
         curves: one row an evaluation (`labkit.tta.curves`) of one metric.
@@ -69,36 +68,42 @@ def survival(
         own = found.of(places)
         reached, failed = own.reached.sum(axis=1), own.failed.sum(axis=1)
         censored = len(places) - reached - failed
-        median, low, high, level = median_time(own.reached, own.time)
+        estimates = _estimates(own)
         if censored.any():
-            median, high = _ordered(curves, own, targets, x, median, high)
+            easier = _easier_levels(curves, own.runs, targets)
+            before = _estimates(attempts(curves, own.runs, easier, x))
+            order = np.argsort(_hardness(np.append(easier, targets), curves, own.runs), kind="stable")
+            back = np.argsort(order)[len(easier) :]
+            for name in ("median", "high", "expected", "expected_high"):
+                estimates[name] = np.fmax.accumulate(np.append(before[name], estimates[name])[order])[back]
         success_low, success_high = success_interval(reached, len(places), censored)
-        expected, expected_low, expected_high = expected_to_target(own.spent, own.reached, own.failed)
-        is_range, times = np.isnan(level), np.where(own.reached, own.time, np.inf)
-        low, high = np.where(is_range, times.min(axis=1), low), np.where(is_range, times.max(axis=1), high)
-        columns = [targets, len(places), reached, failed, censored, success_low, success_high, median, low, high]
-        columns += [level, expected, expected_low, expected_high]
-        frames.append(pd.DataFrame(dict(zip(SURVIVAL_COLUMNS, [*series, *columns], strict=True))))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=SURVIVAL_COLUMNS)
+        counts = {"target": targets, "runs": len(places), "reached": reached, "failed": failed, "censored": censored}
+        shares = {"success_low": success_low, "success_high": success_high}
+        frames.append(pd.DataFrame(dict(zip(SERIES, series, strict=True)) | counts | shares | estimates))
+    return pd.concat(frames, ignore_index=True)[SURVIVAL_COLUMNS] if frames else pd.DataFrame(columns=SURVIVAL_COLUMNS)
 
 
-def _ordered(
-    curves: pd.DataFrame, own: Attempts, targets: np.ndarray, x: str, median: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Median and upper bound at each target, at least those of all easier targets."""
-    curves = curves[curves["run"].isin(own.runs["run"])]
-    levels = np.unique(curves["value"].dropna())
-    sign = 1 if not len(curves) or higher_is_better(str(curves["metric"].iloc[0]), own.runs) else -1
-    levels = levels[sign * levels < (sign * targets).max()]
+def _estimates(own: Attempts) -> dict[str, np.ndarray]:
+    median, low, high, level = median_time(own.reached, own.time)
+    is_range, times = np.isnan(level), np.where(own.reached, own.time, np.inf)
+    low, high = np.where(is_range, times.min(axis=1), low), np.where(is_range, times.max(axis=1), high)
+    expected, expected_low, expected_high = expected_to_target(own.spent, own.reached, own.failed)
+    of_median = {"median": median, "low": low, "high": high, "level": level}
+    return of_median | {"expected": expected, "expected_low": expected_low, "expected_high": expected_high}
+
+
+def _hardness(targets: np.ndarray, curves: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
+    metric = (curves if len(curves) else runs)["metric"].iloc[0]
+    return targets if higher_is_better(str(metric), runs) else -targets
+
+
+def _easier_levels(curves: pd.DataFrame, runs: pd.DataFrame, targets: np.ndarray) -> np.ndarray:
+    """Levels of the metric at which the estimates may change, easier than the hardest target."""
+    levels = np.unique(curves.loc[curves["run"].isin(runs["run"]), "value"].dropna())
+    levels = levels[_hardness(levels, curves, runs) < _hardness(targets, curves, runs).max()]
     if len(levels) > MOST_LEVELS:
         levels = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
-    easier = attempts(curves, own.runs, levels, x)
-    level_median, _, level_high, _ = median_time(easier.reached, easier.time)
-    hardness = sign * np.concatenate([levels, targets])
-    order = np.argsort(hardness, kind="stable")
-    back = np.argsort(order, kind="stable")[len(levels) :]
-    raised = (np.concatenate(each)[order] for each in ((level_median, median), (level_high, high)))
-    return tuple(np.fmax.accumulate(each)[back] for each in raised)
+    return levels
 
 
 def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
