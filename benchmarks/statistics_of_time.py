@@ -1,8 +1,8 @@
 """How often the intervals of `labkit.tta` hold what they say: `python benchmarks/statistics_of_time.py`, half a minute.
 
 Runs are made up with a known truth: times to the target are lognormal, a share of the runs fails (after a shorter, the
-same, or a longer time), and of some the end is not seen, because they were cut off at a time that has nothing to do with
-how they fare. Each case is drawn 1,000 times; an interval that is not given is not counted.
+same, or a longer time), and of some the end is not seen, because they were cut off at a time that has nothing to do
+with how they fare. Each case is drawn 1,000 times; an interval that is not given is not counted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,11 @@ def main() -> None:
         rows.append(case._asdict() | {name: {"holds": each[0], "given": each[1]} for name, each in found.items()})
     for runs, name in product((3, 5, 10), ("expected", "median", "share")):
         holds = [row[name]["holds"] for row in rows if row["runs"] == runs and row[name]["given"] > 0]
-        print(f"{runs:2} runs, {name:8}: {min(holds):.1%} to {max(holds):.1%}" if holds else f"{runs:2} runs, {name}: none")
+        print(
+            f"{runs:2} runs, {name:8}: {min(holds):.1%} to {max(holds):.1%}"
+            if holds
+            else f"{runs:2} runs, {name}: none"
+        )
     large = {}
     for case in CASES:
         if case.runs == 10:

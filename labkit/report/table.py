@@ -94,7 +94,7 @@ def time_text(median: float, low: float, high: float, level: float = math.nan, x
     """The median with its interval or, where level is NaN, its range; on the axis x.
 
     >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2), time_text(6.2, 5.9, math.inf, 0.95)
-    ('6.2 s (range 5.9 s – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
+    ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
     if not math.isfinite(median) or low == high:
         return axis_text(median, x)
@@ -105,7 +105,7 @@ def time_text(median: float, low: float, high: float, level: float = math.nan, x
 def expected_text(expected: float, low: float, high: float, x: str = "wall_s") -> str:
     """
     >>> expected_text(13.0, 9.9, 29.4), expected_text(13.0, math.nan, math.nan), expected_text(math.inf, 0, 0)
-    ('13.0 s (95 % CI 9.9 s – 29.4 s)', '13.0 s', 'not reached')
+    ('13.0 s (95 % CI 9.9 – 29.4 s)', '13.0 s', 'not reached')
     """
     if not math.isfinite(expected) or math.isnan(low):
         return axis_text(expected, x)
@@ -113,7 +113,10 @@ def expected_text(expected: float, low: float, high: float, x: str = "wall_s") -
 
 
 def _ends(low: float, high: float, x: str) -> str:
-    return f"{axis_text(low, x)} – {axis_text(high, x) if math.isfinite(high) else 'no bound'}"
+    """Both ends, with their unit once where it is the same."""
+    first, last = axis_text(low, x), axis_text(high, x) if math.isfinite(high) else "no bound"
+    number, space, unit = first.rpartition(" ")
+    return f"{number if space and last.endswith(space + unit) else first} – {last}"
 
 
 def times_table(times: pd.DataFrame, x: str) -> str:
@@ -177,6 +180,15 @@ def in_words(names: Sequence[str]) -> str:
     return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
 
 
+def _lines(cell: str) -> list[str]:
+    """A cell with its interval in lines of at most 15 characters."""
+    value, _, interval = cell.removesuffix(")").partition(" (")
+    name, ends = re.fullmatch(r"(\d\d % CI|range|) ?(.*)", interval).groups()
+    if len(ends) > 15:
+        ends = ends.replace(" – ", " –\n")
+    return [line for line in (value, name if name != "95 % CI" else "", ends) if line]
+
+
 def terminal_tables(summary: pd.DataFrame) -> list[Table]:
     """The summary as rich tables that fit a terminal of 80 columns: one a job and target, with a row a budget."""
     from rich import box
@@ -186,17 +198,22 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
     tables = []
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
         title = escape(f"{job_name(job)}, {goal_text(metric, target)}")
-        table = Table(title=f"[bold]{title}[/bold]", title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-        table.add_column("Budget")
-        for heading in ("Reached", "Time to target\nmedian", "Expected\nwith restarts"):
+        table = Table(
+            title=f"[bold]{title}[/bold]",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        table.add_column("Budget", min_width=12, overflow="fold")
+        of_target = ("Reached", "Time to target\nmedian", "Expected\nwith restarts")
+        for heading in (*of_target, "Samples/s\nmemory", "Energy\ncost"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for heading in ("Samples\n/s", "Peak\nmemory", "Energy", "Cost"):
-            table.add_column(heading, justify="right", min_width=8 if heading == "Energy" else 7)
         for _, row in rows.iterrows():
             budget, provenance, *of_target, _, samples_per_s, memory, energy, cost = summary_cells(row)
-            of_target = [re.sub(r" \((?:95 % CI |(?=\d\d % CI|range))", "\n", cell).rstrip(")") for cell in of_target]
-            cost, _, _ = cost.partition(" (")
-            cells = [*of_target, samples_per_s, memory.replace(", ", "\n"), energy, cost]
+            known = energy if math.isfinite(row["energy_j"]) else "–"  # the notes say why
+            cells = ["\n".join(_lines(cell)) for cell in of_target]
+            cells += [f"{samples_per_s}\n{memory.replace(', ', chr(10))}", f"{known}\n{cost.partition(' (')[0]}"]
             table.add_row(escape(f"{budget}\n{provenance}"), *cells)
         tables.append(table)
     return tables

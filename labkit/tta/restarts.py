@@ -14,8 +14,8 @@ def success_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
 
-    By simulation it covers 91 to 100 % (benchmarks/statistics_of_time.py); Brown, Cai and DasGupta 2001, Statistical Science
-    16:101. A run that was cut off counts against the share in the lower bound, and for it in the upper.
+    By simulation it covers 92 to 100 % (benchmarks/statistics_of_time.py); Brown, Cai and DasGupta 2001, Statistical
+    Science 16:101. A run that was cut off counts against the share in the lower bound, and for it in the upper.
 
     Args:
         reached: runs that reached it, of any shape.
@@ -41,7 +41,7 @@ def expected_to_target(
 
     The interval puts together, on the logarithmic scale, those of the mean of the successes (Student's t) and of the
     share of successes (`success_interval`), each taken to be off by itself (MOVER, Zou and Donner 2008, Statistics in
-    Medicine 27:1693). By simulation it covers 90 to 100 % (benchmarks/statistics_of_time.py).
+    Medicine 27:1693). By simulation it covers 93 to 100 % (benchmarks/statistics_of_time.py).
 
     Args:
         spent: (..., R) by each run until it reached the target, failed or was cut off.

@@ -93,7 +93,7 @@ def attempts(
     metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
     runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
     rises = higher_is_better(metric, runs)
-    ends = (with_cost(runs) if x == "cost_usd" else runs)[x].astype(float)
+    ends = (with_cost(runs.fillna({"wall_s": 0.0})) if x == "cost_usd" else runs)[x].astype(float)
     if x not in ALWAYS_KNOWN:
         runs, ends = runs[ends.notna()], ends.dropna()
     curves = curves.sort_values("wall_s", kind="stable")
