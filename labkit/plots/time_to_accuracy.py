@@ -56,7 +56,7 @@ def figure_time_to_accuracy(
     label = metric_label(metric)
     axis = value_axis(curves["value"], target, metric, log=log_y)
     figure = go.Figure(layout={"template": template})
-    groups = list(curves.groupby(SERIES, sort=False, dropna=False))
+    groups = [each for each in curves.groupby(SERIES, sort=False, dropna=False)]  # list() asks for its length, slowly
     longest = float(curves[x].max())
     by_run = curves.drop_duplicates("run")
     seeds = dict(zip(by_run["run"], by_run["seed"].map(lambda seed: escape(str(seed))), strict=True))

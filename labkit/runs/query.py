@@ -141,13 +141,18 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
     resumed = [
         (folder.name, event["parts"], event["step"])
         for folder in folders
-        for event in read_events(folder)
+        for event in (read_events(folder) if _was_resumed(folder) else ())
         if event["event"] == "resumed"
     ]
     for run, parts, step in resumed:
         superseded = (frame["run"] == run) & (frame["part"] < f"part-{parts:05d}") & (frame["step"] > step)
         frame = frame[~superseded]
     return frame.drop(columns="part").reset_index(drop=True)
+
+
+def _was_resumed(folder: Path) -> bool:
+    path = folder / "events.jsonl"
+    return path.is_file() and b'"resumed"' in path.read_bytes()
 
 
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:

@@ -89,28 +89,27 @@ def attempts(
         x: a column of `curves` that grows with time.
         confirmed: whether only as many evaluations in a row as confirm the run's target count.
     """
-    targets = np.asarray(targets, float)
     metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
     runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
-    rises = higher_is_better(metric, runs)
-    ends = (with_cost(runs.fillna({"wall_s": 0.0})) if x == "cost_usd" else runs)[x].astype(float)
+    ends = (with_cost(runs.fillna({"wall_s": 0.0})) if x == "cost_usd" else runs)[x].to_numpy(float)
     if x not in ALWAYS_KNOWN:
-        runs, ends = runs[ends.notna()], ends.dropna()
-    curves = curves.sort_values("wall_s", kind="stable")
-    rows = curves.groupby("run", sort=False).indices
-    values, places = curves["value"].to_numpy(float), curves[x].to_numpy(float)
-    evaluation = np.full((len(targets), len(runs)), -1)
-    time, spent = np.zeros(evaluation.shape), np.zeros(evaluation.shape)
-    known = zip(runs["run"], runs["confirm"], runs["unreached"], ends.fillna(0.0), strict=True)
-    for number, (run, confirm, unreached, end) in enumerate(known):
-        own = rows.get(run, np.empty(0, int))
-        found = crossing(values[own], targets, confirm if confirmed else 1, higher_is_better=rises)
-        last = places[own[-1]] if len(own) else 0.0
-        missed = (np.inf, max(end, last)) if unreached == "failed" else (last, last)
-        time[:, number] = np.append(places[own], missed[0])[found]
-        spent[:, number] = np.append(places[own], missed[1])[found]
-        found[found == len(own)] = -1
-        evaluation[:, number] = found
+        runs, ends = runs[~np.isnan(ends)], ends[~np.isnan(ends)]
+    number = pd.Index(runs["run"]).get_indexer(curves["run"])
+    order = np.lexsort((curves["wall_s"].to_numpy(float), number))[np.count_nonzero(number < 0) :]
+    counts = np.bincount(number[order], minlength=len(runs))
+    evaluation = crossing(
+        curves["value"].to_numpy(float)[order],
+        counts,
+        targets,
+        runs["confirm"].to_numpy() if confirmed else 1,
+        higher_is_better=higher_is_better(metric, runs),
+    )
+    places, begins = np.append(curves[x].to_numpy(float)[order], 0.0), np.cumsum(counts) - counts
+    last = np.where(counts > 0, places[begins + counts - 1], 0.0)
+    failed = (runs["unreached"] == "failed").to_numpy()
+    crossed, reached = places[begins + np.maximum(evaluation, 0)], evaluation >= 0
+    time = np.where(reached, crossed, np.where(failed, np.inf, last))
+    spent = np.where(reached, crossed, np.where(failed, np.fmax(ends, last), last))
     return Attempts(runs, evaluation, time, spent)
 
 
@@ -136,16 +135,19 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
     """
     found = attempts(curves, runs, [target], x)
     held = attempts(curves, runs, [target], x, confirmed=True)
-    last = curves.sort_values("wall_s", kind="stable").groupby("run")[x].last()
     table = found.runs[[*SERIES, "run", "seed"]].reset_index(drop=True)
     reached, failed, sustained = found.reached[0], found.failed[0], held.reached[0]
-    outcome = np.select([reached, failed], ["reached", "failed"], "censored")
-    table = table.assign(outcome=outcome, reached=reached, sustained=sustained)
-    table["time_to_target_s"] = np.where(reached, found.time[0], np.nan)
-    table["sustained_time_s"] = np.where(sustained, held.time[0], np.nan)
-    at = curves.sort_values("wall_s", kind="stable").assign(_at=lambda frame: frame.groupby("run").cumcount())
-    at = at.rename(columns={"samples": "samples_to_target"})[["run", "_at", "samples_to_target", "value"]]
-    table = table.assign(_at=found.evaluation[0]).merge(at, on=["run", "_at"], how="left")
-    table["last_time_s"] = table["run"].map(last).fillna(0.0)
-    table["spent_s"] = found.spent[0]
+    curves = curves.sort_values("wall_s", kind="stable")
+    curves = curves.assign(evaluation=curves.groupby("run").cumcount(), samples_to_target=curves["samples"])
+    crossed = curves[["run", "evaluation", "samples_to_target", "value"]]
+    table = table.assign(
+        outcome=np.select([reached, failed], ["reached", "failed"], "censored"),
+        reached=reached,
+        sustained=sustained,
+        time_to_target_s=np.where(reached, found.time[0], np.nan),
+        sustained_time_s=np.where(sustained, held.time[0], np.nan),
+        last_time_s=table["run"].map(curves.groupby("run")[x].last()).fillna(0.0),
+        spent_s=found.spent[0],
+        evaluation=found.evaluation[0],
+    ).merge(crossed, on=["run", "evaluation"], how="left")
     return table[CROSSING_COLUMNS]

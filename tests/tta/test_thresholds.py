@@ -74,9 +74,12 @@ def test_training_finds_the_same_crossings():
         watched = Crossings(Target.parse(f"score {'>=' if up else '<='} {target}"), confirm)
         for step, value in enumerate(values):
             watched.observe(value, Point(step, step, step, step))
-        found = [crossing(values, np.array([target]), each, higher_is_better=up)[0] for each in (1, confirm)]
-        expected = [count if point is None else point.step for point in (watched.first, watched.sustained)]
-        assert found == expected, (values, target, confirm, up)
+        expected = [-1 if point is None else point.step for point in (watched.first, watched.sustained)]
+        # beside other runs, whose evaluations are none of its own
+        beside = np.concatenate([[0.6, 0.1], values, [0.1, 0.6]])
+        for each, place in zip((1, confirm), expected, strict=True):
+            found = crossing(beside, [2, count, 2], [target, 0.35], [1, each, 1], higher_is_better=up)
+            assert found[0, 1] == place, (values, target, each, up)
 
 
 @pytest.mark.parametrize("metric", ["cer", "wer", "log_loss", "normalised_entropy", "loss"])
