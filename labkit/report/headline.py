@@ -25,7 +25,10 @@ def headline(summary: pd.DataFrame) -> str:
     done = summary[summary["time_median_s"].map(math.isfinite)].sort_values("time_median_s", kind="stable")
     missed = summary[~summary["time_median_s"].map(math.isfinite)]
     if done.empty:
-        return f"{job} did not reach {goal}: {summary['reached'].sum()} of {summary['runs'].sum()} runs got there."
+        got_there = f"{summary['reached'].sum()} of {summary['runs'].sum()} runs got there"
+        if summary["reached"].sum():
+            return f"{job} reached {goal} in half of its runs or fewer: {got_there}."
+        return f"{job} did not reach {goal}: {got_there}."
     fastest, slowest = done.iloc[0], done.iloc[-1]
     best = f"{seconds_text(fastest['time_median_s'])} ({_basis(fastest)})"
     sentence = f"{job} reached {goal} in {best} on {_place(fastest, done)}"

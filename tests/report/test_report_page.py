@@ -102,6 +102,8 @@ def test_the_headline_says_when_a_budget_or_no_budget_reached_the_target():
     short = {"budget": "one-core", "values": [0.6, 0.7]}
     assert headline(summary(*make([{}, short]))).endswith("on all cores; not by half of the runs on one core.")
     assert headline(summary(*make([short, short]))) == "DLRM did not reach AUC 0.78: 0 of 2 runs got there."
+    half = headline(summary(*make([{}, {"values": [0.6, 0.7]}])))
+    assert half == "DLRM reached AUC 0.78 in half of its runs or fewer: 1 of 2 runs got there."
 
 
 def test_the_headline_says_when_nobody_set_the_target():
