@@ -80,6 +80,8 @@ def figure_time_to_accuracy(
                     **legend,
                 )
         drawn = with_gaps(group)
+        hover = np.stack([drawn["wall_s"], drawn["samples"], drawn["run"].map(seeds)], axis=-1).astype(object)
+        hover[drawn["run"].isna()] = None  # a notebook's messages have no NaN
         figure.add_scatter(
             x=drawn[x],
             y=drawn["value"],
@@ -87,7 +89,7 @@ def figure_time_to_accuracy(
             line={"color": look.color, "dash": look.dash, "width": 2},
             marker={"symbol": look.marker, "size": 6, "color": look.color},
             name=name,
-            customdata=np.stack([drawn["wall_s"], drawn["samples"], drawn["run"].map(seeds)], axis=-1),
+            customdata=hover,
             hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
             f"<br>%{{customdata[1]:,.0f}} samples<br>seed %{{customdata[2]}}<extra>{name}</extra>",
             meta={**meta, "kind": "run", "curves": group["run"].nunique()},
