@@ -47,5 +47,5 @@ LABS = (
     Lab("40_sharing_a_device", "Sharing a device", ("torch", "pandas", "duckdb", "plotly", "scipy")),
     Lab("41_when_a_neighbour_fails", "When a neighbour fails", ("torch", "pandas", "plotly"), disk_gb=0.1),
     Lab("42_packing_a_queue", "Packing a queue", ("torch", "pandas", "plotly")),
-    Lab("50_time_to_accuracy", "Time to accuracy", ("pandas", "duckdb", "lifelines", "plotly"), disk_gb=0.1),
+    Lab("50_time_to_accuracy", "Time to accuracy", ("pandas", "duckdb", "scipy", "plotly"), disk_gb=0.1),
 )

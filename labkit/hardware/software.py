@@ -15,7 +15,6 @@ PACKAGES = {
     "duckdb": "core",
     "soundfile": "core",
     "jiwer": "core",
-    "lifelines": "core",
     "plotly": "core",
     "pooch": "core",
     "psutil": "core",

@@ -75,7 +75,7 @@ def in_words(fig: go.Figure) -> str:
     kind = _TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
     names: dict[str, int] = {}
     for trace in data:
-        names[_name(trace)] = names.get(_name(trace), 0) + 1
+        names[_name(trace)] = names.get(_name(trace), 0) + (trace.meta or {}).get("curves", 1)
     listed = [name if count == 1 else f"{name} ({count} curves)" for name, count in names.items()]
     bands = {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}
     sentences = [
@@ -117,7 +117,12 @@ def _parts(fig: go.Figure) -> Iterator[pd.DataFrame]:
             yield pd.DataFrame({"series": name, x: at, "mean": z.mean(0), "least": z.min(0), "greatest": z.max(0)})
         elif trace.y is not None:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
-            yield pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
+            frame = pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
+            is_gap = frame[[x, y]].isna().all(axis=1)
+            if (trace.meta or {}).get("curves", 1) > 1:
+                frame["series"] += is_gap.cumsum().map(lambda curve: f" ({curve + 1})" if curve else "")
+                frame = frame[~is_gap]
+            yield frame
 
 
 def _title(fig: go.Figure, trace: Any, axis: str) -> str:

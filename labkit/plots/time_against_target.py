@@ -32,7 +32,7 @@ def figure_time_against_target(
     """Median time to target for every target of a grid, a line a budget; harder targets to the right.
 
     Args:
-        times: target, median (inf where not reached), fastest, slowest, runs, reached a (series, target).
+        times: one row a (series, target): `labkit.tta.survival` at several targets, on the axis x.
         target: the target in use, drawn as a vertical line.
         metric: its metric.
         higher_is_better: its direction; falling metrics have a reversed axis.
@@ -40,8 +40,8 @@ def figure_time_against_target(
         template: "labkit_light" or "labkit_dark".
 
     Returns:
-        A figure. A line ends where half of the runs do not reach the target; the shading is from the fastest
-        to the slowest run, where every run reached it.
+        A figure. A line ends where half of the runs do not reach the target; the shading is the median's interval, of
+        fewer than five runs their range, where it has two ends.
     """
     label = metric_label(metric)
     figure = go.Figure(layout={"template": template})
@@ -49,16 +49,16 @@ def figure_time_against_target(
         look, name = encoding(number, template), series_label(*series[1:])
         meta, legend = {"group": number, "name": name}, {"legendgroup": str(number)}
         group = group.sort_values("target")
-        full = group[group["reached"] == group["runs"]]
+        full = group[np.isfinite(group["high"])]
         figure.add_scatter(
             x=[*full["target"], *full["target"][::-1]],
-            y=[*full["fastest"], *full["slowest"][::-1]],
+            y=[*full["low"], *full["high"][::-1]],
             fill="toself",
             fillcolor=faint(look.color),
             line={"width": 0},
             mode="lines",
             hoverinfo="skip",
-            name=f"{name}: fastest to slowest run",
+            name=f"{name}: interval or range",
             showlegend=False,
             meta={**meta, "kind": "band"},
             **legend,

@@ -35,16 +35,16 @@ def figure_time_to_accuracy(
         curves: one row an evaluation: run, job, budget, seed, provenance, metric, samples, wall_s, train_s,
             value.
         target: value of the metric to reach; drawn as a line.
-        crossings: one row a run: run, reached, time_to_target_s; marks each run's first crossing.
-        survival: one row a series: budget, provenance, runs, reached, median (in the unit of x); marks the
-            median.
-        bands: level, low, high (in the unit of x) and kind a series; shades them.
+        crossings: one row a run (`labkit.tta.crossings`); marks each run's first crossing.
+        survival: one row a series (`labkit.tta.survival`), on the axis x; marks the median.
+        bands: level, low, high (in the unit of x) and kind a series (`labkit.tta.band`); shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
         log_y: whether the metric's axis is logarithmic; None chooses by the metric, as `value_axis` says.
         template: "labkit_light" or "labkit_dark".
 
     Returns:
-        A figure whose traces carry in `meta` their kind (band, run, reached, median), series number and run.
+        A figure with one trace of each kind a series: in `meta`, its kind (band, run, reached, median), the series'
+        number and name. The runs of a series are curves of one trace, with gaps between them.
         `layout.meta["finding"]` says in words what the medians say.
 
     Raises:
@@ -56,8 +56,10 @@ def figure_time_to_accuracy(
     label = metric_label(metric)
     axis = value_axis(curves["value"], target, metric, log=log_y)
     figure = go.Figure(layout={"template": template})
-    groups = list(curves.groupby(SERIES, sort=False, dropna=False))
+    groups = [each for each in curves.groupby(SERIES, sort=False, dropna=False)]  # list() asks for its length, slowly
     longest = float(curves[x].max())
+    by_run = curves.drop_duplicates("run")
+    seeds = dict(zip(by_run["run"], by_run["seed"].map(lambda seed: escape(str(seed))), strict=True))
     for number, (series, group) in enumerate(groups):
         look, name = encoding(number, template), series_label(*series[1:])
         meta, legend = {"group": number, "name": name}, {"legendgroup": str(number)}
@@ -77,22 +79,22 @@ def figure_time_to_accuracy(
                     meta={**meta, "kind": "band"},
                     **legend,
                 )
-        for position, (run, curve) in enumerate(group.groupby("run", sort=False)):
-            figure.add_scatter(
-                x=curve[x],
-                y=curve["value"],
-                mode="lines+markers",
-                line={"color": look.color, "dash": look.dash, "width": 2},
-                marker={"symbol": look.marker, "size": 6, "color": look.color},
-                name=name,
-                showlegend=position == 0,
-                customdata=np.stack([curve["wall_s"], curve["samples"]], axis=-1),
-                hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
-                f"<br>%{{customdata[1]:,.0f}} samples<br>seed {escape(str(curve['seed'].iloc[0]))}"
-                f"<extra>{name}</extra>",
-                meta={**meta, "kind": "run", "run": run},
-                **legend,
-            )
+        drawn = with_gaps(group)
+        hover = np.stack([drawn["wall_s"], drawn["samples"], drawn["run"].map(seeds)], axis=-1).astype(object)
+        hover[drawn["run"].isna()] = None  # a notebook's messages have no NaN
+        figure.add_scatter(
+            x=drawn[x],
+            y=drawn["value"],
+            mode="lines+markers",
+            line={"color": look.color, "dash": look.dash, "width": 2},
+            marker={"symbol": look.marker, "size": 6, "color": look.color},
+            name=name,
+            customdata=hover,
+            hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
+            f"<br>%{{customdata[1]:,.0f}} samples<br>seed %{{customdata[2]}}<extra>{name}</extra>",
+            meta={**meta, "kind": "run", "curves": group["run"].nunique()},
+            **legend,
+        )
         if crossings is not None:
             hits = crossings[crossings["run"].isin(group["run"]) & crossings["reached"]]
             figure.add_scatter(**_reached(group, hits, x, look, template), meta={**meta, "kind": "reached"}, **legend)
@@ -118,6 +120,13 @@ def figure_time_to_accuracy(
         meta={"finding": finding(label, target, survival, x) if survival is not None else "", "x": x},
     )
     return figure
+
+
+def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations run after run, with an empty row between two runs, at which the pen is lifted."""
+    rows = curves.sort_values("run", key=lambda run: pd.factorize(run)[0], kind="stable")
+    rows.index = np.arange(len(rows)) + (rows["run"] != rows["run"].shift()).cumsum() - 1
+    return rows.reindex(range(rows.index[-1] + 1))
 
 
 def series_label(budget: str, provenance: str) -> str:
@@ -178,9 +187,10 @@ def nearest(values: pd.Series, target: float, share: float) -> pd.Series:
 
 def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
     """The medians in one sentence, fastest first."""
+    rows = zip(*(survival[name] for name in ("budget", "median", "reached", "runs")), strict=True)
     parts = [
-        f"{budget_words(row.budget)} {axis_text(row.median, x)} ({row.reached} of {row.runs} runs)"
-        for row in survival.sort_values("median", kind="stable").itertuples()
+        f"{budget_words(budget)} {axis_text(median, x)} ({reached} of {runs} runs)"
+        for budget, median, reached, runs in sorted(rows, key=lambda row: row[1])
     ]
     return f"Target {label} {target:.6g}, median until it was reached: {'; '.join(parts)}."
 

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from labkit.plots.words import budget_words, seconds_text
-from labkit.report.table import goal_text, job_name
+from labkit.report.table import goal_text, in_words, job_name
 
 
 def headline(summary: pd.DataFrame) -> str:
@@ -22,21 +22,32 @@ def headline(summary: pd.DataFrame) -> str:
         return f"{job} has no target, and was not evaluated."
     if not first["target_given"]:
         goal += " (a value that its runs share; none was trained to it)"
-    seeds = int(summary["runs"].sum())
-    done = summary[summary["km_median_s"].map(math.isfinite)].sort_values("km_median_s", kind="stable")
-    missed = summary[~summary["km_median_s"].map(math.isfinite)]
+    done = summary[summary["time_median_s"].map(math.isfinite)].sort_values("time_median_s", kind="stable")
+    missed = summary[~summary["time_median_s"].map(math.isfinite)]
     if done.empty:
-        return f"{job} did not reach {goal}: {int(summary['reached'].sum())} of {seeds} runs got there."
+        got_there = f"{summary['reached'].sum()} of {summary['runs'].sum()} runs got there"
+        if summary["reached"].sum():
+            return f"{job} reached {goal} in half of its runs or fewer: {got_there}."
+        return f"{job} did not reach {goal}: {got_there}."
     fastest, slowest = done.iloc[0], done.iloc[-1]
-    best = f"{seconds_text(fastest['km_median_s'])} ({_basis(fastest)})"
+    best = f"{seconds_text(fastest['time_median_s'])} ({_basis(fastest)})"
     sentence = f"{job} reached {goal} in {best} on {_place(fastest, done)}"
     if len(done) > 1:
-        ratio = slowest["km_median_s"] / fastest["km_median_s"]
-        sentence += f" and {seconds_text(slowest['km_median_s'])} on {_place(slowest, done)}"
-        sentence += f": {ratio:.1f}× sooner" if ratio >= 1.05 else ": no difference to speak of"
+        sentence += f" and {seconds_text(slowest['time_median_s'])} on {_place(slowest, done)}: {_sooner(slowest)}"
     if len(missed):
-        sentence += f"; not on {', '.join(_place(row, summary) for _, row in missed.iterrows())}"
+        sentence += f"; not by half of the runs on {', '.join(_place(row, summary) for _, row in missed.iterrows())}"
     return sentence + "."
+
+
+def _sooner(slowest: pd.Series) -> str:
+    """How many times as soon as this row the fastest was, where its interval lets one say so."""
+    ratio, low, high = (slowest[name] for name in ("speed_up", "speed_up_low", "speed_up_high"))
+    if math.isnan(ratio):
+        return "how much sooner is not claimed, which takes three seeds of each that all reach it"
+    if low <= 1:
+        return f"no difference to tell from chance (95 % CI {low:.2f} – {high:.2f}×, {slowest['speed_up_seeds']} seeds)"
+    several = f"; they differ in {in_words(slowest['differs_in'])}" if len(slowest["differs_in"]) > 1 else ""
+    return f"{ratio:.1f}× sooner (95 % CI {low:.2f} – {high:.2f}×, {slowest['speed_up_seeds']} seeds{several})"
 
 
 def _basis(row: pd.Series) -> str:
@@ -44,7 +55,7 @@ def _basis(row: pd.Series) -> str:
         return "one run"
     if row["reached"] < row["runs"]:
         return f"median, {row['reached']} of {row['runs']} runs reached it"
-    return f"median of {row['runs']} seeds"
+    return f"median of {row['runs']} runs"
 
 
 def _place(row: pd.Series, among: pd.DataFrame) -> str:

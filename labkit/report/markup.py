@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-import numpy as np
 import pandas as pd
 
 from labkit.plots.theme import encoding
@@ -13,13 +12,6 @@ from labkit.report.table import HEADINGS, NO_METRIC, NO_TARGET, goal_text, job_n
 from labkit.tta.thresholds import SERIES
 
 WORDS = ' class="words"'
-STATUS_WORDS = {
-    "done": "ended",
-    "failed": "failed",
-    "stopped": "stopped",
-    "interrupted": "was interrupted",
-    "running": "still running,",
-}
 
 
 def header(identifier: str, table: pd.DataFrame, runs: pd.DataFrame, curves: pd.DataFrame) -> str:
@@ -43,28 +35,24 @@ def _counted(count: int, noun: str) -> str:
 
 
 def controls(payload: dict) -> str:
-    name, slider, label = payload["id"], payload["slider"], payload["metric_label"]
+    name, grid, label = payload["id"], payload["grid"], payload["metric_label"]
     choices = "".join(
         f'<label><input type="radio" name="{name}-x" value="{axis["key"]}"{" checked" * (not number)}>'
         f"<span>{escape(axis['label'])}</span></label>"
         for number, axis in enumerate(payload["axes"])
     )
-    limits = " ".join(f'{name}="{_plain(value)}"' for name, value in slider.items())
-    ends = [f"{slider['min']:.6g}", f"{slider['max']:.6g}"]
+    limits = f'min="0" max="{len(grid) - 1}" step="1" value="{payload["start"]}"'  # places in the grid
+    shown = f"{escape(label)} {payload['target']:.6g}"
     hardness = ("easier", "harder") if payload["higher_is_better"] else ("harder", "easier")
     return f"""<div class="controls">
 <fieldset><legend>Horizontal axis</legend><div class="choices">{choices}</div></fieldset>
 <div><div class="target-line"><label class="title" for="{name}-target">Target {escape(label)}</label>
-<output id="{name}-output" for="{name}-target">{escape(label)} {payload["target"]:.6g}</output></div>
-<div class="target-row"><input type="range" id="{name}-target" {limits} autocomplete="off">
+<output id="{name}-output" for="{name}-target">{shown}</output></div>
+<div class="target-row"><input type="range" id="{name}-target" {limits} aria-valuetext="{shown}" autocomplete="off">
 <button type="button" id="{name}-reset">Back to {payload["target"]:.6g}</button></div>
-<div class="ends" aria-hidden="true"><span>{ends[0]} · {hardness[0]}</span>
-<span>{hardness[1]} · {ends[1]}</span></div></div>
+<div class="ends" aria-hidden="true"><span>{grid[0]:.6g} · {hardness[0]}</span>
+<span>{hardness[1]} · {grid[-1]:.6g}</span></div></div>
 </div>"""
-
-
-def _plain(value: float) -> str:
-    return np.format_float_positional(value, trim="-")
 
 
 def figure(payload: dict) -> str:
@@ -90,10 +78,10 @@ def target_figure(payload: dict) -> str:
     name, description = payload["id"], escape(payload["target_description"])
     return f"""<div class="part"><h3>How much longer for a harder target?</h3>
 <p>The median time to target, for every target the slider offers. Where two lines come together, the faster
- budget no longer buys time; where a line ends, more than half of its runs stop short of the target.</p>
+ budget no longer buys time; where a line ends, half of its runs or more do not get there.</p>
 <figure><div class="plot small" id="{name}-targets" role="group" aria-label="{description}"></div>
 <figcaption><span class="hidden">{description}</span>Follows the horizontal-axis choice above;
- shaded from the fastest to the slowest run.</figcaption></figure></div>"""
+ shaded is the median's 95 % interval, of fewer than five runs their range.</figcaption></figure></div>"""
 
 
 def results_table(identifier: str, table: pd.DataFrame, payload: dict) -> str:
@@ -115,8 +103,9 @@ def results_table(identifier: str, table: pd.DataFrame, payload: dict) -> str:
 <tbody>
 {chr(10).join(body)}
 </tbody></table></div>
-<ul class="notes"><li>Median and range are of the runs that reached the target; the Kaplan–Meier median counts
- the censored ones too. Memory is the highest of the runs; samples/s and energy (whole run) are medians.</li>
+<ul class="notes"><li>The median is Kaplan–Meier's: a run that failed never arrives, one that was cut off counts until
+ then. Expected with restarts is all time spent over the number of successes: each run that fails is started anew, and
+ paid for. Memory is the highest of the runs; samples/s and energy (whole run) are medians.</li>
 {listed}</ul>"""
 
 
@@ -153,27 +142,28 @@ def _swatch(number: int) -> str:
     )
 
 
-def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd.DataFrame) -> str:
+def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd.DataFrame, payload: dict) -> str:
     evaluations = curves.groupby("run")["value"].agg(["size", "last"])
-    by_run = hits.set_index("run")
+    status_of, seed_of = (dict(zip(runs["run"], runs[name], strict=True)) for name in ("status", "seed"))
+    by_run = hits.set_index("run")[["reached", "sustained", "time_to_target_s", "sustained_time_s"]].to_dict("index")
     body = []
-    for number, (_, group) in enumerate(runs.groupby(SERIES, sort=False, dropna=False)):
-        for place, row in enumerate(group.itertuples()):
-            hit = by_run.loc[row.run]
-            seen = row.run in evaluations.index
-            status = escape(str(row.status))
-            if row.status in ("failed", "interrupted", "stopped"):
+    for number, group in enumerate(payload["groups"]):
+        for place, run in enumerate(group["runs"]):
+            hit, status = by_run[run["run"]], escape(str(status_of[run["run"]]))
+            if status in ("failed", "interrupted", "stopped"):
                 status = f'<span class="mark">{status}</span>'
-            last = f"{evaluations.loc[row.run, 'last']:.4f}" if seen else "–"
-            count = int(evaluations.loc[row.run, "size"]) if seen else 0
+            last, count = "–", len(run["value"])
+            if count:
+                last = f"{evaluations.loc[run['run'], 'last']:.4f}"
+            reached = seconds_text(hit["time_to_target_s"]) if hit["reached"] else run["missed"]["wall_s"]
             body.append(
-                f'<tr id="{identifier}-run-{number}-{place}"><th scope="row">{escape(str(row.run))}</th>'
-                f'<td class="words">{escape(row.budget)}</td>'
-                f'<td>{escape(str(row.seed))}</td><td class="words">{status}</td>'
+                f'<tr id="{identifier}-run-{number}-{place}"><th scope="row">{escape(run["run"])}</th>'
+                f'<td class="words">{escape(group["budget"])}</td>'
+                f'<td>{escape(str(seed_of[run["run"]]))}</td><td class="words">{status}</td>'
                 f"<td>{last} <small>({_counted(count, 'evaluation')})</small></td>"
-                f"<td>{run_text(hit, row.status, seen)}</td><td>{sustained_text(hit)}</td></tr>"
+                f"<td>{reached}</td><td>{_confirmed(hit)}</td></tr>"
             )
-    heads = ["Run", "Budget", "Seed", "Status", "Last value", "Time to target", "Held to the end"]
+    heads = ["Run", "Budget", "Seed", "Status", "Last value", "Time to target", "Confirmed"]
     words = ("Run", "Budget", "Status")
     head = "".join(f'<th scope="col"{WORDS * (text in words)}>{text}</th>' for text in heads)
     return f"""<details><summary>Every run ({len(runs)})</summary>
@@ -184,16 +174,7 @@ def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd
 </tbody></table></div></details>"""
 
 
-def run_text(hit: pd.Series, status: str, evaluated: bool) -> str:
-    """When one run reached the target, or how long it is known not to have."""
-    if not evaluated:
-        return f"{STATUS_WORDS[status]} before the first evaluation"
-    if hit["reached"]:
-        return seconds_text(hit["time_to_target_s"])
-    return f"censored at {seconds_text(hit['last_time_s'])}"
-
-
-def sustained_text(hit: pd.Series) -> str:
+def _confirmed(hit: dict) -> str:
     if not hit["reached"]:
         return ""
-    return f"from {seconds_text(hit['sustained_time_s'])}" if hit["sustained"] else "no, fell back"
+    return f"from {seconds_text(hit['sustained_time_s'])}" if hit["sustained"] else "no"

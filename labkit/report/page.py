@@ -22,7 +22,6 @@ from labkit.report.section import build_section
 from labkit.runs.notes import notes_kept
 from labkit.tta import curves as read_curves
 from labkit.tta import run_table
-from labkit.tta.survival import MIN_RUNS_FOR_INTERVAL
 
 
 def write_report(folders: Iterable[Path | str], out: Path | str) -> Path:
@@ -66,7 +65,6 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
     data = {
         "jobs": [section.payload for section in sections],
         "themes": {"light": _theme("labkit_light"), "dark": _theme("labkit_dark")},
-        "min_runs_for_interval": MIN_RUNS_FOR_INTERVAL,
     }
     folder = files("labkit.report")
     template = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))

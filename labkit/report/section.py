@@ -1,4 +1,4 @@
-"""One job's part of the page: the figures and the data that its script works on."""
+"""One job's part of the page: the figures and the data that its script looks up."""
 
 from __future__ import annotations
 
@@ -12,27 +12,16 @@ import pandas as pd
 from labkit.plots import figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.describe import in_words
 from labkit.plots.time_against_target import TITLES
-from labkit.plots.time_to_accuracy import nearest
-from labkit.plots.words import AXIS_TITLES, budget_words, metric_label
+from labkit.plots.words import AXIS_TITLES, metric_label
 from labkit.report import markup
 from labkit.report.headline import headline
+from labkit.report.lookup import of_targets, run_words, target_grid
 from labkit.report.table import NO_METRIC
-from labkit.tta import (
-    band,
-    default_target,
-    higher_is_better,
-    summary,
-    survival,
-    time_against_target,
-    with_cost,
-)
-from labkit.tta.cost import price_usd_per_h
-from labkit.tta.summary import all_crossings
+from labkit.tta import band, crossings, default_target, higher_is_better, summary, survival, with_cost
 from labkit.tta.thresholds import SERIES
 
 AXIS_CHOICES = {"wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "cost_usd": "Cost"}
-SLIDER_STEPS = 100
-GRID_TARGETS = 40
+BAND_LEVELS = 80
 
 
 @dataclass(frozen=True)
@@ -59,72 +48,65 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     measured = bool(curves["value"].notna().any())
     target = default_target(curves, runs) if measured else float(runs["target"].max())
     table = summary(curves, runs, target)
-    hits = all_crossings(curves, runs, target, higher_is_better=up)
+    hits = crossings(curves, runs, target)
     payload = {
         "id": identifier,
         "metric": metric,
         "metric_label": metric_label(metric),
         "higher_is_better": up,
         "target": target if math.isfinite(target) else None,
-        "groups": [_group(series, group, curves) for series, group in runs.groupby(SERIES, sort=False, dropna=False)],
+        "groups": _groups(runs, curves),
         "axes": [],
     }
     parts = [markup.header(identifier, table, runs, curves)]
     if measured:
-        payload |= _figures(curves, hits, target, up, payload["groups"])
+        payload |= _figures(curves, runs, hits, target, up)
         parts += [markup.controls(payload), markup.figure(payload)]
     parts.append(markup.results_table(identifier, table, payload))
     if measured:
         parts.append(markup.target_figure(payload))
-    parts += [markup.run_list(identifier, runs, curves, hits), "</section>"]
+    parts += [markup.run_list(identifier, runs, curves, hits, payload), "</section>"]
     return Section(headline(table), "\n".join(parts), payload)
 
 
-def _group(series: tuple, runs: pd.DataFrame, curves: pd.DataFrame) -> dict:
-    own = {run: curve for run, curve in curves.groupby("run", sort=False)}
-    return {
-        "budget": series[1],
-        "words": budget_words(series[1]),
-        "provenance": series[2],
-        "price_usd_per_h": price_usd_per_h(runs["tier"].iloc[0]).value_usd,
-        "runs": [
-            {
-                "run": row.run,
-                "seed": str(row.seed),
-                "status_words": markup.STATUS_WORDS[row.status],
-                **{
-                    name: [_finite(value) for value in own[row.run][name]] if row.run in own else []
-                    for name in ("wall_s", "train_s", "samples", "value")
-                },
-            }
-            for row in runs.itertuples()
-        ],
-    }
+def _groups(runs: pd.DataFrame, curves: pd.DataFrame) -> list[dict]:
+    """Series of runs with their evaluations; `number` is a run's place in the runs of the job."""
+    columns = ("wall_s", "train_s", "samples", "cost_usd", "value")
+    curves = curves.sort_values("wall_s", kind="stable")
+    rows = curves.groupby("run", sort=False).indices
+    values = {name: curves[name].astype(object).where(np.isfinite(curves[name]), None).to_numpy() for name in columns}
+    groups = []
+    for series, places in runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.items():
+        listed = []
+        for number, row in zip(places, runs.iloc[places].itertuples(), strict=True):
+            own = rows.get(row.run, [])
+            evaluations = {name: values[name][own].tolist() for name in columns}
+            listed.append({"run": row.run, "number": int(number), **evaluations, **run_words(row, evaluations)})
+        groups.append({"budget": series[1], "provenance": series[2], "runs": listed})
+    return groups
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _figures(curves: pd.DataFrame, hits: pd.DataFrame, target: float, up: bool, groups: list[dict]) -> dict:
+def _figures(curves: pd.DataFrame, runs: pd.DataFrame, hits: pd.DataFrame, target: float, up: bool) -> dict:
     metric = str(curves["metric"].iloc[0])
     keys = ["wall_s", "train_s", "samples", *(["cost_usd"] if curves["cost_usd"].notna().any() else [])]
-    levels = np.linspace(curves["value"].min(), curves["value"].max(), 120)
-    bands = {key: band(curves, higher_is_better=up, x=key, levels=levels) for key in keys}
-    figure = figure_time_to_accuracy(curves, target, crossings=hits, survival=survival(hits), bands=bands["wall_s"])
-    slider = slider_range(curves["value"].dropna(), target, up)
-    grid = np.linspace(slider["min"], slider["max"], GRID_TARGETS)
-    times = time_against_target(curves, grid, higher_is_better=up)
-    target_figure = figure_time_against_target(times, target, metric=metric, higher_is_better=up)
+    grid = target_grid(curves["value"].dropna(), [target, *runs["target"].dropna().unique()], up)
+    levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
+    found = {key: survival(curves, runs, [*grid, *levels], x=key) for key in keys}
+    is_target = np.tile(np.arange(len(grid) + len(levels)) < len(grid), runs.groupby(SERIES, dropna=False).ngroups)
+    times = {key: frame[is_target[: len(frame)]] for key, frame in found.items()}
+    bands = {key: band(frame[~is_target[: len(frame)]]) for key, frame in found.items()}
+    shown = times["wall_s"][times["wall_s"]["target"] == target]
+    figure = figure_time_to_accuracy(curves, target, crossings=hits, survival=shown, bands=bands["wall_s"])
+    target_figure = figure_time_against_target(times["wall_s"], target, metric=metric, higher_is_better=up)
     series = [key for key, _ in curves.groupby(SERIES, sort=False, dropna=False)]
-    labels = [(group["budget"], group["provenance"]) for group in groups]
+    labels = list(dict.fromkeys(runs[["budget", "provenance"]].itertuples(index=False, name=None)))
     return {
         "axes": [
             {"key": key, "label": AXIS_CHOICES[key], "title": AXIS_TITLES[key], "target_title": TITLES[key]}
             for key in keys
         ],
-        "slider": slider,
-        "grid": grid.tolist(),
+        "start": grid.index(target),
+        **of_targets(curves, runs, grid, times, metric_label(metric)),
         "figure": json.loads(figure.to_json()),
         "target_figure": json.loads(target_figure.to_json()),
         "description": in_words(figure),
@@ -141,35 +123,3 @@ def _polygon(bands: pd.DataFrame, series: tuple) -> dict | None:
     if own.empty:
         return None
     return {"x": [*own["low"], *own["high"][::-1]], "y": [*own["level"], *own["level"][::-1]]}
-
-
-def slider_range(values: pd.Series, target: float, up: bool) -> dict:
-    """Limits of the target slider: from where half of the training was done to a little past the best value.
-
-    Its steps are round numbers, and the target lies on one: a browser moves a value between two steps.
-
-    Args:
-        values: every evaluation of the job.
-        target: where the slider starts.
-        up: whether higher is better.
-    """
-    near = nearest(values, target, 0.5)
-    low, high = min(near.min(), target), max(near.max(), target)
-    if up:
-        high = max(high, values.max())
-    else:
-        low = min(low, values.min())
-    rough = (high - low) / SLIDER_STEPS or 0.001
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
-    below = math.ceil((target - low) / step) + 2 * (not up)
-    above = math.ceil((high - target) / step) + 2 * up
-    if not up and target > 0:
-        below = min(below, max(0, math.ceil(target / step - 1e-9) - 1))  # above 0, which a log axis lacks
-    places = max(0, -math.floor(math.log10(step) + 1e-9), len(f"{target:.10f}".rstrip("0").partition(".")[2]))
-    return {
-        "min": round(target - below * step, places),
-        "max": round(target + above * step, places),
-        "step": round(step, places),
-        "value": target,
-    }

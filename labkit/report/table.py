@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from labkit.plots.words import count_text, fixed, metric_label, seconds_text, usd_text
+from labkit.plots.words import axis_text, count_text, fixed, metric_label
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,14 +17,14 @@ if TYPE_CHECKING:
 HEADINGS = (
     "Budget",
     "Provenance",
-    "Seeds reached",
-    "Time to target, median (range)",
-    "Kaplan–Meier median",
+    "Reached",
+    "Time to target, median",
+    "Expected with restarts",
     "Samples",
     "Samples/s",
     "Peak memory",
     "Energy",
-    "Cost",
+    "Cost with restarts",
 )
 NO_METRIC = "no metric"
 """Of a script that tells labkit none"""
@@ -51,43 +53,86 @@ def goal_text(metric: str | None, target: float) -> str:
 
 def summary_cells(row: pd.Series) -> list[str]:
     """One row of `labkit.tta.summary` as words, under `HEADINGS`."""
-    has_target = not math.isnan(row["target"])
+    reached, time, expected, samples, cost = target_cells(row)
     return [
         row["budget"],
         row["provenance"],
-        reached_text(int(row["reached"]), int(row["runs"])) if has_target else "–",
-        time_text(row["time_median_s"], row["time_min_s"], row["time_max_s"]) if has_target else "–",
-        km_text(row["km_median_s"], row["km_low_s"], row["km_high_s"]) if has_target else "–",
-        count_text(row["samples_median"]),
+        reached,
+        time,
+        expected,
+        samples,
         count_text(row["samples_per_s"]),
         memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"]),
         energy_text(row["energy_j"]),
-        cost_text(row["cost_usd"]),
+        cost,
     ]
 
 
-def reached_text(reached: int, runs: int) -> str:
-    return f"{reached} of {runs}"
+def target_cells(row: pd.Series) -> list[str]:
+    """The cells of that row that follow the target (`labkit.tta.summary.target_columns`)."""
+    if math.isnan(row["target"]):
+        return ["–"] * 5
+    return [
+        reached_text(row),
+        time_text(row["time_median_s"], row["time_low_s"], row["time_high_s"], row["time_level"]),
+        expected_text(row["expected_s"], row["expected_low_s"], row["expected_high_s"]),
+        count_text(row["samples_median"]),
+        "–"
+        if math.isnan(row["cost_usd"])
+        else expected_text(row["cost_usd"], row["cost_low_usd"], row["cost_high_usd"], "cost_usd"),
+    ]
 
 
-def time_text(median: float, low: float, high: float) -> str:
+def reached_text(row: pd.Series) -> str:
+    """How many runs reached the target; the interval of their share, where more than one was run."""
+    cut_off = f", {row['censored']:.0f} cut off" if row["censored"] else ""
+    share = f" (95 % CI {100 * row['success_low']:.0f} – {100 * row['success_high']:.0f} %)" if row["runs"] > 1 else ""
+    return f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}{share}"
+
+
+def time_text(median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s") -> str:
+    """The median with its interval or, where level is NaN, its range; on the axis x.
+
+    >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2), time_text(6.2, 5.9, math.inf, 0.95)
+    ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
-    >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2)
-    ('6.2 s (5.9 s – 6.5 s)', '6.2 s')
+    if not math.isfinite(median) or low == high:
+        return axis_text(median, x)
+    name = "range" if math.isnan(level) else f"{100 * level:.0f} % CI"
+    return f"{axis_text(median, x)} ({name} {_ends(low, high, x)})"
+
+
+def expected_text(expected: float, low: float, high: float, x: str = "wall_s") -> str:
     """
-    if not math.isfinite(median):
-        return "not reached"
-    if low == high:
-        return seconds_text(median)
-    return f"{seconds_text(median)} ({seconds_text(low)} – {seconds_text(high)})"
+    >>> expected_text(13.0, 9.9, 29.4), expected_text(13.0, math.nan, math.nan), expected_text(math.inf, 0, 0)
+    ('13.0 s (95 % CI 9.9 – 29.4 s)', '13.0 s', 'not reached')
+    """
+    if not math.isfinite(expected) or math.isnan(low):
+        return axis_text(expected, x)
+    return f"{axis_text(expected, x)} (95 % CI {_ends(low, high, x)})"
 
 
-def km_text(median: float, low: float, high: float) -> str:
-    """The median and, where there are runs enough for one, its 95 % interval."""
-    if not math.isfinite(median) or math.isnan(low):
-        return seconds_text(median)
-    upper = seconds_text(high) if math.isfinite(high) else "no bound"
-    return f"{seconds_text(median)} (95 % CI {seconds_text(low)} – {upper})"
+def _ends(low: float, high: float, x: str) -> str:
+    """Both ends, with their unit once where it is the same."""
+    first, last = axis_text(low, x), axis_text(high, x) if math.isfinite(high) else "no bound"
+    number, space, unit = first.rpartition(" ")
+    return f"{number if space and last.endswith(space + unit) else first} – {last}"
+
+
+def times_table(times: pd.DataFrame, x: str) -> str:
+    """`labkit.tta.survival` on the axis x as a small table in HTML."""
+    heads = ("Budget", "Provenance", "Reached", "Median to target", "Expected with restarts")
+    rows = [
+        (
+            row["budget"],
+            row["provenance"],
+            reached_text(row),
+            time_text(row["median"], row["low"], row["high"], row["level"], x),
+            expected_text(row["expected"], row["expected_low"], row["expected_high"], x),
+        )
+        for row in times.to_dict("records")
+    ]
+    return pd.DataFrame(rows, columns=heads).to_html(index=False, border=0)
 
 
 def memory_text(host_bytes: float, gpu_bytes: float) -> str:
@@ -105,13 +150,15 @@ def energy_text(energy_j: float) -> str:
     return f"{fixed(energy_j, 0)} J" if energy_j < 10_000 else f"{fixed(energy_j / 1000, 1)} kJ"
 
 
-def cost_text(cost_usd: float) -> str:
-    return usd_text(cost_usd) if math.isfinite(cost_usd) else "–"
-
-
 def notes(summary: pd.DataFrame) -> list[str]:
-    """Why cells are empty and what costs rest on: each reason once, with the budgets it is for."""
-    lines = []
+    """What lines differ in, why cells are empty, what costs rest on: each reason once, with the budgets it is for."""
+    lines = [
+        f"{job_name(row['job'])}: {row['budget']} differs from the fastest, {_fastest(rows)}, in "
+        f"{in_words(row['differs_in'])}, so what comes of which cannot be told."
+        for _, rows in summary.groupby("job", sort=False)
+        for _, row in rows.iterrows()
+        if len(row["differs_in"]) > 1
+    ]
     for subject, value, note in (("Energy", "energy_j", "energy_note"), ("Cost", "cost_usd", "cost_note")):
         told = summary if subject == "Cost" else summary[summary[value].isna()]
         for reason, rows in told.dropna(subset=[note]).groupby(note, sort=False):
@@ -119,6 +166,27 @@ def notes(summary: pd.DataFrame) -> list[str]:
             where = "" if everywhere else f" ({', '.join(dict.fromkeys(rows['budget']))})"
             lines.append(f"{subject}{where}: {reason}.")
     return lines
+
+
+def _fastest(rows: pd.DataFrame) -> str:
+    return rows["budget"].iloc[int(rows["time_median_s"].to_numpy().argmin())]
+
+
+def in_words(names: Sequence[str]) -> str:
+    """
+    >>> in_words(["budget", "batch_size", "precision"])
+    'budget, batch_size and precision'
+    """
+    return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
+
+
+def _lines(cell: str) -> list[str]:
+    """A cell with its interval in lines of at most 15 characters."""
+    value, _, interval = cell.removesuffix(")").partition(" (")
+    name, ends = re.fullmatch(r"(\d\d % CI|range|) ?(.*)", interval).groups()
+    if len(ends) > 15:
+        ends = ends.replace(" – ", " –\n")
+    return [line for line in (value, name if name != "95 % CI" else "", ends) if line]
 
 
 def terminal_tables(summary: pd.DataFrame) -> list[Table]:
@@ -130,15 +198,22 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
     tables = []
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
         title = Text(f"{job_name(job)}, {goal_text(metric, target)}", "bold")
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-        table.add_column("Budget")
-        table.add_column("Seeds\nreached", justify="right")
-        table.add_column("Time to target\nmedian, range", justify="right", no_wrap=True)
-        for heading in ("Samples\n/s", "Peak\nmemory", "Energy", "Cost"):
-            table.add_column(heading, justify="right", min_width=8 if heading == "Energy" else 7)
+        table = Table(
+            title=title,
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            collapse_padding=True,
+            pad_edge=False,
+        )
+        table.add_column("Budget", min_width=12, overflow="fold")
+        of_target = ("Reached", "Time to target\nmedian", "Expected\nwith restarts")
+        for heading in (*of_target, "Samples/s\nmemory", "Energy\ncost"):
+            table.add_column(heading, justify="right", no_wrap=True)
         for _, row in rows.iterrows():
-            budget, provenance, reached, time, _, _, samples_per_s, memory, energy, cost = summary_cells(row)
-            time, memory = time.replace(" (", "\n").rstrip(")"), memory.replace(", ", "\n")
-            table.add_row(Text(f"{budget}\n{provenance}"), reached, time, samples_per_s, memory, energy, cost)
+            budget, provenance, *of_target, _, samples_per_s, memory, energy, cost = summary_cells(row)
+            known = energy if math.isfinite(row["energy_j"]) else "–"  # the notes say why
+            cells = ["\n".join(_lines(cell)) for cell in of_target]
+            cells += [f"{samples_per_s}\n{memory.replace(', ', chr(10))}", f"{known}\n{cost.partition(' (')[0]}"]
+            table.add_row(Text(f"{budget}\n{provenance}"), *cells)
         tables.append(table)
     return tables

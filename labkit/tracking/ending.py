@@ -32,6 +32,30 @@ class Enough(BaseException):
     """Whoever looked at the steps has seen enough."""
 
 
+def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
+    """What a run is for a target that it did not reach: "failed", which it would never have reached, or "censored".
+
+    A run has failed that diverged, broke, ran out of patience, or came to the end of its epochs or of its script. It
+    is censored where something else cut it off: a stop, a kill, its time limit, its own target where a harder one is
+    asked for; or where it still runs.
+
+    Args:
+        status: of its record.
+        result: of its record; runs of an older labkit lack `ended_by` in it.
+        max_seconds: its time limit.
+    """
+    if status == "failed":
+        return "failed"
+    if status != "done":
+        return "censored"
+    ended_by = result.get("ended_by")
+    if ended_by is None and result.get("target_reached"):
+        ended_by = "target"
+    if ended_by is None and max_seconds is not None and (result.get("wall_s") or 0.0) >= max_seconds:
+        ended_by = "max_seconds"
+    return "censored" if ended_by in ("target", "max_seconds", "profiled") else "failed"
+
+
 def exit_after_stop(is_script: bool) -> None:
     """End a script that was stopped with the status that a shell expects; a notebook goes on, and so does a harness.
 

@@ -13,6 +13,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import step_of
+from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.description import describe, result_of
 from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, exit_after_stop
 from labkit.tracking.evaluations import Evaluations
@@ -62,7 +63,7 @@ class Run:
         name: str,
         *,
         target: str | None = None,
-        confirm: int = 2,
+        confirm: int = CONFIRM,
         config: dict[str, Any] | None = None,
         runs_dir: Path | str = "runs",
         max_seconds: float | None = None,

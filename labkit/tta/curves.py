@@ -14,6 +14,8 @@ from labkit.runs import read_events, read_metrics
 from labkit.runs.query import readable_runs
 from labkit.runs.record import RunRecord
 from labkit.telemetry import peak_memory, run_energy
+from labkit.tracking.crossings import CONFIRM
+from labkit.tracking.ending import unreached
 from labkit.tta.thresholds import SERIES, higher_is_better
 
 CURVE_COLUMNS = [
@@ -41,6 +43,9 @@ RUN_COLUMNS = [
     "higher_is_better",
     "target",
     "status",
+    "unreached",
+    "confirm",
+    "settings",
     "host",
     "wall_s",
     "train_s",
@@ -76,7 +81,9 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
 
     Returns:
         RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
-        higher_is_better is None where there was no target. wall_s, train_s and samples are those of the last event. A
+        higher_is_better is None where there was no target. unreached is what the run is for a target that it did not
+        reach ("failed" or "censored"), confirm its confirming evaluations, settings a dictionary of what tells series
+        apart. wall_s, train_s and samples are those of the last event. A
         number that a run does not have is NaN; energy_note says why.
 
     Raises:
@@ -92,15 +99,15 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
             "two out, or rename it."
         )
     rows = [_run_row(folder, record) for folder, record in readable_runs(folders) if not record.profiled]
-    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data", "_preset", "_settings"])
+    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
     for _, job in table.groupby("job", sort=False):
         if job["_data"].nunique() > 1:
             table.loc[job.index, "job"] = job["job"] + " on " + job["_data"].map(_data_label(job["_data"]))
     for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
-        _tell_apart(table, series, {"host": series["host"], "preset": series["_preset"]})
-        for _, same in series.groupby(["host", "_preset"], sort=False, dropna=False):
-            settings = pd.DataFrame(list(same["_settings"]), index=same.index)
-            _tell_apart(table, same, {name: settings[name] for name in settings})
+        settings = pd.DataFrame(list(series["settings"]), index=series.index)
+        _tell_apart(table, series, {name: settings[name] for name in ("host", "preset")})
+        for _, same in settings.groupby(["host", "preset"], sort=False, dropna=False):
+            _tell_apart(table, same, {name: same[name] for name in same})
     return table[RUN_COLUMNS]
 
 
@@ -132,7 +139,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
     settings = {name: value for section in [*sections, train] for name, value in section.items()}
-    settings |= {"mix": (record.shared or {}).get("mix")}
+    settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset"), "host": record.host}
+    told = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
     return {
         "run": folder.name,
         "folder": str(folder),
@@ -145,6 +153,9 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),
         "status": record.status,
+        "unreached": unreached(record.status, result, train.get("max_seconds")),
+        "confirm": train.get("confirm_evaluations") or CONFIRM,
+        "settings": {"budget": record.ran_under, **told},
         "host": record.host,
         "wall_s": wall_s,
         "train_s": train_s,
@@ -156,12 +167,6 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
         "energy_note": energy.note if energy else result["energy_note"],
         "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
-        "_preset": train.get("preset"),
-        "_settings": {
-            name: value
-            for name, value in settings.items()
-            if name not in {*ENDINGS, "preset"} and not isinstance(value, dict)
-        },
     }
 
 
@@ -184,9 +189,19 @@ def curves(
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     runs = run_table(folders) if runs is None else runs
-    metrics = read_metrics(folders)
-    wanted = runs.assign(metric=metric) if metric else runs
-    wanted = wanted[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
+    return _of_metric(read_metrics(folders), runs.assign(metric=metric) if metric else runs)
+
+
+def curves_by_metric(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """`curves` of each of these metrics that was evaluated, for one reading of the runs' folders."""
+    metrics = read_metrics(runs["folder"])
+    metrics = metrics[metrics["name"].isin(set(names))]
+    return {name: _of_metric(metrics, runs.assign(metric=name)) for name in names if (metrics["name"] == name).any()}
+
+
+def _of_metric(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluations of the metric that each run names."""
+    wanted = runs[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
     merged = metrics.rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
     order = {run: position for position, run in enumerate(runs["run"])}
     merged = merged.assign(_order=merged["run"].map(order)).sort_values(["_order", "wall_s"], kind="stable")

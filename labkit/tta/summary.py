@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.tta.cost import Cost, cost_usd
+from labkit.tta.cost import price_usd_per_h
 from labkit.tta.curves import default_target
+from labkit.tta.sooner import speed_up
 from labkit.tta.survival import survival
-from labkit.tta.thresholds import SERIES, crossings, higher_is_better
+from labkit.tta.thresholds import SERIES, crossings
 
 SUMMARY_COLUMNS = [
     *SERIES,
@@ -17,13 +18,23 @@ SUMMARY_COLUMNS = [
     "target_given",
     "runs",
     "reached",
+    "failed",
+    "censored",
+    "success_low",
+    "success_high",
     "sustained",
     "time_median_s",
-    "time_min_s",
-    "time_max_s",
-    "km_median_s",
-    "km_low_s",
-    "km_high_s",
+    "time_low_s",
+    "time_high_s",
+    "time_level",
+    "expected_s",
+    "expected_low_s",
+    "expected_high_s",
+    "speed_up",
+    "speed_up_low",
+    "speed_up_high",
+    "speed_up_seeds",
+    "differs_in",
     "samples_median",
     "samples_per_s",
     "peak_memory_bytes",
@@ -31,6 +42,8 @@ SUMMARY_COLUMNS = [
     "energy_j",
     "energy_note",
     "cost_usd",
+    "cost_low_usd",
+    "cost_high_usd",
     "cost_note",
 ]
 
@@ -42,18 +55,18 @@ def summary(
 
     Args:
         curves: one row an evaluation; each job's rows hold one metric.
-        runs: one row a run (`run_table`). A run without an evaluation counts as one that did not reach the
-            target, censored at 0 s.
+        runs: one row a run (`run_table`). A run without an evaluation counts too, as failed or as censored at 0 s.
         target: for every job; each job's own (`default_target`) if None.
         x: the clock of the times, "wall_s" or "train_s". Cost always counts wall seconds.
 
     Returns:
-        SUMMARY_COLUMNS. target_given says whether any run was trained to this target. time_median_s,
-        time_min_s, time_max_s and samples_median are over the runs that reached the target (NaN if none did);
-        km_median_s counts the censored runs too (inf: not reached by half of them), as do its 95 % bounds (NaN
-        below five runs). samples_per_s and energy_j (whole run) are medians over the runs, peak_memory_bytes and
-        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is of km_median_s in wall seconds, and
-        cost_note says what it rests on or why there is none.
+        SUMMARY_COLUMNS. target_given says whether any run was trained to this target; sustained counts the runs that
+        confirmed it. The shares, the time's median with its bounds, the expected time with restarts and samples_median
+        are those of `survival`. speed_up and its 95 % interval say how many times as soon the job's fastest row reached
+        the target (`labkit.tta.sooner`; NaN where nothing can be said), and differs_in in which settings this row
+        differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, peak_memory_bytes and
+        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is the expected wall time with restarts at the
+        tier's price, and cost_note says what it rests on or why there is none.
     """
     rows = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -61,67 +74,92 @@ def summary(
         goal = target
         if goal is None:
             goal = default_target(own, own_runs) if len(own) else float(own_runs["target"].max())
-        rows += _job_rows(job, metric, own, own_runs, goal, x)
+        rows += _job_rows(metric, own, own_runs, goal, x)
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
 
 
-def all_crossings(
-    curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, higher_is_better: bool, x: str = "wall_s"
-) -> pd.DataFrame:
-    """`crossings` in the order of `runs`; a run that was never evaluated is censored at 0."""
-    found = crossings(curves, target, higher_is_better=higher_is_better, x=x)
-    joined = runs[[*SERIES, "run", "seed"]].merge(found.drop(columns=[*SERIES, "seed"]), on="run", how="left")
-    for name, empty in {
-        "reached": False,
-        "sustained": False,
-        "last_time_s": 0.0,
-        "last_samples": 0.0,
-    }.items():
-        joined[name] = joined[name].astype(object).where(joined[name].notna(), empty).astype(type(empty))
-    return joined.astype({"time_to_target_s": float, "samples_to_target": float, "sustained_time_s": float})
+def target_columns(times: dict[str, pd.DataFrame], tiers: list[str | None], x: str) -> pd.DataFrame:
+    """Those columns of `summary` that follow the target, of one job.
+
+    Args:
+        times: `survival` by axis: "wall_s", "samples" and x, of the same targets.
+        tiers: of each series, in the order of its first row there.
+        x: the clock.
+
+    Returns:
+        One row a series and target, in the order of `times`.
+    """
+    found, wall = times[x], times["wall_s"]
+    columns = [*SERIES, "target", "runs", "reached", "failed", "censored", "success_low", "success_high"]
+    table = found[columns].assign(
+        time_median_s=found["median"],
+        time_low_s=found["low"],
+        time_high_s=found["high"],
+        time_level=found["level"],
+        expected_s=found["expected"],
+        expected_low_s=found["expected_low"],
+        expected_high_s=found["expected_high"],
+        samples_median=times["samples"]["median"],
+    )
+    prices = [price_usd_per_h(tier).value_usd for tier in tiers]
+    hourly = np.repeat(np.array(prices, float), len(found) // len(tiers))
+    hourly = np.where(found["reached"] > 0, hourly, np.nan) / 3600
+    return table.assign(
+        cost_usd=hourly * wall["expected"],
+        cost_low_usd=hourly * wall["expected_low"],
+        cost_high_usd=hourly * wall["expected_high"],
+    )
 
 
-def _job_rows(job, metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> list[dict]:
-    up = higher_is_better(str(metric), runs)
-    hits = all_crossings(curves, runs, target, higher_is_better=up, x=x)
-    wall = all_crossings(curves, runs, target, higher_is_better=up)
-    estimates, wall_estimates = survival(hits), survival(wall)
+def _job_rows(metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> list[dict]:
+    hits = crossings(curves, runs, target, x=x)
+    series = [runs.iloc[places] for places in _places(runs)]
+    of_series = [hits.iloc[places] for places in _places(hits)]
+    tiers = [own["tier"].iloc[0] for own in series]
+    times = {axis: survival(curves, runs, target, x=axis) for axis in {x, "wall_s", "samples"}}
+    table = target_columns(times, tiers, x)
+    fastest = int(np.argmin(table["time_median_s"].to_numpy()))
     rows = []
-    for row, wall_row in zip(estimates.itertuples(), wall_estimates.itertuples(), strict=True):
-        series = {name: getattr(row, name) for name in SERIES}
-        mine = hits[(hits[SERIES] == pd.Series(series)).all(axis=1)]
-        own_runs = runs[runs["run"].isin(mine["run"])]
-        reached = mine[mine["reached"]]
-        notes = own_runs["energy_note"].dropna()
-        cost = cost_usd(wall_row.median, own_runs["tier"].iloc[0])
-        if np.isnan(target):
-            cost = Cost(None, "there is no target")
+    for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
+        notes = own["energy_note"].dropna()
+        sooner = None if number == fastest else speed_up(of_series[fastest], mine)
         rows.append(
             {
-                **series,
+                **table.iloc[number],
                 "metric": metric,
-                "target": target,
                 "target_given": bool((runs["target"] == target).any()),
-                "runs": row.runs,
-                "reached": row.reached,
                 "sustained": int(mine["sustained"].sum()),
-                "time_median_s": _median(reached["time_to_target_s"]),
-                "time_min_s": row.fastest,
-                "time_max_s": row.slowest,
-                "km_median_s": row.median,
-                "km_low_s": row.low,
-                "km_high_s": row.high,
-                "samples_median": _median(reached["samples_to_target"]),
-                "samples_per_s": _median(own_runs["samples_per_s"]),
-                "peak_memory_bytes": own_runs["peak_memory_bytes"].max(),
-                "peak_gpu_memory_bytes": own_runs["peak_gpu_memory_bytes"].max(),
-                "energy_j": _median(own_runs["energy_j"]),
+                "speed_up": np.nan if sooner is None else sooner.ratio,
+                "speed_up_low": np.nan if sooner is None else sooner.low,
+                "speed_up_high": np.nan if sooner is None else sooner.high,
+                "speed_up_seeds": 0 if sooner is None else sooner.seeds,
+                "differs_in": _differences(own["settings"].iloc[0], series[fastest]["settings"].iloc[0]),
+                "samples_per_s": _median(own["samples_per_s"]),
+                "peak_memory_bytes": own["peak_memory_bytes"].max(),
+                "peak_gpu_memory_bytes": own["peak_gpu_memory_bytes"].max(),
+                "energy_j": _median(own["energy_j"]),
                 "energy_note": None if notes.empty else notes.iloc[0],
-                "cost_usd": np.nan if cost.value_usd is None else cost.value_usd,
-                "cost_note": cost.note,
+                "cost_note": _cost_note(table.iloc[number], tiers[number]),
             }
         )
     return rows
+
+
+def _places(frame: pd.DataFrame) -> list[np.ndarray]:
+    """Rows of each series, in the order of `survival`."""
+    return list(frame.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.values())
+
+
+def _differences(settings: dict, others: dict) -> tuple[str, ...]:
+    names = dict.fromkeys([*others, *settings])
+    return tuple(name for name in names if str(settings.get(name)) != str(others.get(name)))
+
+
+def _cost_note(row: pd.Series, tier: str | None) -> str:
+    price = price_usd_per_h(tier)
+    if np.isnan(row["target"]):
+        return "there is no target"
+    return price.note if price.value_usd is None or row["reached"] else "the target was not reached"
 
 
 def _median(values: pd.Series) -> float:

@@ -1,16 +1,36 @@
-"""When a run reached a target: the first crossing, and the one it never fell back from."""
+"""What each run is for a target: it reached it at an evaluation, failed, or was cut off."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from labkit.tracking.crossings import crossing
 from labkit.tracking.goal import metric_named
+from labkit.tta.cost import with_cost
 
 CLOCKS = ("wall_s", "train_s")
 """Seconds since training started: all of them, as MLPerf counts, or without evaluation and checkpoints."""
 SERIES = ["job", "budget", "provenance"]
 """Runs that agree in these columns differ only by seed, and are pooled."""
+ALWAYS_KNOWN = ("wall_s", "train_s", "samples")
+"""Of the other axes a run may have none: it had no price, or its energy was not measured."""
+CROSSING_COLUMNS = [
+    *SERIES,
+    "run",
+    "seed",
+    "outcome",
+    "reached",
+    "sustained",
+    "time_to_target_s",
+    "samples_to_target",
+    "sustained_time_s",
+    "value",
+    "last_time_s",
+    "spent_s",
+]
 
 
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
@@ -28,63 +48,106 @@ def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
     return metric_named(metric, None if told.empty else bool(told.iloc[0])).higher_is_better
 
 
-def crossings(curves: pd.DataFrame, target: float, *, higher_is_better: bool, x: str = "wall_s") -> pd.DataFrame:
-    """Where each run first reached `target`, and where it reached it for good.
+@dataclass(frozen=True)
+class Attempts:
+    """R runs and L targets, on one axis."""
 
-    A crossing is the first *evaluation* at or past the target. Nothing is interpolated: between two
-    evaluations nobody knew the value. A crossing is sustained when no later evaluation falls back.
+    runs: pd.DataFrame
+    """R rows of `run_table`"""
+    evaluation: np.ndarray
+    """(L, R) which of the run's evaluations reached the target; -1 where none did"""
+    time: np.ndarray
+    """(L, R) its place on the axis; inf where the run failed, its last evaluation where it was cut off"""
+    spent: np.ndarray
+    """(L, R) the same, but where the run failed, how far it went until its end"""
+
+    @property
+    def reached(self) -> np.ndarray:
+        """(L, R)"""
+        return self.evaluation >= 0
+
+    @property
+    def failed(self) -> np.ndarray:
+        """(L, R)"""
+        return np.isinf(self.time)
+
+    def of(self, runs: np.ndarray) -> Attempts:
+        """Those of some of the runs, by their places."""
+        return Attempts(self.runs.iloc[runs], *(each[:, runs] for each in (self.evaluation, self.time, self.spent)))
+
+
+def attempts(
+    curves: pd.DataFrame, runs: pd.DataFrame, targets: np.ndarray, x: str = "wall_s", *, confirmed: bool = False
+) -> Attempts:
+    """What these runs are for each target.
 
     Args:
-        curves: one row an evaluation (see `labkit.tta.curves`) of one metric.
+        curves: one row an evaluation (`labkit.tta.curves`) of one metric.
+        runs: one row a run (`labkit.tta.run_table`); left out are those that are unknown on the axis x, and those that
+            watched another metric and never evaluated this one.
+        targets: (L,) values of the metric.
+        x: a column of `curves` that grows with time.
+        confirmed: whether only as many evaluations in a row as confirm the run's target count.
+    """
+    metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
+    runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
+    ends = (with_cost(runs.fillna({"wall_s": 0.0})) if x == "cost_usd" else runs)[x].to_numpy(float)
+    if x not in ALWAYS_KNOWN:
+        runs, ends = runs[~np.isnan(ends)], ends[~np.isnan(ends)]
+    number = pd.Index(runs["run"]).get_indexer(curves["run"])
+    order = np.lexsort((curves["wall_s"].to_numpy(float), number))[np.count_nonzero(number < 0) :]
+    counts = np.bincount(number[order], minlength=len(runs))
+    evaluation = crossing(
+        curves["value"].to_numpy(float)[order],
+        counts,
+        targets,
+        runs["confirm"].to_numpy() if confirmed else 1,
+        higher_is_better=higher_is_better(metric, runs),
+    )
+    places, begins = np.append(curves[x].to_numpy(float)[order], 0.0), np.cumsum(counts) - counts
+    last = np.where(counts > 0, places[begins + counts - 1], 0.0)
+    failed = (runs["unreached"] == "failed").to_numpy()
+    crossed, reached = places[begins + np.maximum(evaluation, 0)], evaluation >= 0
+    time = np.where(reached, crossed, np.where(failed, np.inf, last))
+    spent = np.where(reached, crossed, np.where(failed, np.fmax(ends, last), last))
+    return Attempts(runs, evaluation, time, spent)
+
+
+def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str = "wall_s") -> pd.DataFrame:
+    """When each run reached `target`, or what became of it.
+
+    A crossing is the first *evaluation* at or past the target. Nothing is interpolated: between two evaluations nobody
+    knew the value. The sustained crossing begins the first streak of evaluations at or past it that is as long as
+    confirms the run's target (`labkit.tracking.crossings`, which also ends runs by it).
+
+    Args:
+        curves: one row an evaluation (`labkit.tta.curves`) of one metric.
+        runs: one row a run (`labkit.tta.run_table`).
         target: value of that metric.
-        higher_is_better: direction of the metric.
         x: the clock, "wall_s" or "train_s"; or another column that grows, such as "samples", "energy_j" or "cost_usd",
             in whose unit the times below then are.
 
     Returns:
-        One row a run: job, budget, provenance, run, seed, reached, sustained, time_to_target_s and
-        samples_to_target (NaN if not reached), sustained_time_s (NaN if not sustained), value (at the
-        crossing), last_time_s and last_samples (the last evaluation, where a run that did not reach the
-        target is censored).
+        CROSSING_COLUMNS, one row a run that has the axis. outcome is "reached", "failed" (it never would have) or
+        "censored" (it was cut off). time_to_target_s, samples_to_target and value are of the crossing, NaN if there is
+        none; sustained_time_s is NaN if not sustained; last_time_s is the last evaluation, 0 without one; spent_s what
+        the run took until its crossing, a failed one until its end, a censored one until its last evaluation.
     """
-    rows = []
-    for (*series, run), curve in curves.groupby([*SERIES, "run"], sort=False, dropna=False):
-        curve = curve.sort_values(x, kind="stable")
-        value = curve["value"].to_numpy(float)
-        passed = np.isfinite(value) & (value >= target if higher_is_better else value <= target)
-        first = int(np.argmax(passed)) if passed.any() else None
-        failed_last = np.flatnonzero(~passed)
-        final = int(failed_last[-1]) + 1 if failed_last.size else 0
-        sustained = first is not None and final < len(passed)
-        clock, samples = curve[x].to_numpy(float), curve["samples"].to_numpy(float)
-        rows.append(
-            {
-                **dict(zip(SERIES, series, strict=True)),
-                "run": run,
-                "seed": curve["seed"].iloc[0],
-                "reached": first is not None,
-                "sustained": sustained,
-                "time_to_target_s": np.nan if first is None else clock[first],
-                "samples_to_target": np.nan if first is None else samples[first],
-                "sustained_time_s": clock[final] if sustained else np.nan,
-                "value": np.nan if first is None else value[first],
-                "last_time_s": clock[-1],
-                "last_samples": samples[-1],
-            }
-        )
-    return pd.DataFrame(rows, columns=CROSSING_COLUMNS)
-
-
-CROSSING_COLUMNS = [
-    *SERIES,
-    "run",
-    "seed",
-    "reached",
-    "sustained",
-    "time_to_target_s",
-    "samples_to_target",
-    "sustained_time_s",
-    "value",
-    "last_time_s",
-    "last_samples",
-]
+    found = attempts(curves, runs, [target], x)
+    held = attempts(curves, runs, [target], x, confirmed=True)
+    table = found.runs[[*SERIES, "run", "seed"]].reset_index(drop=True)
+    reached, failed, sustained = found.reached[0], found.failed[0], held.reached[0]
+    curves = curves.sort_values("wall_s", kind="stable")
+    curves = curves.assign(evaluation=curves.groupby("run").cumcount(), samples_to_target=curves["samples"])
+    crossed = curves[["run", "evaluation", "samples_to_target", "value"]]
+    table = table.assign(
+        outcome=np.select([reached, failed], ["reached", "failed"], "censored"),
+        reached=reached,
+        sustained=sustained,
+        time_to_target_s=np.where(reached, found.time[0], np.nan),
+        sustained_time_s=np.where(sustained, held.time[0], np.nan),
+        last_time_s=table["run"].map(curves.groupby("run")[x].last()).fillna(0.0),
+        spent_s=found.spent[0],
+        evaluation=found.evaluation[0],
+    ).merge(crossed, on=["run", "evaluation"], how="left")
+    return table[CROSSING_COLUMNS]

@@ -18,14 +18,13 @@ from labkit.plots.describe import in_words
 from labkit.plots.theme import check_template
 from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
-from labkit.report.table import job_name
+from labkit.report.table import job_name, times_table
 from labkit.runs.query import list_rows
 from labkit.tracking.goal import METRICS, metric_named
-from labkit.tta import crossings, curves, run_table, survival
+from labkit.tta import crossings, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
-from labkit.tta.curves import default_target
+from labkit.tta.curves import curves_by_metric, default_target
 from labkit.tta.energy import with_energy
-from labkit.tta.thresholds import higher_is_better
 from labkit.widgets.live_figure import live_figure
 from labkit.widgets.picture_button import PictureButton
 
@@ -41,7 +40,8 @@ def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labk
         template: "labkit_light" or "labkit_dark".
 
     Returns:
-        A widget; its `figure` is a plain figure of what is shown, its `crossings` the frame behind it.
+        A widget; its `figure` is a plain figure of what is shown, its `crossings` and `times` the frames behind it
+        (`labkit.tta.crossings` and `survival`).
 
     Raises:
         UserError: there are no runs, or none was evaluated.
@@ -61,11 +61,8 @@ class Explorer(widgets.VBox):
     def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
         self._folders, self._template = folders, template
         self._runs = run_table(folders)
-        self._by_metric = {
-            name: with_energy(with_cost(frame), self._runs)
-            for name in dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
-            if len(frame := curves(folders, metric=name, runs=self._runs))
-        }
+        names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
+        self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
         jobs = [job for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]
@@ -91,7 +88,7 @@ class Explorer(widgets.VBox):
         self.saved = widgets.HTML()
         self.save.on_click(lambda _: self._save())
         self.code = widgets.HTML()
-        self.crossings = pd.DataFrame()
+        self.crossings, self.times = pd.DataFrame(), pd.DataFrame()
         self._setting_up = False
         self._choose_job()
         for control, change in (
@@ -121,10 +118,6 @@ class Explorer(widgets.VBox):
         """A plain figure of what is shown: for a saved notebook, a page, or a file."""
         return go.Figure(self.plot.to_dict())
 
-    @property
-    def _rises(self) -> bool:
-        return higher_is_better(self.metric.value, self._runs[self._runs["job"] == self.job.value])
-
     def _metrics_of(self, job: str) -> list[str]:
         return [name for name, frame in self._by_metric.items() if (frame["job"] == job).any()]
 
@@ -151,13 +144,16 @@ class Explorer(widgets.VBox):
         target = default_target(frame, watched) if len(watched) else float(frame["value"].median())
         self._setting_up = True
         self.target.step = step = float(f"{max((high - low) / 200, 1e-9):.1g}")
-        # multiples of the step, so that every place of the slider is a number with few digits
-        low, high = (math.floor(min(low, target) / step) * step, math.ceil(max(high, target) / step) * step)
+        # whole steps from the target: a browser moves a value that lies between two places of a slider
+        low = target - math.ceil(max(target - low, 0) / step) * step
+        high = target + math.ceil(max(high - target, 0) / step) * step
         # a slider's limits must hold its value and each other at every moment
         self.target.min, self.target.max = min(low, self.target.min), max(high, self.target.max)
         self.target.value = target
         self.target.min, self.target.max = low, max(high, low + self.target.step)
-        options = [(title, name) for name, title in AXIS_TITLES.items() if frame[name].notna().any()]
+        measured = own[own["run"].isin(frame["run"])]["energy_j"].notna().any()
+        known = {name: measured if name == "energy_j" else frame[name].notna().any() for name in AXIS_TITLES}
+        options = [(AXIS_TITLES[name], name) for name, is_known in known.items() if is_known]
         chosen = self.x.value if self.x.value in [name for _, name in options] else "wall_s"
         self.x.options = options
         self.without.value = "".join(f"<p>{escape(reason)}</p>" for reason in self._missing_axes(frame))
@@ -182,26 +178,30 @@ class Explorer(widgets.VBox):
     def _evaluations(self, *, all_budgets: bool = False) -> pd.DataFrame:
         frame = self._by_metric[self.metric.value]
         frame = frame[frame["job"] == self.job.value]
-        chosen = [box.description for box in self.budgets.children if box.value]
-        return frame if all_budgets else frame[frame["budget"].isin(chosen)]
+        return frame if all_budgets else frame[frame["budget"].isin(self._budgets)]
 
     def _draw(self) -> None:
-        frame, x, target = self._evaluations(), self.x.value, round(self.target.value, 9)
+        x, target = self.x.value, round(self.target.value, 9)
+        if x == "energy_j" and x not in self._by_metric[self.metric.value]:  # it reads the samples of every run
+            self._by_metric[self.metric.value] = with_energy(self._by_metric[self.metric.value], self._runs)
+        frame = self._evaluations()
         frame = frame[frame[x].notna()]
         self.saved.value = ""
         self.save.disabled = frame.empty
         if frame.empty:
-            self.crossings, self.plot.data, self.plot.layout.shapes = pd.DataFrame(), [], []
-            self.plot.layout.annotations = []
+            self.crossings, self.times, self.plot.data = pd.DataFrame(), pd.DataFrame(), []
+            self.plot.layout.shapes, self.plot.layout.annotations = [], []
             self.words.value = "<p>No run is chosen: tick a budget that has one with this axis.</p>"
             self.code.value = ""
             return
-        self.crossings = crossings(frame, target, higher_is_better=self._rises, x=x)
+        runs = self._runs[(self._runs["job"] == self.job.value) & self._runs["budget"].isin(self._budgets)]
+        self.crossings = crossings(frame, runs, target, x=x)
+        self.times = survival(frame, runs, target, x=x)
         drawn = figure_time_to_accuracy(
             frame,
             target,
             crossings=self.crossings,
-            survival=survival(self.crossings),
+            survival=self.times,
             x=x,
             log_y=self.log_y.value,
             template=self._template,
@@ -213,22 +213,25 @@ class Explorer(widgets.VBox):
             self.plot.data = []
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout
-        self.words.value = f"<p>{escape(in_words(drawn))}</p>"
+        self.words.value = f"<p>{escape(in_words(drawn))}</p>{times_table(self.times, x)}"
         self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"
+
+    @property
+    def _budgets(self) -> list[str]:
+        return [box.description for box in self.budgets.children if box.value]
 
     def in_code(self) -> str:
         """The lines that draw what is shown from `folders`."""
         x, target = self.x.value, f"{round(self.target.value, 9):.9g}"
-        read = f"curves(folders, metric={self.metric.value!r})"
-        read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, run_table(folders))"}.get(x, read)
-        budgets = [box.description for box in self.budgets.children if box.value]
+        read = f"curves(folders, metric={self.metric.value!r}, runs=runs)"
+        read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, runs)"}.get(x, read)
         lines = [
-            f"evaluations = {read}",
-            f"evaluations = evaluations.query({f'job == {self.job.value!r} and budget in {budgets!r}'!r})"
-            f".dropna(subset={x!r})",
-            f"crossed = crossings(evaluations, {target}, higher_is_better={self._rises}, x={x!r})",
-            f"figure = figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=survival(crossed), "
-            f"x={x!r}, log_y={self.log_y.value})",
+            f"runs = run_table(folders).query({f'job == {self.job.value!r} and budget in {self._budgets!r}'!r})",
+            f"evaluations = {read}.dropna(subset={x!r})",
+            f"crossed = crossings(evaluations, runs, {target}, x={x!r})",
+            f"times = survival(evaluations, runs, {target}, x={x!r})",
+            f"figure = figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=times, x={x!r}, "
+            f"log_y={self.log_y.value})",
             *(["figure.update_xaxes(type='log', autorange=True)"] if self.log_x.value else []),
             "show(figure)",
         ]
@@ -240,12 +243,13 @@ class Explorer(widgets.VBox):
         path = Path(f"time_to_{self.metric.value}_{self.target.value:.6g}_{x}.csv")
         table = self.crossings
         if x == "samples":  # which are there already, under their name
-            table = table.drop(columns=["time_to_target_s", "sustained_time_s", "last_time_s"])
+            table = table.drop(columns=["time_to_target_s", "sustained_time_s", "last_time_s", "spent_s"])
         elif x != "wall_s":
             named = {
                 "time_to_target_s": f"{x}_to_target",
                 "sustained_time_s": f"sustained_{x}",
                 "last_time_s": f"last_{x}",
+                "spent_s": f"spent_{x}",
             }
             table = table.rename(columns=named)
         table.to_csv(path, index=False)

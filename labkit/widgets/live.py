@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
@@ -15,8 +15,10 @@ from labkit.plots.theme import INK, check_template, encoding
 from labkit.plots.words import AXIS_TITLES, metric_label, number_text
 from labkit.runs import read_run
 from labkit.tracking.events import Progress
-from labkit.tracking.run import Run
 from labkit.widgets.live_figure import live_figure
+
+if TYPE_CHECKING:  # which imports torch
+    from labkit.tracking.run import Run
 
 
 def live(run: Run, *, template: str = "labkit_light") -> LiveRun:

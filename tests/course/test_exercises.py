@@ -72,6 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
     "50.can_fall": ({}, True, []),
     "50.waiting": ({}, 3 / 8, [0.25, 1.0]),
     "50.median": ({}, 20, [30, 0]),
+    "50.restarts": ({}, 13, [9.0, 39.0]),
     "50.cost": ({}, 0.002, [2.0]),
 }
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all", lambda: 1]

@@ -6,7 +6,7 @@ import pytest
 
 from labkit.plots import describe, figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.time_to_accuracy import value_axis
-from labkit.tta import band, crossings, survival, time_against_target
+from labkit.tta import band, crossings, survival
 
 
 def synthetic(metric="auc"):
@@ -33,12 +33,18 @@ def synthetic(metric="auc"):
     return pd.concat(frames, ignore_index=True)
 
 
+def runs_of(curves):
+    runs = curves.groupby("run", sort=False).last().reset_index().drop(columns="value")
+    return runs.assign(unreached="failed", confirm=2, higher_is_better=None)
+
+
 @pytest.fixture
 def figure():
     curves = synthetic()
-    hits = crossings(curves, 0.75, higher_is_better=True)
-    bands = band(curves, higher_is_better=True)
-    return figure_time_to_accuracy(curves, 0.75, crossings=hits, survival=survival(hits), bands=bands)
+    runs = runs_of(curves)
+    hits, times = crossings(curves, runs, 0.75), survival(curves, runs, 0.75)
+    bands = band(survival(curves, runs, np.linspace(0.52, 0.8, 20)))
+    return figure_time_to_accuracy(curves, 0.75, crossings=hits, survival=times, bands=bands)
 
 
 def traces(figure, kind):
@@ -46,12 +52,9 @@ def traces(figure, kind):
 
 
 def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget(figure):
-    assert [trace.meta["run"] for trace in traces(figure, "run")] == [
-        "one-core-0",
-        "one-core-1",
-        "all-cores-0",
-        "all-cores-1",
-    ]
+    one, several = traces(figure, "run")
+    # of each run the twenty evaluations, and a gap before the next
+    assert (len(one.x), np.isnan(one.x).sum(), one.meta["curves"]) == (41, 1, 2) and np.isnan(several.y[20])
     assert len(traces(figure, "band")) == 2
     assert [trace.name for trace in figure.data if trace.showlegend is not False] == [
         "one-core · emulated",
@@ -60,7 +63,7 @@ def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget(figure):
 
 
 def test_budgets_differ_in_colour_dash_and_marker(figure):
-    one, _, all_cores, _ = traces(figure, "run")
+    one, all_cores = traces(figure, "run")
     assert one.line.color != all_cores.line.color
     assert one.line.dash != all_cores.line.dash and one.marker.symbol != all_cores.marker.symbol
 
@@ -75,13 +78,15 @@ def test_first_crossings_and_medians_are_marked_where_the_analysis_finds_them(fi
 def test_axes_have_titles_with_units_and_hover_names_seconds_samples_and_seed(figure):
     assert figure.layout.xaxis.title.text.endswith("(s)")
     assert figure.layout.yaxis.title.text == "AUC on the validation split"
-    hover = traces(figure, "run")[1].hovertemplate
-    assert all(word in hover for word in ("s wall time", "samples", "seed 1", "AUC"))
+    trace = traces(figure, "run")[0]
+    assert all(word in trace.hovertemplate for word in ("s wall time", "samples", "seed %{customdata[2]}", "AUC"))
+    assert [trace.customdata[at][2] for at in (0, 20, 21)] == ["0", None, "1"]
+    assert trace.customdata[20][0] is None, "a notebook's messages have no NaN"
 
 
 def test_the_x_axis_can_be_samples():
     figure = figure_time_to_accuracy(synthetic(), 0.75, x="samples")
-    assert "samples" in figure.layout.xaxis.title.text and max(traces(figure, "run")[0].x) == 20_000
+    assert "samples" in figure.layout.xaxis.title.text and np.nanmax(traces(figure, "run")[0].x) == 20_000
 
 
 def test_the_start_at_chance_level_does_not_squash_the_rest():
@@ -105,7 +110,7 @@ def test_describe_tells_type_axes_series_and_finding(figure):
     text = describe(figure).text
     assert text.startswith("Line chart. Horizontal axis: Wall time, evaluation included (s), from 0 to ")
     assert "one-core · emulated (2 curves), all-cores · measured (2 curves)" in text
-    assert "range of 2 seeds" in text
+    assert "range of 2 runs" in text
     assert "all cores 8.7 s (2 of 2 runs); one core 17.4 s (2 of 2 runs)" in text
 
 
@@ -118,7 +123,8 @@ def test_describe_gives_the_values_of_a_logarithmic_axis():
 
 def test_harder_targets_lie_to_the_right_for_rising_and_falling_metrics():
     for metric, up, targets in (("auc", True, [0.6, 0.7, 0.9]), ("cer", False, [0.5, 0.1, 0.001])):
-        times = time_against_target(synthetic(metric), np.array(targets), higher_is_better=up)
+        curves = synthetic(metric)
+        times = survival(curves, runs_of(curves), targets)
         figure = figure_time_against_target(times, targets[1], metric=metric, higher_is_better=up)
         left, right = figure.layout.xaxis.range
         assert (left < right) == up

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from labkit.report.headline import headline
+from labkit.report.lookup import target_grid
 from labkit.report.page import build_page, json_for_html
-from labkit.report.section import slider_range
 from labkit.report.table import notes, summary_cells, terminal_tables
 from labkit.tta import summary
 
@@ -34,6 +34,12 @@ def make(runs):
             "higher_is_better": True,
             "target": 0.78,
             "status": "done",
+            "unreached": "failed",
+            "confirm": 2,
+            "settings": {"budget": given.get("budget", "all-cores")},
+            "wall_s": given["every_s"] * len(given["values"]),
+            "train_s": given["every_s"] * len(given["values"]),
+            "samples": 100.0 * len(given["values"]),
             "samples_per_s": 1000.0,
             "peak_memory_bytes": 2.0**30,
             "peak_gpu_memory_bytes": float("nan"),
@@ -56,16 +62,48 @@ def page_data(html):
     return json.loads(re.search(r'id="report-data">(.*?)</script>', html, re.DOTALL).group(1))
 
 
-def test_the_headline_gives_median_seeds_budgets_and_ratio():
-    assert headline(summary(*two_budgets())) == (
-        "DLRM reached AUC 0.78 in 3.0 s (median of 2 seeds) on all cores and 4.8 s on one core: 1.6× sooner."
+def seeds(every_s, **columns):
+    return [{"every_s": each, "seed": seed, **columns} for seed, each in enumerate(every_s)]
+
+
+def test_the_headline_says_how_much_sooner_only_of_three_seeds_whose_interval_excludes_one():
+    two = headline(summary(*two_budgets()))
+    assert two == (
+        "DLRM reached AUC 0.78 in 3.0 s (median of 2 runs) on all cores and 4.8 s on one core: how much sooner is not "
+        "claimed, which takes three seeds of each that all reach it."
     )
+    slow = {"budget": "one-core", "settings": {"budget": "one-core"}}
+    three = seeds([1.0, 1.1, 1.05])
+    sure = headline(summary(*make(three + seeds([1.6, 1.7, 1.7], **slow))))
+    assert sure.endswith("on one core: 1.6× sooner (95 % CI 1.50 – 1.69×, 3 seeds).")
+    unsure = headline(summary(*make(three + seeds([0.9, 1.7, 1.1], **slow))))
+    assert "no difference to tell from chance (95 % CI" in unsure and "sooner" not in unsure
+    failing = headline(summary(*make([*three, {"values": [0.6], "seed": 3}, *seeds([1.6, 1.7, 1.7], **slow)])))
+    assert "not claimed" in failing
+    again = headline(summary(*make([{}, {"seed": 0}, {"seed": 0}, *seeds([1.6, 1.7, 1.7], **slow)])))
+    assert "not claimed" in again, "one seed run three times is one seed"
+
+
+def test_what_differs_in_two_things_at_once_is_said():
+    both = {"budget": "big", "settings": {"budget": "all-cores", "batch_size": 512, "precision": "bf16"}}
+    one = {"settings": {"budget": "all-cores", "batch_size": 64, "precision": "fp32"}}
+    table = summary(*make(seeds([1.0, 1.1, 1.05], **one) + seeds([1.6, 1.7, 1.7], **both)))
+    (line,) = (line for line in notes(table) if "differs" in line)
+    assert line == (
+        "DLRM: big differs from the fastest, all-cores, in batch_size and precision, so what comes of which cannot be "
+        "told."
+    )
+    assert "3 seeds; they differ in batch_size and precision)" in headline(table)
+    single = both | {"settings": {"budget": "all-cores", "batch_size": 512, "precision": "fp32"}}
+    assert not any("differs" in line for line in notes(summary(*make([one, single]))))
 
 
 def test_the_headline_says_when_a_budget_or_no_budget_reached_the_target():
     short = {"budget": "one-core", "values": [0.6, 0.7]}
-    assert headline(summary(*make([{}, short]))).endswith("on all cores; not on one core.")
+    assert headline(summary(*make([{}, short]))).endswith("on all cores; not by half of the runs on one core.")
     assert headline(summary(*make([short, short]))) == "DLRM did not reach AUC 0.78: 0 of 2 runs got there."
+    half = headline(summary(*make([{}, {"values": [0.6, 0.7]}])))
+    assert half == "DLRM reached AUC 0.78 in half of its runs or fewer: 1 of 2 runs got there."
 
 
 def test_the_headline_says_when_nobody_set_the_target():
@@ -115,7 +153,8 @@ def test_a_page_of_runs_that_were_never_evaluated_has_their_table():
 
 
 def test_an_interrupted_run_is_marked_and_censored_at_its_last_evaluation():
-    html = build_page(*make([{}, {"status": "interrupted", "values": [0.6, 0.7]}]), {})
+    cut = {"status": "interrupted", "unreached": "censored", "values": [0.6, 0.7]}
+    html = build_page(*make([{}, cut]), {})
     assert '<span class="mark">interrupted</span>' in html and "censored at 2.0 s" in html
     assert "<strong>Censored</strong> means" in html
 
@@ -123,6 +162,14 @@ def test_an_interrupted_run_is_marked_and_censored_at_its_last_evaluation():
 def test_a_page_of_no_runs_says_what_to_do():
     curves, runs = two_budgets()
     assert "labkit train dlrm" in build_page(curves.iloc[:0], runs.iloc[:0], {})
+
+
+def test_a_run_that_failed_has_failed_and_is_not_censored():
+    html = build_page(*make([{}, {}, {}, {"status": "failed", "values": [0.6, 0.7]}]), {})
+    assert "failed after 2.0 s" in html and "censored at" not in html
+    assert "3 of 4" in html and ">11.0 s" not in html
+    # three times 3 s and 2 s in vain
+    assert re.search(r"<td>3.7 s <small>\(95 % CI", html)
 
 
 def test_values_that_are_not_finite_do_not_reach_the_page_as_numbers():
@@ -143,8 +190,8 @@ def test_the_terminal_table_holds_the_same_words_as_the_page():
     console.print(*terminal_tables(table), sep="\n")
     printed = console.export_text()
     assert "DLRM, AUC 0.78" in printed
-    for cell in summary_cells(table.iloc[0])[:4]:
-        for words in cell.rstrip(")").split(" ("):
+    for cell in summary_cells(table.iloc[0])[:5]:
+        for words in re.split(r" \((?:95 % CI )?", cell.rstrip(")")):
             assert words in printed
 
 
@@ -157,8 +204,27 @@ def test_the_terminal_table_holds_the_same_words_as_the_page():
         ([0.5, 0.48], 0.4512, False),
     ],
 )
-def test_the_slider_stands_on_the_target_and_goes_beyond_the_best_value(values, target, up):
-    slider = slider_range(pd.Series(values), target, up)
-    steps = (target - slider["min"]) / slider["step"]
-    assert steps == pytest.approx(round(steps), abs=1e-6)
-    assert slider["max"] > max(values) if up else 0 < slider["min"] < min(*values, target)
+def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values, target, up):
+    grid = target_grid(pd.Series(values), [target], up)
+    assert target in grid and grid == sorted(set(grid)) and len(grid) < 300
+    assert grid[-1] > max(values) if up else 0 < grid[0] < min(*values, target)
+
+
+def test_the_slider_has_the_target_of_every_run():
+    curves, runs = make([{}, {"target": 0.7512345}])
+    (job,) = page_data(build_page(curves, runs, {}))["jobs"]
+    assert {0.78, 0.7512345} < set(job["grid"]) and job["grid"][job["start"]] == job["target"]
+
+
+def test_at_every_target_of_the_slider_the_page_has_the_numbers_of_the_table():
+    cut = {"status": "stopped", "unreached": "censored", "values": [0.61, 0.69]}
+    curves, runs = make([*seeds([1.0, 1.3, 1.1, 1.2, 0.9, 1.4]), cut, {"values": [0.5]}, {"budget": "one-core"}])
+    (job,) = page_data(build_page(curves, runs, {}))["jobs"]
+    for at in range(0, len(job["grid"]), 7):
+        table = summary(curves, runs, job["grid"][at])
+        cells = [[summary_cells(row)[place] for place in (2, 3, 4, 5, 9)] for _, row in table.iterrows()]
+        assert job["cells"]["wall_s"][at] == cells
+        medians = [None if np.isinf(median) else median for median in table["time_median_s"]]
+        assert job["medians"]["wall_s"]["median"][at] == medians
+        band = job["bands"]["wall_s"][0]
+        assert band is not None

@@ -1,40 +1,23 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
+from made_up import arriving, made_up, together
 
-from labkit.tta import survival, survival_curve, time_against_target
+from labkit.tta import band, survival, survival_curve
 from labkit.tta.survival import median_time
 
+INF = np.inf
 
-def hits(times, reached, budget="all-cores"):
-    """Synthetic crossings: `times` are crossings or, where not reached, the last evaluation."""
-    times, reached = np.asarray(times, float), np.asarray(reached, bool)
-    return pd.DataFrame(
-        {
-            "job": "dlrm",
-            "budget": budget,
-            "provenance": "measured",
-            "run": [f"{budget}-{number}" for number in range(len(times))],
-            "seed": range(len(times)),
-            "reached": reached,
-            "time_to_target_s": np.where(reached, times, np.nan),
-            "samples_to_target": np.where(reached, times * 100, np.nan),
-            "last_time_s": times,
-            "last_samples": times * 100,
-        }
-    )
+
+def row_of(times, **more):
+    (row,) = survival(*arriving(times, **more), 0.7).itertuples()
+    return row
 
 
 @pytest.mark.parametrize("times", [[4.0], [3.0, 5.0], [1.0, 7.0, 2.0], [4.0, 1.0, 2.0, 9.0], [1, 2, 3, 4, 5, 60]])
-def test_without_censoring_the_median_is_the_ordinary_one(times):
+def test_where_all_runs_arrive_the_median_is_the_ordinary_one(times):
     assert median_time(np.ones(len(times)), np.array(times))[0] == np.median(times)
-
-
-def test_the_curve_itself_gives_the_ordinary_median_of_two_runs():
-    # median_time takes a short cut for few uncensored runs: a censored third run makes it fit the curve
-    assert median_time(np.array([1, 1, 0]), np.array([3.0, 5.0, 1.0]))[0] == 4.0
 
 
 def test_a_textbook_estimate_is_reproduced():
@@ -45,41 +28,86 @@ def test_a_textbook_estimate_is_reproduced():
     curve = survival_curve(np.array(event), np.array(weeks)).set_index("time")
     assert curve.loc[10, "waiting"] == pytest.approx(0.753, abs=5e-4)
     assert curve.loc[23, "waiting"] == pytest.approx(0.448, abs=5e-4)
-    # 9 of 21 events: more than half are censored, and labkit reports no median from a minority
-    assert median_time(np.array(event), np.array(weeks))[0] == np.inf
+    assert median_time(np.array(event), np.array(weeks))[0] == 23
 
 
-def test_censored_runs_raise_the_median_above_that_of_the_lucky_ones():
-    table = hits([1, 2, 3, 10, 10], [1, 1, 1, 0, 0])
-    (row,) = survival(table).itertuples()
-    assert row.median == 3.0 > table["time_to_target_s"].median()
-    assert (row.runs, row.reached, row.fastest, row.slowest) == (5, 3, 1.0, 3.0)
+def test_the_estimate_is_that_of_lifelines_with_ties_and_censoring():
+    from lifelines import KaplanMeierFitter
+
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        count = random.integers(1, 30)
+        time, reached = random.integers(1, 12, count).astype(float), random.random(count) < 0.6
+        theirs = KaplanMeierFitter().fit(time, reached).survival_function_["KM_estimate"]
+        ours = survival_curve(reached, time).set_index("time")["waiting"]
+        assert ours.to_numpy() == pytest.approx(theirs.loc[ours.index].to_numpy())
 
 
-def test_a_median_is_not_reached_when_more_than_half_are_censored():
-    for censored_at in (10.0, 0.5):  # late, and so early that the estimate itself would pass one half
-        (row,) = survival(hits([2, censored_at, censored_at], [1, 0, 0])).itertuples()
-        assert row.median == np.inf and np.isnan(row.low)
+def test_a_run_that_failed_waits_for_ever_and_one_that_was_cut_off_does_not():
+    # two of five diverge after 3 s: half are there when the last of the others arrives, not when the middle one does
+    assert row_of([INF, INF, 10, 11, 12]).median == 12
+    assert row_of([-3, -3, 10, 11, 12]).median == 11
+    assert row_of([INF, INF, INF, 10, 11]).median == INF
+    assert row_of([INF, 10]).median == INF, "half of the runs is no majority"
+
+
+def test_runs_stopped_by_hand_do_not_turn_three_successes_into_never():
+    row = row_of([-3, -4, -5, -6, 10, 11, 12])
+    assert (row.reached, row.failed, row.censored, row.median, row.expected) == (3, 0, 4, 11, 11)
 
 
 def test_a_series_in_which_nothing_was_reached_stays_in_the_table():
-    (row,) = survival(hits([4, 5], [0, 0])).itertuples()
-    assert (row.runs, row.reached, row.median) == (2, 0, np.inf) and np.isnan(row.fastest)
+    row = row_of([INF, -4])
+    assert (row.runs, row.reached, row.median, row.expected) == (2, 0, INF, INF) and np.isnan(row.expected_low)
 
 
-def test_an_interval_is_given_from_five_runs_on():
-    assert np.isnan(survival(hits([1, 2, 3, 4], [1] * 4))["low"].item())
-    (row,) = survival(hits([1, 2, 3, 4, 5], [1] * 5)).itertuples()
-    assert row.low < row.median < row.high
+def test_fewer_than_five_runs_have_a_range_and_no_interval():
+    row = row_of([4, 1, 2])
+    assert np.isnan(row.level) and (row.low, row.high) == (1, 4)
+    assert row_of([4, 1, INF, 2]).high == INF
+    assert np.isnan(row_of([-1, -1, 10, 11, 12]).level), "three are left when the first arrives"
+
+
+@pytest.mark.parametrize(
+    ("runs", "low", "high", "level"), [(5, 1, 5, 0.9375), (6, 1, 6, 0.95), (10, 2, 9, 0.95), (12, 3, 10, 0.95)]
+)
+def test_without_censoring_the_interval_is_that_of_the_sign_test(runs, low, high, level):
+    row = row_of(range(1, runs + 1))
+    assert (row.low, row.high, row.level) == (low, high, level)
 
 
 def test_samples_to_target_have_a_median_too():
-    assert survival(hits([2, 4, 9], [1, 1, 0]), quantity="samples")["median"].item() == 400
+    curves, runs = arriving([2, 4, 9])
+    assert survival(curves, runs, 0.7, x="samples")["median"].item() == 400
 
 
-def test_harder_targets_take_longer_until_they_are_not_reached():
-    values = np.linspace(0.5, 0.8, 7)
-    one = pd.DataFrame({"wall_s": np.arange(1.0, 8), "samples": np.arange(1, 8) * 10, "value": values})
-    frame = one.assign(run="a", job="dlrm", budget="gpu", provenance="measured", seed=0, train_s=one["wall_s"])
-    times = time_against_target(frame, np.array([0.5, 0.6, 0.7, 0.9]), higher_is_better=True)
-    assert times["median"].tolist() == [1.0, 3.0, 5.0, np.inf]
+def test_a_run_that_watched_another_metric_says_nothing_about_this_one():
+    curves, runs = together(made_up([[0.5, 0.8]]), made_up([[]], budget="one-core", metric="cer"))
+    assert survival(curves, runs, 0.7)["budget"].tolist() == ["all-cores"]
+
+
+def test_harder_targets_never_take_less_whatever_became_of_the_runs():
+    random, steps = np.random.default_rng(0), 0
+    for _ in range(40):
+        count = int(random.integers(1, 9))
+        values = [random.integers(50, 80, random.integers(0, 9)) / 100 for _ in range(count)]
+        ends = random.choice(["failed", "censored"], count)
+        curves, runs = made_up(values, unreached=ends, every_s=random.uniform(1, 4, count))
+        times = survival(curves, runs, np.arange(0.48, 0.82, 0.005))
+        for name in ("median", "expected"):
+            assert (times[name].to_numpy()[1:] >= times[name].to_numpy()[:-1] - 1e-9).all()
+        alone = survival(curves, runs, 0.65)
+        assert alone["median"].item() == survival(curves, runs, [0.5, 0.65])["median"].iloc[1]
+        steps += times["median"].nunique() - 1
+    assert steps > 80, "the curves are not flat"
+
+
+def test_the_band_is_the_interval_at_each_level_and_ends_where_a_run_stops_short():
+    curves, runs = made_up([[0.3, 0.5, 0.7], [0.3, 0.5]], every_s=[1.0, 2.0])
+    bands = band(survival(curves, runs, [0.2, 0.5, 0.6]))
+    assert bands["level"].tolist() == [0.2, 0.5]
+    assert bands["low"].tolist() == [1, 2] and bands["high"].tolist() == [2, 4]
+    assert set(bands["kind"]) == {"range of 2 runs"}
+    assert band(survival(*arriving([10]), 0.7)).empty, "one run has no band"
+    (row,) = band(survival(*arriving(range(1, 7)), 0.7)).itertuples()
+    assert row.kind == "95 % interval of the median of 6 runs"

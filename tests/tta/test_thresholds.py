@@ -3,76 +3,83 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import made_up
 
+from labkit.tracking.crossings import Crossings, Point, crossing
+from labkit.tracking.goal import Target
 from labkit.tta import crossings, higher_is_better
 
 NO_RUNS = pd.DataFrame(columns=["metric", "higher_is_better"])
 
 
-def curve(run, values, *, seconds=None, budget="all-cores", metric="auc"):
-    """Synthetic evaluations, one every 10 wall seconds and 8 training seconds."""
-    count = len(values)
-    wall_s = np.arange(1, count + 1) * 10.0 if seconds is None else np.asarray(seconds, float)
-    return pd.DataFrame(
-        {
-            "run": run,
-            "job": "dlrm",
-            "budget": budget,
-            "seed": 0,
-            "provenance": "measured",
-            "tier": None,
-            "metric": metric,
-            "samples": np.arange(1, count + 1) * 1000,
-            "wall_s": wall_s,
-            "train_s": 0.8 * wall_s,
-            "value": np.asarray(values, float),
-        }
-    )
+def hit(values, target=0.7, *, x="wall_s", **more):
+    (row,) = crossings(*made_up([values], **more), target, x=x).itertuples()
+    return row
 
 
 def test_first_crossing_is_the_first_evaluation_at_the_target_and_is_not_interpolated():
-    (row,) = crossings(curve("a", [0.5, 0.6, 0.8, 0.9]), 0.7, higher_is_better=True).itertuples()
-    assert (row.reached, row.time_to_target_s, row.samples_to_target, row.value) == (True, 30.0, 3000, 0.8)
+    row = hit([0.5, 0.6, 0.8, 0.9])
+    assert (row.outcome, row.reached, row.time_to_target_s, row.samples_to_target) == ("reached", True, 30.0, 3000)
+    assert (row.value, row.spent_s) == (0.8, 30.0)
 
 
 def test_a_value_equal_to_the_target_reaches_it():
-    assert crossings(curve("a", [0.5, 0.7]), 0.7, higher_is_better=True)["time_to_target_s"].item() == 20.0
+    assert hit([0.5, 0.7]).time_to_target_s == 20.0
 
 
 def test_a_falling_metric_is_crossed_from_above():
-    hits = crossings(curve("a", [1.0, 0.2, 0.05], metric="cer"), 0.1, higher_is_better=False)
-    assert hits["time_to_target_s"].item() == 30.0
+    assert hit([1.0, 0.2, 0.05], 0.1, metric="cer").time_to_target_s == 30.0
 
 
-def test_sustained_crossing_starts_after_the_last_fall():
-    (row,) = crossings(curve("a", [0.6, 0.8, 0.6, 0.8, 0.9]), 0.7, higher_is_better=True).itertuples()
+def test_sustained_is_the_first_streak_that_confirms_the_target_whatever_follows():
+    row = hit([0.6, 0.8, 0.6, 0.8, 0.9, 0.5])
     assert (row.time_to_target_s, row.sustained, row.sustained_time_s) == (20.0, True, 40.0)
+    assert hit([0.6, 0.8, 0.6, 0.8, 0.9, 0.5], confirm=1).sustained_time_s == 20.0
+    assert not hit([0.6, 0.8, 0.6, 0.8, 0.9], confirm=3).sustained
 
 
-def test_a_run_that_falls_back_at_its_end_reached_but_did_not_sustain():
-    (row,) = crossings(curve("a", [0.6, 0.8, 0.6]), 0.7, higher_is_better=True).itertuples()
+def test_a_crossing_that_no_second_evaluation_confirms_is_not_sustained():
+    row = hit([0.6, 0.8, 0.6])
     assert row.reached and not row.sustained and np.isnan(row.sustained_time_s)
 
 
-def test_a_run_that_never_gets_there_is_censored_at_its_last_evaluation():
-    (row,) = crossings(curve("a", [0.5, 0.6]), 0.7, higher_is_better=True).itertuples()
+@pytest.mark.parametrize("unreached", ["failed", "censored"])
+def test_a_run_that_does_not_get_there_is_what_its_end_made_of_it(unreached):
+    row = hit([0.5, 0.6], unreached=unreached, wall_s=25.0)
     assert not row.reached and np.isnan(row.time_to_target_s)
-    assert (row.last_time_s, row.last_samples) == (20.0, 2000)
+    assert (row.outcome, row.last_time_s, row.spent_s) == (unreached, 20.0, 25.0 if unreached == "failed" else 20.0)
 
 
 def test_training_time_leaves_evaluation_out():
-    hits = crossings(curve("a", [0.5, 0.8]), 0.7, higher_is_better=True, x="train_s")
-    assert hits["time_to_target_s"].item() == pytest.approx(16.0)
+    assert hit([0.5, 0.8], x="train_s").time_to_target_s == 10.0
 
 
 def test_an_evaluation_that_is_not_a_number_reaches_nothing():
-    for up in (True, False):
-        assert not crossings(curve("a", [np.nan, np.nan]), 0.7, higher_is_better=up)["reached"].item()
+    assert not hit([np.nan, np.nan]).reached and not hit([np.nan, np.nan], metric="cer").reached
 
 
 def test_evaluations_out_of_order_are_put_in_order():
-    shuffled = curve("a", [0.5, 0.8, 0.9]).iloc[[2, 0, 1]]
-    assert crossings(shuffled, 0.7, higher_is_better=True)["time_to_target_s"].item() == 20.0
+    curves, runs = made_up([[0.5, 0.8, 0.9]])
+    assert crossings(curves.iloc[[2, 0, 1]], runs, 0.7)["time_to_target_s"].item() == 20.0
+
+
+def test_training_finds_the_same_crossings():
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        confirm, count, up = int(random.integers(1, 4)), int(random.integers(1, 12)), bool(random.integers(2))
+        values = random.integers(1, 6, count) / 10
+        if random.random() < 0.3:
+            values[random.integers(count)] = np.nan
+        target = int(random.integers(1, 7)) / 10
+        watched = Crossings(Target.parse(f"score {'>=' if up else '<='} {target}"), confirm)
+        for step, value in enumerate(values):
+            watched.observe(value, Point(step, step, step, step))
+        expected = [-1 if point is None else point.step for point in (watched.first, watched.sustained)]
+        # beside other runs, whose evaluations are none of its own
+        beside = np.concatenate([[0.6, 0.1], values, [0.1, 0.6]])
+        for each, place in zip((1, confirm), expected, strict=True):
+            found = crossing(beside, [2, count, 2], [target, 0.35], [1, each, 1], higher_is_better=up)
+            assert found[0, 1] == place, (values, target, each, up)
 
 
 @pytest.mark.parametrize("metric", ["cer", "wer", "log_loss", "normalised_entropy", "loss"])
@@ -80,13 +87,9 @@ def test_errors_and_losses_fall(metric):
     assert not higher_is_better(metric, NO_RUNS)
 
 
-@pytest.mark.parametrize("metric", ["auc", "accuracy"])
-def test_auc_and_accuracy_rise(metric):
-    assert higher_is_better(metric, NO_RUNS)
-
-
 def test_the_runs_say_which_way_a_metric_of_ones_own_is_better():
     runs = pd.DataFrame({"metric": ["bleu", "perplexity", "auc"], "higher_is_better": [True, False, None]})
     assert higher_is_better("bleu", runs)
     assert not higher_is_better("perplexity", runs)
     assert higher_is_better("auc", runs)  # of a run from before runs said so
+    assert higher_is_better("accuracy", NO_RUNS)

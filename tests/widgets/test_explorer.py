@@ -4,6 +4,7 @@ import json
 import time
 from datetime import UTC, datetime
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -82,7 +83,7 @@ def test_the_axis_may_be_another(folders, x, places):
     view = explore(folders)
     view.x.value = x
     assert view.crossings["time_to_target_s"].tolist() == pytest.approx(places)
-    assert max(view.plot.data[0].x) == pytest.approx(places[0] * 4 / 3)
+    assert view.plot.data[0].x[3] == pytest.approx(places[0] * 4 / 3)
 
 
 def test_cost_is_an_axis_only_where_there_is_a_price(tmp_path, folders):
@@ -101,7 +102,7 @@ def test_energy_is_an_axis_where_it_was_measured_and_said_why_elsewhere(tmp_path
     view.x.value = "energy_j"
     assert list(view.plot.data[0].x) == pytest.approx([50.0, 100.0, 150.0, 200.0], rel=0.01)
     assert view.crossings["time_to_target_s"].tolist() == pytest.approx([150.0], rel=0.01)
-    assert "with_energy(curves(folders, metric='auc'), run_table(folders))" in view.in_code()
+    assert "with_energy(curves(folders, metric='auc', runs=runs), runs)" in view.in_code()
     assert "150.0 J" in view.words.value
 
 
@@ -111,6 +112,30 @@ def test_another_metric_brings_its_own_target_and_direction(folders):
     assert view.target.min <= view.target.value <= view.target.max
     view.target.value = 0.305
     assert view.crossings["time_to_target_s"].round(1).tolist() == [2.0, 2.2, 4.0]
+
+
+@pytest.mark.parametrize("target", [0.75, 0.0517])
+def test_the_runs_own_target_is_a_place_of_the_slider(folders, target):
+    for folder in folders:
+        record = json.loads((folder / "run.json").read_text())
+        record["config"]["train"]["target"] = target
+        (folder / "run.json").write_text(json.dumps(record))
+    slider = explore(folders).target
+    steps = (target - slider.min) / slider.step
+    assert slider.value == target and steps == pytest.approx(round(steps), abs=1e-6)
+
+
+def test_its_numbers_are_those_of_the_table(tmp_path):
+    folders = [write_run(tmp_path, "all-cores", seed, 1 + seed / 10) for seed in range(5)]
+    folders += [write_run(tmp_path, "all-cores", 9, 1.0, evaluated=False)]
+    view, runs = explore(folders), labkit.tta.run_table(folders)
+    (row,) = labkit.tta.summary(labkit.tta.curves(folders, runs=runs), runs).itertuples()
+    (shown,) = view.times.itertuples()
+    assert (shown.reached, shown.failed, shown.median, shown.low, shown.expected) == (
+        row.reached, row.failed, row.time_median_s, row.time_low_s, row.expected_s,
+    )  # fmt: skip
+    for words in ("5 of 6 (95 % CI", "3.8 s (95 % CI", "3.6 s (95 % CI"):
+        assert words in view.words.value
 
 
 def test_a_budget_can_be_left_out(folders):
@@ -167,9 +192,10 @@ def test_its_code_draws_the_same_figure(folders, monkeypatch, x, log):
     names = vars(labkit.tta) | {"figure_time_to_accuracy": figure_time_to_accuracy, "show": shown.append}
     exec(view.in_code(), names | {"folders": folders})
     (figure,) = shown
-    assert [(t.name, list(t.x), list(t.y)) for t in figure.data] == [
-        (t.name, list(t.x), list(t.y)) for t in view.plot.data
-    ]
+    for ours, shown in zip(figure.data, view.plot.data, strict=True):
+        assert ours.name == shown.name
+        np.testing.assert_array_equal(np.array(ours.x, float), np.array(shown.x, float))
+        np.testing.assert_array_equal(np.array(ours.y, float), np.array(shown.y, float))
     assert figure.layout.xaxis.type == view.plot.layout.xaxis.type
 
 

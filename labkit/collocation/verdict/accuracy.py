@@ -51,12 +51,12 @@ def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
     """Over the repeats: Kaplan–Meier medians, in which censored runs count.
 
     Returns:
-        SUMMARY_COLUMNS. median_s is inf where more than half did not reach the target; low_s and high_s are its 95 %
+        SUMMARY_COLUMNS. median_s is inf where half or more did not reach the target; low_s and high_s are its 95 %
         interval (NaN below five rounds: fastest_s and slowest_s, of those that did, say more).
     """
     rows = []
     for (mix, mode, job), own in accuracy.groupby(["mix", "mode", "job"], sort=False):
-        median, low, high = median_time(own["reached"].to_numpy(), own["time_s"].to_numpy())
+        median, low, high, _ = median_time(own["reached"].to_numpy(), own["time_s"].to_numpy())
         times = own.loc[own["reached"], "time_s"]
         rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high, times.min(), times.max()))
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)

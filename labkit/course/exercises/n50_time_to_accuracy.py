@@ -38,6 +38,18 @@ EXERCISES = (
         ),
     ),
     Exercise(
+        "50.restarts",
+        NUMBER,
+        13.0,
+        unit="seconds",
+        hint="All time spent, also by the runs that failed, over the number of successes.",
+        explanation="33 s of successes and 6 s of failures are 39 s, for three successes.",
+        mistakes=(
+            Mistake(11.0, "That is the mean of the runs that got there; the failures took time, too."),
+            Mistake(7.8, "That shares the time among all five runs, and two of them bought nothing."),
+        ),
+    ),
+    Exercise(
         "50.cost",
         NUMBER,
         0.002,
