@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
+from labkit.runs.others import in_words
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 from labkit.tracking.progress_line import headline, progress_text
 from labkit.tracking.time_left import time_left_s
@@ -68,8 +69,6 @@ class TrainingDisplay:
 
     def print_result(self, answer: dict[str, Any]) -> None:
         """Print how the run ended, and the test split's metrics."""
-        from labkit.telemetry.others import in_words  # with NumPy, which must not be there before a budget binds
-
         result = answer["result"]
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_row("ended", Text(f"{answer['status']}: {result['reason']}"))

@@ -29,6 +29,7 @@ def add_parser(subparsers) -> None:
         metavar="FILE",
         help="the page to write (default: report/index.html)",
     )
+    parser.add_argument("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
     parser.set_defaults(run=run_report)
 
 
@@ -43,15 +44,24 @@ def run_report(args: argparse.Namespace) -> int:
             "them, or make some with `labkit train dlrm` or `labkit tour`."
         )
     runs = list_runs(args.runs_dir)
-    folders = [Path(folder) for folder in runs.loc[~runs["profiled"].astype(bool), "folder"]]
-    if left_out := len(runs) - len(folders):
-        print(f"{left_out} profiled run{'s' * (left_out != 1)} left out: `labkit profile show RUN` shows one.")
+    profiled = runs["profiled"].astype(bool)
+    disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
+    folders = [Path(folder) for folder in runs.loc[~(profiled | disturbed), "folder"]]
+    if profiled.any():
+        print(f"{_runs(profiled.sum(), 'profiled ')} left out: `labkit profile show RUN` shows one.")
+    if disturbed.any():
+        print(f"{_runs(disturbed.sum(), 'disturbed ')} left out; `labkit runs list` names them.")
     if not folders:
         raise UserError(
-            f"{args.runs_dir} holds no {'other ' * bool(left_out)}runs: make some with `labkit train dlrm` or "
+            f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "
             "`labkit tour`, or give the folder that holds them."
         )
-    page = write_report(run_folders(args.runs_dir), args.out)  # the page names those that cannot be read
-    print(f"{len(folders)} run{'s' * (len(folders) != 1)} in {page}")
+    # of all: the page names those that cannot be read
+    page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
+    print(f"{_runs(len(folders))} in {page}")
     print(f"Open it in a browser: {page.as_uri()}")
     return 0
+
+
+def _runs(count: int, what: str = "") -> str:
+    return f"{count} {what}run{'s' * (count != 1)}"

@@ -52,7 +52,8 @@ def run_list(args: argparse.Namespace) -> int:
             row["run"],
             row["budget"] + ("" if row["provenance"] == "measured" else "*"),
             str(row["seed"]),
-            "profiled" if row["profiled"] and row["status"] == "done" else row["status"],
+            ("profiled" if row["profiled"] and row["status"] == "done" else row["status"])
+            + (", disturbed" if row["disturbed"] else ""),
             target,
             after,
         )

@@ -33,14 +33,18 @@ def headline(summary: pd.DataFrame) -> str:
     best = f"{seconds_text(fastest['time_median_s'])} ({_basis(fastest)})"
     sentence = f"{job} reached {goal} in {best} on {_place(fastest, done)}"
     if len(done) > 1:
-        sentence += f" and {seconds_text(slowest['time_median_s'])} on {_place(slowest, done)}: {_sooner(slowest)}"
+        sentence += (
+            f" and {seconds_text(slowest['time_median_s'])} on {_place(slowest, done)}: {_sooner(fastest, slowest)}"
+        )
     if len(missed):
         sentence += f"; not by half of the runs on {', '.join(_place(row, summary) for _, row in missed.iterrows())}"
     return sentence + "."
 
 
-def _sooner(slowest: pd.Series) -> str:
-    """How many times as soon as this row the fastest was, where its interval lets one say so."""
+def _sooner(fastest: pd.Series, slowest: pd.Series) -> str:
+    """How many times as soon as the slowest the fastest was, where the interval lets one say so."""
+    if fastest["disturbed"] or slowest["disturbed"]:
+        return "how much sooner is not claimed, because other programs disturbed these runs"
     ratio, low, high = (slowest[name] for name in ("speed_up", "speed_up_low", "speed_up_high"))
     if math.isnan(ratio):
         return "how much sooner is not claimed, which takes three seeds of each that all reach it"

@@ -144,14 +144,17 @@ def _swatch(number: int) -> str:
 
 def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd.DataFrame, payload: dict) -> str:
     evaluations = curves.groupby("run")["value"].agg(["size", "last"])
-    status_of, seed_of = (dict(zip(runs["run"], runs[name], strict=True)) for name in ("status", "seed"))
+    of_run = runs.set_index("run")[["status", "seed", "disturbed"]].to_dict("index")
     by_run = hits.set_index("run")[["reached", "sustained", "time_to_target_s", "sustained_time_s"]].to_dict("index")
     body = []
     for number, group in enumerate(payload["groups"]):
         for place, run in enumerate(group["runs"]):
-            hit, status = by_run[run["run"]], escape(str(status_of[run["run"]]))
+            hit, told = by_run[run["run"]], of_run[run["run"]]
+            status = escape(told["status"])
             if status in ("failed", "interrupted", "stopped"):
                 status = f'<span class="mark">{status}</span>'
+            if told["disturbed"]:
+                status += f' <span class="mark">disturbed</span> <small>{escape(told["disturbed"])}</small>'
             last, count = "–", len(run["value"])
             if count:
                 last = f"{evaluations.loc[run['run'], 'last']:.4f}"
@@ -159,7 +162,7 @@ def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd
             body.append(
                 f'<tr id="{identifier}-run-{number}-{place}"><th scope="row">{escape(run["run"])}</th>'
                 f'<td class="words">{escape(group["budget"])}</td>'
-                f'<td>{escape(str(seed_of[run["run"]]))}</td><td class="words">{status}</td>'
+                f'<td>{escape(str(told["seed"]))}</td><td class="words">{status}</td>'
                 f"<td>{last} <small>({_counted(count, 'evaluation')})</small></td>"
                 f"<td>{reached}</td><td>{_confirmed(hit)}</td></tr>"
             )

@@ -24,19 +24,20 @@ from labkit.tta import curves as read_curves
 from labkit.tta import run_table
 
 
-def write_report(folders: Iterable[Path | str], out: Path | str) -> Path:
+def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed: bool = False) -> Path:
     """Write the page about these runs; finished, failed and interrupted ones alike.
 
     Args:
         folders: run folders.
         out: the file to write; its folder is made, an older file is replaced once the new one is whole.
+        undisturbed: leave out runs that other programs disturbed.
 
     Returns:
         The file's absolute path.
     """
     folders, out = [Path(folder) for folder in folders], Path(out).absolute()
     with notes_kept() as left_out:
-        runs = run_table(folders)
+        runs = run_table(folders, undisturbed=undisturbed)
         curves = read_curves(folders, runs=runs)
     html = build_page(curves, runs, page_facts(runs["folder"], left_out))
     out.parent.mkdir(parents=True, exist_ok=True)

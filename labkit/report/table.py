@@ -159,6 +159,11 @@ def notes(summary: pd.DataFrame) -> list[str]:
         for _, row in rows.iterrows()
         if len(row["differs_in"]) > 1
     ]
+    lines += [
+        f"{job_name(row['job'])}, {row['budget']}: other programs disturbed {row['disturbed']} of {row['runs']} runs. "
+        "`labkit report --undisturbed` leaves them out."
+        for row in summary[summary["disturbed"] > 0].to_dict("records")
+    ]
     for subject, value, note in (("Energy", "energy_j", "energy_note"), ("Cost", "cost_usd", "cost_note")):
         told = summary if subject == "Cost" else summary[summary[value].isna()]
         for reason, rows in told.dropna(subset=[note]).groupby(note, sort=False):

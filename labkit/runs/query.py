@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.errors import UserError
 from labkit.runs.events import read_events
 from labkit.runs.notes import note_left_out
+from labkit.runs.others import in_words
 from labkit.runs.record import RunRecord, read_run
 
 if TYPE_CHECKING:  # `labkit runs` must start without pandas
@@ -57,7 +58,8 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     Returns:
         Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
         started with, or None), seed ("none" where the script was given none), status, provenance, profiled,
-        target_metric, target, target_reached, time_to_target_s, started_at.
+        target_metric, target, target_reached, time_to_target_s, disturbed (what other programs did to it, in words;
+        else empty), started_at.
     """
     import pandas as pd
 
@@ -75,6 +77,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
         "target",
         "target_reached",
         "time_to_target_s",
+        "disturbed",
         "started_at",
     ]
     return pd.DataFrame(list_rows(runs_dir), columns=columns)
@@ -100,6 +103,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "target": train.get("target"),
                 "target_reached": result.get("target_reached"),
                 "time_to_target_s": result.get("time_to_target_s"),
+                "disturbed": in_words(result.get("others")),
                 "started_at": record.started_at,
             }
         )

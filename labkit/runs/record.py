@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, get_args
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs.atomic import replace_text
+from labkit.runs.others import Others
 from labkit.runs.private import shielded
 from labkit.runs.process import is_alive
 
@@ -104,6 +105,7 @@ class Result(TypedDict, total=False):
     peak_gpu_memory_bytes: float | None
     energy_j: float | None
     energy_note: str | None
+    others: Others | None
 
 
 @dataclass

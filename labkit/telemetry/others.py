@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,60 +15,10 @@ import psutil
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
+from labkit.runs.others import BUSY, Others
 
-BUSY = 0.1
-"""Share of the cores from which other programs disturb a run: below it they are lost in its own noise."""
 LOOK_S = 0.25
 """How long CPU time is counted before a start"""
-
-
-@dataclass(frozen=True)
-class Others:
-    """What was not the run's; shares from 0 to 1, None where this system does not say."""
-
-    cpu_share: float
-    """Of the CPU time of the run's cores: other programs and, where this machine is virtual, other machines"""
-    steal_share: float
-    """Of the same, other virtual machines"""
-    waited_share: float | None
-    """Of the CPU time of the run's cores, how long threads of the run were ready and had no core (run queue)"""
-    pressure_share: float | None
-    """Of the time, how long some thread of this host waited for a core (/proc/pressure/cpu)"""
-    largest: str | None
-    """The program that took most, where it took a tenth of a core"""
-    on_gpu: tuple[str, ...] = ()
-    """Other processes that computed on the run's GPU"""
-
-    @property
-    def disturb(self) -> bool:
-        return self.cpu_share >= BUSY or bool(self.on_gpu)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able, shares to three digits."""
-        values = {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
-        return values | {"on_gpu": list(self.on_gpu), "disturbed": self.disturb}
-
-
-def in_words(others: Mapping[str, Any] | None) -> str:
-    """What a record says of others, as a sentence's part; empty where they did not disturb the run.
-
-    >>> in_words({"disturbed": True, "cpu_share": 0.34, "largest": "stress (process 42)", "on_gpu": []})
-    'other programs took 34% of its cores, most of it stress (process 42)'
-    """
-    if not others or not others["disturbed"]:
-        return ""
-    words = []
-    if others["cpu_share"] >= BUSY:
-        most = f", most of it {others['largest']}" if others["largest"] else ""
-        words.append(f"other programs took {others['cpu_share']:.0%} of its cores{most}")
-    if others["on_gpu"]:
-        words.append(f"its GPU also computed for {', '.join(others['on_gpu'])}")
-    return " and ".join(words)
-
-
-def worse(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """What disturbed a run more, of what two of its processes recorded."""
-    return max((one, other), key=lambda told: (told is not None, told and (told["disturbed"], told["cpu_share"])))
 
 
 class Look:
@@ -103,13 +52,15 @@ class Look:
         whole = elapsed * self._count
         took = (now["busy"] - before["busy"]) - (now["own"] - before["own"])
         spare = elapsed * (len(self._cores) - self._count)  # that the run could not have used
+        share, on_gpu = _share(took - spare, whole), sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
-            cpu_share=_share(took - spare, whole),
+            cpu_share=share,
             steal_share=_share(now["steal"] - before["steal"], elapsed * len(self._cores)),
             waited_share=_share_or_none(before["waited"], now["waited"], whole),
             pressure_share=_share_or_none(before["pressure"], now["pressure"], elapsed),
             largest=self._largest(before["programs"], now["programs"], elapsed),
-            on_gpu=tuple(sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})),
+            on_gpu=on_gpu,
+            disturbed=share >= BUSY or bool(on_gpu),
         )
 
     def _now(self) -> dict[str, Any]:
@@ -146,7 +97,7 @@ def others_now(seconds: float = LOOK_S, **what) -> Others:
 
 def is_quiet() -> bool:
     """Whether other programs leave this process' cores alone; takes a moment."""
-    return not others_now().disturb
+    return not others_now()["disturbed"]
 
 
 def _on_gpu(gpu: Device | None, root: int) -> list[str]:
@@ -229,7 +180,7 @@ def _pressure_s() -> float | None:
 
 
 def _share(part: float, whole: float) -> float:
-    return min(1.0, max(0.0, part / whole))
+    return round(min(1.0, max(0.0, part / whole)), 3)
 
 
 def _share_or_none(before: float | None, now: float | None, whole: float) -> float | None:

@@ -9,6 +9,7 @@ import os
 
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import parse_budget
+from labkit.runs.others import in_words
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.stop import StopRequest
@@ -44,7 +45,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
         budget = parse_budget(command.budget)
         count = budget.cores
         os.environ.update(budget.environment())
-    from labkit.telemetry.others import in_words, others_now, own_affinity  # NumPy comes with it
+    from labkit.telemetry.others import others_now, own_affinity  # NumPy comes with it
 
     cores = own_affinity()
     if budget is not None:
@@ -53,7 +54,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     if command.collocation is not None:
         return budget  # whoever runs jobs side by side has looked, and chosen
     # of all cores that it could have had: a program on the others leaves it alone
-    if found := in_words(others_now(count=count, cores=cores).to_dict()):
+    if found := in_words(others_now(count=count, cores=cores)):
         passive = (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ
         if passive:
             os.environ[WAIT_POLICY] = "PASSIVE"

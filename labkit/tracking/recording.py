@@ -12,8 +12,9 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_run
+from labkit.runs.others import worse
 from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
-from labkit.telemetry.others import Look, worse
+from labkit.telemetry.others import Look
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
@@ -204,7 +205,7 @@ class Recording:
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, of a fault where it is one; `result` gets what the sampler knows."""
         before = self.before and (self.before.result or {}).get("others")
-        others = worse(before, self._look and self._look.others().to_dict())
+        others = worse(before, self._look and self._look.others())
         try:
             self._sampler.close()
         finally:

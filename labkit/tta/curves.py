@@ -11,6 +11,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics
+from labkit.runs.others import in_words
 from labkit.runs.query import readable_runs
 from labkit.runs.record import RunRecord
 from labkit.telemetry import peak_memory, run_energy
@@ -43,6 +44,7 @@ RUN_COLUMNS = [
     "higher_is_better",
     "target",
     "status",
+    "disturbed",
     "unreached",
     "confirm",
     "settings",
@@ -72,19 +74,23 @@ NO_SETTINGS = {"data", "budget", "profile", "collocation"}
 """Sections of a configuration that tell runs apart otherwise, or not at all"""
 
 
-def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
+def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd.DataFrame:
     """What each run was, one row a run, in the order given; runs that were profiled count as none.
 
     `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
     their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does. Of
     a run that shared its device the budget is mode and neighbours, and it has neither energy nor cost of its own.
 
+    Args:
+        folders: run folders.
+        undisturbed: leave out runs that other programs disturbed.
+
     Returns:
         RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
-        higher_is_better is None where there was no target. unreached is what the run is for a target that it did not
-        reach ("failed" or "censored"), confirm its confirming evaluations, settings a dictionary of what tells series
-        apart. wall_s, train_s and samples are those of the last event. A
-        number that a run does not have is NaN; energy_note says why.
+        higher_is_better is None where there was no target. disturbed says what other programs did to the run, and is
+        empty where they did not; unreached is what the run is for a target that it did not reach ("failed" or
+        "censored"), confirm its confirming evaluations, settings a dictionary of what tells series apart. wall_s,
+        train_s and samples are those of the last event. A number that a run does not have is NaN; energy_note says why.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -99,6 +105,7 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
             "two out, or rename it."
         )
     rows = [_run_row(folder, record) for folder, record in readable_runs(folders) if not record.profiled]
+    rows = [row for row in rows if not (undisturbed and row["disturbed"])]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
     for _, job in table.groupby("job", sort=False):
         if job["_data"].nunique() > 1:
@@ -153,6 +160,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "higher_is_better": train.get("higher_is_better"),
         "target": _number(train.get("target")),
         "status": record.status,
+        "disturbed": in_words(result.get("others")),
         "unreached": unreached(record.status, result, train.get("max_seconds")),
         "confirm": train.get("confirm_evaluations") or CONFIRM,
         "settings": {"budget": record.ran_under, **told},

@@ -23,6 +23,7 @@ SUMMARY_COLUMNS = [
     "success_low",
     "success_high",
     "sustained",
+    "disturbed",
     "time_median_s",
     "time_low_s",
     "time_high_s",
@@ -61,12 +62,13 @@ def summary(
 
     Returns:
         SUMMARY_COLUMNS. target_given says whether any run was trained to this target; sustained counts the runs that
-        confirmed it. The shares, the time's median with its bounds, the expected time with restarts and samples_median
-        are those of `survival`. speed_up and its 95 % interval say how many times as soon the job's fastest row reached
-        the target (`labkit.tta.sooner`; NaN where nothing can be said), and differs_in in which settings this row
-        differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, peak_memory_bytes and
-        peak_gpu_memory_bytes (NaN on a CPU) their maxima; cost_usd is the expected wall time with restarts at the
-        tier's price, and cost_note says what it rests on or why there is none.
+        confirmed it, disturbed those that other programs disturbed. The shares, the time's median with its bounds, the
+        expected time with restarts and samples_median are those of `survival`. speed_up and its 95 % interval say how
+        many times as soon the job's fastest row reached the target (`labkit.tta.sooner`; NaN where nothing can be said,
+        as of disturbed runs), and differs_in in which settings this row differs from that one. samples_per_s and
+        energy_j (whole run) are medians over the runs, peak_memory_bytes and peak_gpu_memory_bytes (NaN on a CPU) their
+        maxima; cost_usd is the expected wall time with restarts at the tier's price, and cost_note says what it rests
+        on or why there is none.
     """
     rows = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -122,13 +124,16 @@ def _job_rows(metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x
     rows = []
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
         notes = own["energy_note"].dropna()
-        sooner = None if number == fastest else speed_up(of_series[fastest], mine)
+        compared = pd.concat([own, series[fastest]])
+        is_sound = number != fastest and not (compared["disturbed"] != "").any()
+        sooner = speed_up(of_series[fastest], mine) if is_sound else None
         rows.append(
             {
                 **table.iloc[number],
                 "metric": metric,
                 "target_given": bool((runs["target"] == target).any()),
                 "sustained": int(mine["sustained"].sum()),
+                "disturbed": int((own["disturbed"] != "").sum()),
                 "speed_up": np.nan if sooner is None else sooner.ratio,
                 "speed_up_low": np.nan if sooner is None else sooner.low,
                 "speed_up_high": np.nan if sooner is None else sooner.high,

@@ -61,6 +61,11 @@ class Explorer(widgets.VBox):
     def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
         self._folders, self._template = folders, template
         self._runs = run_table(folders)
+        self.undisturbed = widgets.Checkbox(
+            description="leave out runs that other programs disturbed", indent=False, layout={"width": "360px"}
+        )
+        if not (self._runs["disturbed"] != "").any():
+            self.undisturbed.layout.display = "none"
         names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
         self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
         if not self._by_metric:
@@ -98,6 +103,7 @@ class Explorer(widgets.VBox):
             (self.x, self._draw),
             (self.log_x, self._draw),
             (self.log_y, self._draw),
+            (self.undisturbed, self._draw),
         ):
             control.observe(lambda _, change=change: self._setting_up or change(), names="value")
         super().__init__(
@@ -106,6 +112,7 @@ class Explorer(widgets.VBox):
                 widgets.HBox([self.x, self.log_x, self.log_y], layout={"flex_flow": "row wrap"}),
                 self.without,
                 self.budgets,
+                self.undisturbed,
                 self.plot,
                 self.words,
                 widgets.HBox([self.save, PictureButton(), self.saved], layout={"flex_flow": "row wrap"}),
@@ -184,8 +191,11 @@ class Explorer(widgets.VBox):
         x, target = self.x.value, round(self.target.value, 9)
         if x == "energy_j" and x not in self._by_metric[self.metric.value]:  # it reads the samples of every run
             self._by_metric[self.metric.value] = with_energy(self._by_metric[self.metric.value], self._runs)
+        runs = self._runs[(self._runs["job"] == self.job.value) & self._runs["budget"].isin(self._budgets)]
+        if self.undisturbed.value:
+            runs = runs[runs["disturbed"] == ""]
         frame = self._evaluations()
-        frame = frame[frame[x].notna()]
+        frame = frame[frame[x].notna() & frame["run"].isin(runs["run"])]
         self.saved.value = ""
         self.save.disabled = frame.empty
         if frame.empty:
@@ -194,7 +204,6 @@ class Explorer(widgets.VBox):
             self.words.value = "<p>No run is chosen: tick a budget that has one with this axis.</p>"
             self.code.value = ""
             return
-        runs = self._runs[(self._runs["job"] == self.job.value) & self._runs["budget"].isin(self._budgets)]
         self.crossings = crossings(frame, runs, target, x=x)
         self.times = survival(frame, runs, target, x=x)
         drawn = figure_time_to_accuracy(
@@ -225,8 +234,10 @@ class Explorer(widgets.VBox):
         x, target = self.x.value, f"{round(self.target.value, 9):.9g}"
         read = f"curves(folders, metric={self.metric.value!r}, runs=runs)"
         read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, runs)"}.get(x, read)
+        undisturbed = ", undisturbed=True" * self.undisturbed.value
         lines = [
-            f"runs = run_table(folders).query({f'job == {self.job.value!r} and budget in {self._budgets!r}'!r})",
+            f"runs = run_table(folders{undisturbed})"
+            f".query({f'job == {self.job.value!r} and budget in {self._budgets!r}'!r})",
             f"evaluations = {read}.dropna(subset={x!r})",
             f"crossed = crossings(evaluations, runs, {target}, x={x!r})",
             f"times = survival(evaluations, runs, {target}, x={x!r})",

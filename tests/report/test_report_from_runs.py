@@ -14,7 +14,7 @@ from labkit.runs import Provenance, RunWriter
 from labkit.tta import curves, run_table, summary
 
 
-def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", data="synthetic", **train):
+def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", data="synthetic", others=None, **train):
     """A synthetic run: one evaluation of the AUC every 1,000 samples and 2 wall seconds."""
     train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
     run = RunWriter.create(
@@ -40,8 +40,36 @@ def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", da
         run.record.save(run.folder)
     else:
         result = {"samples_per_s": 660.0, "peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "no counter"}
-        run.finish(status, result)
+        run.finish(status, result | {"others": others})
     return run.folder
+
+
+DISTURBED = {
+    "cpu_share": 0.4,
+    "steal_share": 0.0,
+    "waited_share": 0.1,
+    "pressure_share": None,
+    "largest": "stress (process 7)",
+    "on_gpu": [],
+    "disturbed": True,
+}
+
+
+def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, capsys):
+    write_run(tmp_path / "runs", [0.6, 0.8])
+    folder = write_run(tmp_path / "runs", [0.6, 0.8], seed=1, others=DISTURBED)
+    assert main(["runs", "list", "--runs-dir", str(tmp_path / "runs")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if folder.name in line]
+    assert "done, disturbed" in line
+    page = tmp_path / "page.html"
+    for flags, words in ([], "2 runs in"), (["--undisturbed"], "1 disturbed run left out"):
+        assert main(["report", str(tmp_path / "runs"), "--out", str(page), *flags]) == 0
+        assert words in capsys.readouterr().out
+        left_out = bool(flags)
+        html = page.read_text()
+        assert (folder.name in html) is not left_out
+        assert ("other programs disturbed 1 of 2 runs" in html) is not left_out
+        assert ("other programs took 40% of its cores, most of it stress (process 7)" in html) is not left_out
 
 
 def test_curves_hold_the_target_metric_of_each_run_in_order(tmp_path):

@@ -35,6 +35,7 @@ def synthetic():
                 "higher_is_better": metric == "auc",
                 "target": 0.75 if metric == "auc" else 0.05,
                 "status": status,
+                "disturbed": "",
                 "unreached": "failed" if status == "failed" else "censored",
                 "confirm": 2,
                 "settings": {"budget": budget},

@@ -34,6 +34,7 @@ def make(runs):
             "higher_is_better": True,
             "target": 0.78,
             "status": "done",
+            "disturbed": "",
             "unreached": "failed",
             "confirm": 2,
             "settings": {"budget": given.get("budget", "all-cores")},
@@ -82,6 +83,9 @@ def test_the_headline_says_how_much_sooner_only_of_three_seeds_whose_interval_ex
     assert "not claimed" in failing
     again = headline(summary(*make([{}, {"seed": 0}, {"seed": 0}, *seeds([1.6, 1.7, 1.7], **slow)])))
     assert "not claimed" in again, "one seed run three times is one seed"
+    three[1]["disturbed"] = "other programs took 40% of its cores"
+    disturbed = headline(summary(*make(three + seeds([1.6, 1.7, 1.7], **slow))))
+    assert disturbed.endswith("how much sooner is not claimed, because other programs disturbed these runs.")
 
 
 def test_what_differs_in_two_things_at_once_is_said():

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from labkit.telemetry.others import Look, in_words, others_now, worse
+from labkit.runs.others import in_words, worse
+from labkit.telemetry.others import Look, others_now
 
 BUSY_PROCESS = "while True: pass"
 
@@ -24,15 +25,15 @@ def look_at(monkeypatch, cores, *counts, count=None):
 def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, own, share):
     """One second on two cores, of which 0.8 s were busy."""
     found = look_at(monkeypatch, 2, {"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 6.0, "busy": 10.8, "own": 3.0 + own})
-    assert found.cpu_share == pytest.approx(share)
-    assert found.disturb is (share > 0.1)
+    assert found["cpu_share"] == pytest.approx(share)
+    assert found["disturbed"] is (share > 0.1)
 
 
 def test_cores_that_a_quota_keeps_from_the_run_may_be_busy(monkeypatch):
     """Of eight cores six are others', and the run has a quota of two."""
     busy = ({"at": 0.0, "busy": 0.0, "own": 0.0}, {"at": 10.0, "busy": 60.0, "own": 0.0})
-    assert look_at(monkeypatch, 8, *busy, count=2).cpu_share == 0.0
-    assert look_at(monkeypatch, 8, *busy, count=4).cpu_share == pytest.approx(0.5)
+    assert look_at(monkeypatch, 8, *busy, count=2)["cpu_share"] == 0.0
+    assert look_at(monkeypatch, 8, *busy, count=4)["cpu_share"] == pytest.approx(0.5)
 
 
 def test_a_busy_process_is_found_and_named():
@@ -49,8 +50,8 @@ def test_a_busy_process_is_found_and_named():
         found = others_now(1.0)
     finally:
         os.kill(pid, 9)
-    assert found.cpu_share > 0.5 / cores
-    assert found.disturb and f"(process {pid})" in in_words(found.to_dict())
+    assert found["cpu_share"] > 0.5 / cores
+    assert found["disturbed"] and f"(process {pid})" in in_words(found)
 
 
 def test_what_a_process_starts_is_its_own():

@@ -6,12 +6,12 @@ import pytest
 
 from labkit.hardware.budgets.budget import Budget
 from labkit.telemetry import others
-from labkit.telemetry.others import Others
 from labkit.tracking.binding import WAIT_POLICY, bind_process
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.stop import StopRequest
 
-QUIET, BUSY = Others(0.02, 0.0, None, None, None), Others(0.5, 0.0, None, None, "stress (process 7)")
+QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
+BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
 WHOLE = Budget("all-cores", 2)
 
 

@@ -14,7 +14,7 @@ import pytest
 import labkit
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_events, read_run, read_telemetry
-from labkit.telemetry.others import Look, Others
+from labkit.telemetry.others import Look
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
 from labkit.tracking.harness import Harness
@@ -136,7 +136,7 @@ def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path, takes
 def test_what_other_programs_took_is_recorded(runs, monkeypatch, share):
     class Told(Look):
         def others(self):
-            return Others(share, 0.0, 0.1, None, "stress (process 7)" if share > 0.1 else None)
+            return super().others() | {"cpu_share": share, "disturbed": share > 0.1}
 
     monkeypatch.setattr(recording, "Look", Told)
     with labkit.Run("t", runs_dir=runs) as run:

@@ -41,6 +41,7 @@ def made_up(
             "higher_is_better": None,
             "target": target,
             "status": "done",
+            "disturbed": "",
             "unreached": str(unreached[number]),
             "confirm": 2,
             "settings": {"budget": budget},

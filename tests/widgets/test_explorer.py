@@ -16,7 +16,16 @@ from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.widgets import explore
 
 
-def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-2", evaluated: bool = True, watts=None):
+def write_run(
+    runs_dir,
+    budget: str,
+    seed: int,
+    every_s: float,
+    tier="cloud-cpu-2",
+    evaluated: bool = True,
+    watts=None,
+    others=None,
+):
     """A run of four evaluations, `every_s` apart; with `watts`, of a machine whose energy counter says so."""
     run = RunWriter.create(
         runs_dir, "dlrm-x", config={
@@ -32,7 +41,7 @@ def write_run(runs_dir, budget: str, seed: int, every_s: float, tier="cloud-cpu-
         run.metric(name="log_loss", value=1 - value, **point)
     if watts is not None:
         _sample_energy(run.folder, watts, every_s)
-    run.finish("done", {})
+    run.finish("done", {} if others is None else {"others": others})
     return run.folder
 
 
@@ -217,3 +226,14 @@ def test_every_control_has_a_description_and_the_saved_figure_is_plain(folders):
 def test_runs_without_an_evaluation_have_nothing_to_explore(tmp_path):
     with pytest.raises(UserError, match="none of these runs was evaluated"):
         explore([write_run(tmp_path, "all-cores", 0, 1.0, evaluated=False)])
+
+
+def test_runs_that_other_programs_disturbed_can_be_left_out(tmp_path):
+    disturbed = {"cpu_share": 0.4, "steal_share": 0.0, "waited_share": None, "pressure_share": None, "largest": None}
+    folders = [write_run(tmp_path, "all-cores", seed, 1.0) for seed in range(2)]
+    assert explore(folders).undisturbed.layout.display == "none"
+    disturbed |= {"on_gpu": [], "disturbed": True}
+    explorer = explore([*folders, write_run(tmp_path, "all-cores", 2, 1.0, others=disturbed)])
+    assert len(explorer.crossings) == 3
+    explorer.undisturbed.value = True
+    assert len(explorer.crossings) == 2 and "undisturbed=True" in explorer.in_code()

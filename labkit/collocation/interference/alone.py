@@ -14,7 +14,8 @@ from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.runs import read_run
-from labkit.telemetry.others import Look, in_words
+from labkit.runs.others import in_words
+from labkit.telemetry.others import Look
 from labkit.telemetry.samples import Sample, read_samples
 
 TURNS = 3
@@ -63,7 +64,7 @@ def profile_alone(job: PlannedJob, seconds: float = 6.0, *, machine: Machine | N
                 alone_ms = min(spinning.run(each_s).step_time_ms for _ in range(TURNS))
         # after its end, when all of its telemetry is written
         gpu = gpu_shares(held.folder, [turn["whole"] for turn in turns]) if on_gpu else {}
-    if disturbed := in_words(look.others().to_dict()):
+    if disturbed := in_words(look.others()):
         raise UserError(
             f"{job.label} cannot be profiled alone: {disturbed}, and every prediction would be wrong by as much. Close "
             "what else runs, and try again."

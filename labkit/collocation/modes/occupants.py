@@ -6,7 +6,8 @@ from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
 from labkit.hardware.tools import find_mps
-from labkit.telemetry.others import in_words, others_now
+from labkit.runs.others import in_words
+from labkit.telemetry.others import others_now
 
 
 def why_occupied(device: Device, nvml: Nvml) -> str | None:
@@ -34,7 +35,7 @@ def why_occupied(device: Device, nvml: Nvml) -> str | None:
 def warnings(device: Device, nvml: Nvml) -> list[str]:
     """What else runs on a device and may disturb what is measured, in sentences; takes a moment on a CPU."""
     if device.kind == "cpu":
-        found = in_words(others_now().to_dict())
+        found = in_words(others_now())
         return [f"In the last moment {found}: close what you can, or expect noisy numbers."] if found else []
     found, why = occupants(device, nvml)
     drawing = [str(each) for each in found if each.kind == "graphics"]

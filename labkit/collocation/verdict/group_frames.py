@@ -11,8 +11,8 @@ from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, R
 from labkit.errors import UserError
 from labkit.runs import RunRecord, read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
+from labkit.runs.others import in_words
 from labkit.telemetry import peak_memory
-from labkit.telemetry.others import in_words
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",

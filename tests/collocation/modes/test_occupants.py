@@ -14,8 +14,9 @@ from labkit.collocation.modes.occupants import warnings, why_occupied
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
+from labkit.runs.others import in_words
 from labkit.telemetry import others
-from labkit.telemetry.others import Look, Others, in_words
+from labkit.telemetry.others import Look
 
 NOBODY = 2**22 + 1  # more than Linux gives to any process
 
@@ -92,10 +93,11 @@ def test_a_foreign_daemon_is_a_warning(tmp_path):
 
 def test_a_busy_machine_is_a_warning_and_an_idle_one_is_none(monkeypatch):
     with Nvml(fake_nvml(None)) as nvml:
-        monkeypatch.setattr(module, "others_now", lambda: Others(0.42, 0.0, None, None, "stress (process 7)"))
+        busy = {"cpu_share": 0.42, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
+        monkeypatch.setattr(module, "others_now", lambda: busy)
         (warning,) = warnings(cpu_device(), nvml)
         assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
-        monkeypatch.setattr(module, "others_now", lambda: Others(0.02, 0.0, None, None, None))
+        monkeypatch.setattr(module, "others_now", lambda: busy | {"disturbed": False})
         assert warnings(cpu_device(), nvml) == []
 
 
@@ -105,8 +107,6 @@ def test_processes_on_the_gpu_that_are_not_of_the_run_are_named(monkeypatch):
     gpu = get_devices(Nvml(library))[1]
     monkeypatch.setattr(others, "Nvml", lambda: Nvml(library))
     found = Look(gpu=gpu).others()
-    assert found.on_gpu == (f"train (process {parent})",) and found.disturb
-    assert in_words({"disturbed": True, "cpu_share": 0.0, "largest": None, "on_gpu": list(found.on_gpu)}) == (
-        f"its GPU also computed for train (process {parent})"
-    )
-    assert not Look(root=parent, gpu=gpu).others().on_gpu  # jobs that share it by plan are of one family
+    assert found["on_gpu"] == [f"train (process {parent})"] and found["disturbed"]
+    assert in_words(found | {"cpu_share": 0.0}) == f"its GPU also computed for train (process {parent})"
+    assert not Look(root=parent, gpu=gpu).others()["on_gpu"]  # jobs that share it by plan are of one family

@@ -1,0 +1,49 @@
+"""What other programs took while a run was under way, as its record has it."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+BUSY = 0.1
+"""Share of the cores from which other programs disturb a run: below it they are lost in its own noise."""
+
+
+class Others(TypedDict):
+    """Shares are from 0 to 1; None where the system does not say."""
+
+    cpu_share: float
+    """Of the CPU time of the run's cores: other programs and, where the machine is virtual, other machines"""
+    steal_share: float
+    """Of the same, other virtual machines"""
+    waited_share: float | None
+    """Of the CPU time of the run's cores, how long threads of the run were ready and had no core (run queue)"""
+    pressure_share: float | None
+    """Of the time, how long some thread of the host waited for a core (/proc/pressure/cpu)"""
+    largest: str | None
+    """The program that took most, where it took a tenth of a core"""
+    on_gpu: list[str]
+    """Other processes that computed on the run's GPU"""
+    disturbed: bool
+    """Whether others took a tenth of the cores or more, or computed on the GPU"""
+
+
+def in_words(others: Others | None) -> str:
+    """What others took, as a part of a sentence; empty where they did not disturb the run.
+
+    >>> in_words({"disturbed": True, "cpu_share": 0.34, "largest": "stress (process 42)", "on_gpu": []})
+    'other programs took 34% of its cores, most of it stress (process 42)'
+    """
+    if others is None or not others["disturbed"]:
+        return ""
+    words = []
+    if others["cpu_share"] >= BUSY:
+        most = f", most of it {others['largest']}" if others["largest"] else ""
+        words.append(f"other programs took {others['cpu_share']:.0%} of its cores{most}")
+    if others["on_gpu"]:
+        words.append(f"its GPU also computed for {', '.join(others['on_gpu'])}")
+    return " and ".join(words)
+
+
+def worse(one: Others | None, other: Others | None) -> Others | None:
+    """What disturbed a run more, of what two of its processes recorded."""
+    return max((one, other), key=lambda told: (told is not None, told and (told["disturbed"], told["cpu_share"])))
