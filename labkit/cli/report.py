@@ -48,9 +48,9 @@ def run_report(args: argparse.Namespace) -> int:
     disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
     folders = [Path(folder) for folder in runs.loc[~(profiled | disturbed), "folder"]]
     if profiled.any():
-        print(f"{_runs(profiled.sum(), 'profiled ')} left out: `labkit profile show RUN` shows one.")
+        print(f"{_runs(int(profiled.sum()), 'profiled ')} left out: `labkit profile show RUN` shows one.")
     if disturbed.any():
-        print(f"{_runs(disturbed.sum(), 'disturbed ')} left out; `labkit runs list` names them.")
+        print(f"{_runs(int(disturbed.sum()), 'disturbed ')} left out; `labkit runs list` names them.")
     if not folders:
         raise UserError(
             f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "
