@@ -18,16 +18,19 @@ TORCH_INDEX ?=
 BENCH ?=
 # Extra arguments of pytest, for example PYTEST_ARGS="-k resume".
 PYTEST_ARGS ?=
+# The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first twenty.
+SOAK ?= 20:200
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test bench bench-peers lab clean redo
+.PHONY: help setup tour test soak bench bench-peers lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
 	@echo 'make test    run every test, the style checks among them'
+	@echo 'make soak    read the rest of 2,000 damaged inputs, of which make test reads the first'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
@@ -84,6 +87,10 @@ tour: setup
 
 test: setup
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Damaged data, manifests, plans, traces and run folders; SOAK=17:18 repeats the case of seed 17.
+soak: setup
+	@LABKIT_SOAK=$(SOAK) $(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
 
 # What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.
 bench: setup

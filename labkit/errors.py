@@ -25,6 +25,7 @@ class DataError(UserError):
         line: int | None = None,
         field: str | None = None,
     ):
+        what = what.encode("utf-8", "backslashreplace").decode()  # of a file that is not UTF-8, and yet to be printed
         self.what, self.fix, self.file, self.line, self.field = what, fix, file, line, field
         place = "".join(
             [

@@ -50,6 +50,12 @@ def own_cache(tmp_path_factory, monkeypatch):
     return cache
 
 
+@pytest.fixture(autouse=True)
+def own_core_leases(tmp_path_factory, monkeypatch):
+    """Wait for no core that runs outside of these tests hold."""
+    monkeypatch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.getbasetemp() / "labkit-cores"))
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-pictures", action="store_true", help="write the docs' pictures anew (docs/images)")
 

@@ -59,14 +59,14 @@ def main(argv: list[str] | None = None) -> int:
         write_nowhere(sys.stdout)  # Python flushes it once more at its end
         return 0
     except UserError as error:
-        print(f"labkit: {error}", file=sys.stderr)
+        _say(f"labkit: {error}")
         return 2
     except KeyboardInterrupt:
         print("labkit: stopped", file=sys.stderr)
         return 130
     except Exception as error:
         if refused := refusal(error):
-            print(f"labkit: {refused}", file=sys.stderr)
+            _say(f"labkit: {refused}")
             return 2
         traceback.print_exc()
         print(
@@ -77,4 +77,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:
-    print(f"labkit: {message}", file=sys.stderr)
+    _say(f"labkit: {message}")
+
+
+def _say(line: str) -> None:
+    from labkit.cli.console import say
+
+    say(line, to_stderr=True)

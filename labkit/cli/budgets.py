@@ -47,7 +47,7 @@ def run_budgets(args: argparse.Namespace) -> int:
         kind = "emulated" if budget.emulated else "measured"
         lacks = [each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU)]
         table.add_row(budget.name, budget.allows(), kind, ", ".join(lacks))
-    console = Console(highlight=False)
+    console = Console(markup=True, highlight=False)
     console.print(table)
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
@@ -78,14 +78,14 @@ def _memory() -> str:
     if not can_cap_memory():
         return "not limited, which this system cannot do for one process"
     binds = (
-        "RLIMIT_DATA, so that an allocation beyond the budget fails where it is made and the run ends with an error "
-        "that names the budget"
+        "a watch beside the run, which ends it with an error that names the budget once the run and its children hold "
+        "more (mapped files not counted)"
     )
     try:
         home()
     except NoGroup as why:
-        return f"{binds}; children and mapped files are not counted, because {why}"
-    return f"{binds}; and a memory control group (cgroup v2) around the run and its children"
+        return f"{binds}; should it grow faster than the watch looks, it is killed a moment later: {why}"
+    return f"{binds}; an eighth beyond, a memory control group (cgroup v2) lets the kernel kill them"
 
 
 def _check(names: list[str], *, as_json: bool) -> int:
@@ -114,7 +114,7 @@ def _check(names: list[str], *, as_json: bool) -> int:
         binds = {True: "yes", False: "no", None: "-"}[check.memory_binds]
         shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
         table.add_row(check.name, *cores, binds, *("-" if share is None else f"{share:.2f}" for share in shares))
-    console = Console(highlight=False)
+    console = Console(markup=True, highlight=False)
     console.print(table)
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "

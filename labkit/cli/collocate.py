@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.cli.run import add_no_wait_flag
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,9 +64,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         default="each",
         help="which jobs run alone first: each, one of those that differ in their seed only, or none (default: each)",
     )
+    add_no_wait_flag(parser)
     parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
     parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
     parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
+    parser.add_argument(
+        "--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed"
+    )
     parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object on the last line")
@@ -86,7 +91,8 @@ def run_collocate(args: argparse.Namespace) -> int:
         print_groups(args.runs_dir, as_json=args.json)
         return 0
     if args.show:
-        return print_verdict(GroupRecord.find(args.show, args.runs_dir), as_json=args.json)
+        folder = GroupRecord.find(args.show, args.runs_dir)
+        return print_verdict(folder, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
         folder = GroupRecord.find(args.resume, args.runs_dir)
         return _check_and_run(args, read_group(folder).plan, None, resumed=folder)
@@ -100,15 +106,21 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.cli.console import Console, print_last
     from labkit.collocation.checking.plan_check import check_plan, job_memory
     from labkit.collocation.launching.plan_run import resume_plan, run_plan
+    from labkit.collocation.modes.cpu import leased_cpu
+    from labkit.collocation.modes.device_choice import find_device
     from labkit.collocation.modes.mig_changes import made_slices
+    from labkit.hardware.devices import get_devices
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():
-        console.print(notice, soft_wrap=True, markup=False)
-    with console.status(TRYING):
-        found = check_plan(plan, job_memory)
+        console.print(notice, soft_wrap=True)
     with contextlib.ExitStack() as stack:
+        if not args.check:
+            device = find_device(plan.device, get_devices())
+            stack.enter_context(leased_cpu(device, waits=not args.no_wait, say=console.print))
+        with console.status(TRYING):
+            found = check_plan(plan, job_memory)
         if found.lacks_slices_only and args.allow_mig_changes and not args.check:
             stack.enter_context(made_slices(plan, job_memory, console.print))
             found = check_plan(plan, job_memory)

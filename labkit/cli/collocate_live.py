@@ -52,7 +52,7 @@ class JobsDisplay:
         """What a job wants known; all of them may say the same."""
         if text not in self._noticed:
             self._noticed.add(text)
-            self.console.print(text, style="dim", markup=False, soft_wrap=True)
+            self.console.print(text, style="dim", soft_wrap=True)
 
 
 class GroupDisplay(JobsDisplay):
@@ -86,7 +86,7 @@ class GroupDisplay(JobsDisplay):
         record = event.record
         if self.console.is_terminal:
             ends = ", ".join(f"{each.job} {_end_text(each.status, each.wall_s)}" for each in record.jobs)
-            self.console.print(f"{self._head}: {ends}", markup=False, soft_wrap=True)
+            self.console.print(f"{self._head}: {ends}", soft_wrap=True)
         lines = {} if self.csv is None else self.csv.rows.get(record.workload, {})
         results = {
             lines[each.job]: (RADT_STATUS.get(each.status, "FAILED"), each.run or "")
@@ -99,11 +99,11 @@ class GroupDisplay(JobsDisplay):
                 self.csv.write_back(results)
             except UserError as error:  # its user has changed it meanwhile: that is theirs now
                 self.csv = None
-                self.console.print(str(error), style="yellow", markup=False, soft_wrap=True)
+                self.console.print(str(error), style="yellow", soft_wrap=True)
 
     def _line(self, line: str) -> None:
         if not self.console.is_terminal:
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.console.print(line, soft_wrap=True)
 
 
 class _Row:

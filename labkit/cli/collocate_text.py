@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from labkit.cli.console import Console, print_last
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
+from labkit.runs.notes import note_left_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ ENDED_BADLY = 1
 
 def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
     """Print the table before the start: a row a job, with what it would have and need, or what is against it."""
-    table = Table(box=box.SIMPLE, title=escape(f"{plan.name}: before the start"), title_justify="left")
+    table = Table(box=box.SIMPLE, title=f"{plan.name}: before the start", title_justify="left")
     for title in ("mode", "job", "needs", "free", "may have"):
         table.add_column(title, justify="right" if title in ("needs", "free") else "left", no_wrap=title != "may have")
     before = None
@@ -47,13 +47,13 @@ def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
             row.job,
             "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
             "" if row.free_bytes is None else size_text(row.free_bytes),
-            f"[red]{escape('; '.join(row.why_not))}[/red]" if row.why_not else escape(row.device),
+            Text("; ".join(row.why_not), "red") if row.why_not else row.device,
         )
     console.print(table)
     needs = "Needs: measured over a job's first steps, or as the plan gives it."
     console.print(f"{needs} Each round runs {plan.repeats} time{'s' * (plan.repeats > 1)}.", soft_wrap=True)
     for warning in found.warnings:
-        console.print(warning, style="yellow", markup=False, soft_wrap=True)
+        console.print(warning, style="yellow", soft_wrap=True)
 
 
 def print_groups(runs_dir: Path, *, as_json: bool) -> None:
@@ -65,7 +65,7 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
         try:
             groups.append(read_group(folder))
         except UserError as error:  # of one group, which takes the list from nobody
-            print(f"labkit: left out: {error}", file=sys.stderr)
+            note_left_out(folder, str(error))
     if as_json:
         print_last(json.dumps([{"group": each.id, "status": each.status, "plan": each.plan.name} for each in groups]))
         return
@@ -78,14 +78,14 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     Console(highlight=False).print(table if groups else f"There are no groups in {runs_dir}.")
 
 
-def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
+def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.verdict.advice import advise
     from labkit.collocation.verdict.attribution import attribution, not_attributed
-    from labkit.collocation.verdict.verdict import verdict
+    from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
-    record, found = read_group(folder), verdict(folder)
+    record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
     advice = advise(found)
     broken = [job for each in record.rounds for job in each.jobs if job.status not in ("done", "waiting", "running")]
     status = 130 if stopped else ENDED_BADLY if broken else 0
@@ -114,27 +114,30 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False) -> int:
     else:
         _print_alone(console, found.jobs)
     for each in advice:
-        console.print(f"Verdict on {each.mix}: {each.reason}", markup=False, soft_wrap=True)
+        console.print(f"Verdict on {each.mix}: {each.reason}", soft_wrap=True)
     for job in broken:
         words = f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}; what it printed: {folder / job.log}"
-        console.print(words, style="red", markup=False, soft_wrap=True)
+        console.print(words, style="red", soft_wrap=True)
     if words := not_attributed(attribution(found.jobs)):
-        console.print(words, style="dim", markup=False, soft_wrap=True)
-    console.print(f"group {record.id} ({record.status}): {folder}", markup=False, soft_wrap=True)
-    console.print(f"what the jobs printed: {folder / 'logs'}", markup=False, soft_wrap=True)
-    if record.quiet is False:
-        console.print("Other programs were running when this group began: its numbers are noisy.", style="yellow")
+        console.print(words, style="dim", soft_wrap=True)
+    console.print(f"group {record.id} ({record.status}): {folder}", soft_wrap=True)
+    console.print(f"what the jobs printed: {folder / 'logs'}", soft_wrap=True)
+    if disturbed := disturbed_rounds(found.jobs):
+        rounds = found.jobs["round"].nunique()
+        words = f"{len(disturbed)} of {rounds} rounds were disturbed ({next(iter(disturbed.values()))}): "
+        words += f"`labkit collocate --show {record.id} --undisturbed` leaves them out."
+        console.print(words, style="yellow", soft_wrap=True)
     if record.status in ("stopped", "interrupted"):
         ended = sum(each.status in ("done", "failed") for each in record.rounds)
         console.print(f"{ended} of {len(record.rounds)} rounds have ended; what is said above is of these.")
-        console.print(f"go on with: labkit collocate --resume {folder}", markup=False, soft_wrap=True)
+        console.print(f"go on with: labkit collocate --resume {folder}", soft_wrap=True)
     return status
 
 
 def _print_mix(console: Console, found: Verdict, mix: str) -> None:
     modes = found.modes[found.modes["mix"] == mix]
     provenance = ", ".join(sorted(set(modes["provenance"])))
-    table = Table(box=box.SIMPLE, title=escape(f"{mix}: {provenance}"), title_justify="left")
+    table = Table(box=box.SIMPLE, title=f"{mix}: {provenance}", title_justify="left")
     titles = ("mode", "gain", "slowdown", "worst", "fairness", "makespan", "energy")
     for title in titles:
         table.add_column(title, justify="left" if title == "mode" else "right", no_wrap=title == "mode")
@@ -156,7 +159,7 @@ def _print_mix(console: Console, found: Verdict, mix: str) -> None:
         console.print(_job_table(slow, times))
     notes = modes["energy_note"].dropna().unique()
     if not modes["energy_j"].notna().any() and len(notes):
-        console.print(f"Energy: {notes[0]}.", markup=False, soft_wrap=True)
+        console.print(f"Energy: {notes[0]}.", soft_wrap=True)
 
 
 def _print_alone(console: Console, jobs: pd.DataFrame) -> None:
@@ -169,7 +172,7 @@ def _print_alone(console: Console, jobs: pd.DataFrame) -> None:
             words.append(f"{row['steps']:,.0f} steps in {row['wall_s']:.1f} s, {row['steps_per_s']:,.1f} a second")
         if math.isfinite(row["peak_memory_bytes"]):
             words.append(f"{size_text(row['peak_memory_bytes'])} of memory at its peak")
-        console.print("; ".join(words), markup=False, soft_wrap=True)
+        console.print("; ".join(words), soft_wrap=True)
 
 
 def _job_table(slow: pd.DataFrame, times: pd.DataFrame) -> Table:

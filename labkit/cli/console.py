@@ -4,17 +4,58 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 import rich.console
+from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
+
+# C0 and C1 controls but for tab and line end, each as its picture in Unicode or a question mark
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
+_PICTURES |= dict.fromkeys(range(128, 160), ord("?"))
 
 
 class Console(rich.console.Console):
-    """A rich console that falls silent when its reader leaves (`labkit train dlrm | head`); the command goes on."""
+    """A rich console for names, paths and messages that others chose, which are printed as they are.
+
+    [Brackets] in them are no markup (`marked` is for our own), and characters that would steer the terminal are shown
+    as pictures. It falls silent when its reader leaves (`labkit train dlrm | head`); the command goes on.
+    """
+
+    def __init__(self, **options: Any):
+        super().__init__(**{"markup": False, "emoji": False} | options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(harmless(text), **options)  # before its width is measured
+
+    def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
+        for segment in super().render(*arguments, **options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         write_nowhere(self.file)
+
+
+def harmless(text: str) -> str:
+    r"""The text without characters that steer a terminal.
+
+    >>> harmless("a\x1b[2Jb")
+    'a␛[2Jb'
+    """
+    return text.translate(_PICTURES)
+
+
+def marked(template: str, *values: object) -> Text:
+    """A text of ours with rich's markup, and values in its braces that are taken as they are."""
+    return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
+
+
+def say(line: object, *, to_stderr: bool = False) -> None:
+    """Print a line as `print` does, whatever others have put into it."""
+    print(harmless(str(line)), file=sys.stderr if to_stderr else sys.stdout)
 
 
 def write_nowhere(stream: TextIO = sys.stdout) -> None:

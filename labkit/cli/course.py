@@ -103,7 +103,7 @@ def run_run(args: argparse.Namespace) -> int:
     console.print(_table(results))
     for executed in results:
         for fault in executed.faults:
-            console.print(f"{executed.source}: {fault}", highlight=False, soft_wrap=True, markup=False)
+            console.print(f"{executed.source}: {fault}", highlight=False, soft_wrap=True)
     if any(executed.out.exists() for executed in results):
         console.print(f"As web pages: {build_site(args.out, args.out / 'html')}", soft_wrap=True)
     console.print(f"Executed notebooks and junit.xml: {args.out}", soft_wrap=True)

@@ -42,13 +42,24 @@ def run_doctor(args: argparse.Namespace) -> int:
 def _print_report(report: dict[str, Any]) -> None:
     from labkit.cli.console import Console
 
-    console = Console(highlight=False)
+    console, report = Console(markup=True, highlight=False), _escaped(report)
     _print_machine(console, report)
     _print_gpus(console, report)
     _print_steps(console, report)
     _print_software(console, report)
     _print_labs(console, report)
     _print_advice(console, report)
+
+
+def _escaped(value: Any) -> Any:
+    """The same with texts whose brackets are no markup."""
+    from rich.markup import escape
+
+    if isinstance(value, dict):
+        return {name: _escaped(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return escape(value) if isinstance(value, str) else value
 
 
 def _print_machine(console, report: dict[str, Any]) -> None:
@@ -160,7 +171,7 @@ def _print_advice(console, report: dict[str, Any]) -> None:
         return
     console.print("[bold]What to do about it[/bold]")
     for item in report["advice"]:
-        console.print(f"  {item['why']}\n    [cyan]{item['do'].replace('[', chr(92) + '[')}[/cyan]")
+        console.print(f"  {item['why']}\n    [cyan]{item['do']}[/cyan]")
 
 
 def _grid():

@@ -37,10 +37,11 @@ def run_energy(args: argparse.Namespace) -> int:
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{flag} is {value:g}: give a number above zero.")
     from labkit.runs import find_run
-    from labkit.runs.query import run_folders
+    from labkit.runs.query import readable_runs, run_folders
     from labkit.tta.energy_account import energy_account
 
-    folders = [find_run(which, args.runs_dir) for which in args.which] or run_folders(args.runs_dir)
+    folders = [find_run(which, args.runs_dir) for which in args.which]
+    folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
     if not folders:
         raise UserError(
             f"{args.runs_dir}: no run is here. `labkit train dlrm` makes one; --runs-dir names another place."
@@ -54,7 +55,7 @@ def run_energy(args: argparse.Namespace) -> int:
         except UserError as error:
             if args.which:
                 raise
-            warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be damaged
+            warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be profiled
         else:
             accounts.append(account)
     if not accounts:

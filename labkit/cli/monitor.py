@@ -153,8 +153,8 @@ def _of_run(folder: Path) -> Iterator:
         point = ""
         if evaluated:
             latest = evaluated[-1]
-            value = "-" if latest["value"] is None else f"{latest['value']:.4f}"  # a diverged run has none
-            point = f", {latest['metric']} {value} after {latest['wall_s']:.0f} s"
+            value = "-" if latest.get("value") is None else f"{latest['value']:.4f}"  # a diverged run has none
+            point = f", {latest.get('metric')} {value} after {latest.get('wall_s', 0):.0f} s"
         yield f": {status}{point}", [row.reading for row in tail.rows()]
         if status != "running":
             return

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.cli.collocate import TRYING
+from labkit.cli.run import add_no_wait_flag
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
+    from labkit.cli.console import Console
     from labkit.collocation.packing.live_device import LiveDevice
     from labkit.collocation.packing.queue_record import QueueRecord
     from labkit.collocation.packing.queued_job import QueuedJob
@@ -56,6 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
     parser.add_argument("--show", metavar="QUEUE", help="print what a queue came to")
+    add_no_wait_flag(parser)
     parser.add_argument("--resume", metavar="QUEUE", help="go on with a queue that was cut short")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
     parser.add_argument("--json", action="store_true", help="print the totals as one JSON object on the last line")
@@ -130,7 +134,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
         return 0
     queue = found.queue
     records: list[tuple[Path, QueueRecord]] = []
-    with StopRequest() as stop:
+    with _leased(live, args, console), StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
             with QueueDisplay(console, queue, name) as display:
                 folder = run_queue(
@@ -177,9 +181,20 @@ def _resume(args: argparse.Namespace) -> int:
     wanted = ",".join(dict.fromkeys(device.name.split(":")[0] for device in record.devices))
     live = _devices(wanted, mode, shared=record.policy != "exclusive", memory=args.memory)
     admission = admission_here(live, mode, _size("--margin", args.margin))
-    with StopRequest() as stop, QueueDisplay(console, [job.queued for job in record.jobs], record.policy) as display:
+    jobs = [job.queued for job in record.jobs]
+    with (
+        _leased(live, args, console),
+        StopRequest() as stop,
+        QueueDisplay(console, jobs, record.policy) as display,
+    ):
         resume_queue(folder, live, on_event=display.show, stop=stop, admission=admission)
     return print_queues([(folder, read_queue_record(folder))], None, as_json=args.json, stopped=bool(stop))
+
+
+def _leased(live: list[LiveDevice], args: argparse.Namespace, console: Console) -> AbstractContextManager:
+    from labkit.collocation.modes.cpu import leased_cpu
+
+    return leased_cpu(live[0].device, waits=not args.no_wait, say=console.print)
 
 
 def _devices(wanted: str | None, mode: str, *, shared: bool, memory: str | None) -> list[LiveDevice]:

@@ -65,7 +65,7 @@ class QueueDisplay(JobsDisplay):
         return [Text(head, style="bold"), *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows)]
 
     def _line(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+        self.console.print(line, soft_wrap=True)
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._began_s:7.1f} s"

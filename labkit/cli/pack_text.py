@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
-from labkit.cli.console import Console, print_last
+from labkit.cli.console import Console, marked, print_last
 from labkit.hardware.sizes import size_text
 
 if TYPE_CHECKING:
@@ -49,17 +49,15 @@ def print_queue_check(console: Console, found: QueueCheck, live: Sequence[LiveDe
             f"{row.queued.arrives_s:g} s",
             size_text(profile.memory_estimate_bytes) if profile else "unknown",
             f"{profile.utilisation:.0%}" if profile else "",
-            escape(", ".join(row.fits)) if known else f"[red]{escape('; '.join(row.why_not))}[/red]",
+            ", ".join(row.fits) if known else Text("; ".join(row.why_not), "red"),
         )
     console.print(table)
     for each in live:
         free = size_text(each.packing.memory_bytes)
-        console.print(
-            f"{each.packing.name}: {escape(each.share.device)}; {free} are free for the queue", soft_wrap=True
-        )
+        console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
     sources = "; ".join(dict.fromkeys(f"needs by {row.memory_from}" for row in found.rows if row.memory_from))
     busy = "; ".join(dict.fromkeys(f"busy {row.busy_from}" for row in found.rows if row.busy_from))
-    console.print(f"[dim]{escape(sources)}; {escape(busy)}[/dim]", soft_wrap=True)
+    console.print(f"{sources}; {busy}", style="dim", soft_wrap=True)
 
 
 def print_simulated(
@@ -159,8 +157,8 @@ def _print_failures(console: Console, record: QueueRecord) -> None:
             if attempt.ending not in ("done", None):
                 of = f" in attempt {number} of {len(job.attempts)}" if len(job.attempts) > 1 else ""
                 again = ", then it ran alone" if attempt.ending == "out of memory" and job.status == "done" else ""
-                reason = escape(attempt.reason)
-                console.print(f"[red]{job.name}: {attempt.ending}[/red]{of}{again}: {reason}", soft_wrap=True)
+                head = marked("[red]{}: {}[/red]{}", job.name, attempt.ending, f"{of}{again}: {attempt.reason}")
+                console.print(head, soft_wrap=True)
 
 
 def _totals_table(frame: pd.DataFrame, title: str) -> Table:

@@ -106,22 +106,21 @@ def run_script(args: argparse.Namespace) -> int:
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     _quiet_torch()
     settings = _settings(args)
-    if command.budget is not None:
-        from labkit.hardware.budgets.names import parse_budget
-
-        os.environ.update(parse_budget(command.budget).environment())  # before torch is loaded
     if args.tool != "torch":
         return _run_under_tool(args, settings, command)
     from labkit.cli.progress import TrainingDisplay
-    from labkit.profiling.recording.recorder import StepRecorder
-    from labkit.profiling.recording.script_run import profile_script
+    from labkit.tracking.binding import bind_process
     from labkit.tracking.stop import StopRequest
 
     with StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
-        display.console.print(f"[dim]{settings.in_words()}[/dim]", highlight=False)
-        folder, notes = profile_script(command, StepRecorder(settings), stop, display.show)
+        budget = bind_process(command, display.show, stop)
+        from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
+        from labkit.profiling.recording.script_run import profile_script
+
+        display.console.print(settings.in_words(), style="dim", highlight=False)
+        folder, notes = profile_script(command, StepRecorder(settings), stop, display.show, budget)
     for note in notes:
-        display.console.print(note, style="dim", markup=False, highlight=False)
+        display.console.print(note, style="dim", highlight=False)
     return _answer(folder, args.json)
 
 
@@ -138,7 +137,7 @@ def _run_under_tool(args: argparse.Namespace, settings: ProfileSettings, command
                 "away, or take --tool torch."
             )
     console = Console(stderr=args.json)
-    console.print(f"[dim]{schedule_in_words(args.tool, settings, LEAST_S[args.tool])}[/dim]", highlight=False)
+    console.print(schedule_in_words(args.tool, settings, LEAST_S[args.tool]), style="dim", highlight=False)
     # with --json, stdout belongs to programs; a job of our own has nothing to print
     show = args.job is None and not args.json
     profile = profile_under_tool(args.tool, command, settings=settings, show=show)

@@ -6,7 +6,9 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from labkit.cli.console import Console
+from rich.text import Text
+
+from labkit.cli.console import Console, marked
 
 if TYPE_CHECKING:
     from labkit.profiling.comparison import Comparison
@@ -20,7 +22,7 @@ def print_profile(profile: Profile) -> None:
     from labkit.profiling.traces.device_time import kernel_breakdown
 
     console = Console()
-    console.print(f"[bold]{profile.headline}[/bold]", highlight=False)
+    console.print(profile.headline, style="bold", highlight=False)
     console.print()
     console.print(_phases(profile))
     if len(profile.device):
@@ -91,12 +93,17 @@ def _limits(profile: Profile) -> str:
 
 def _print_findings(console: Console, profile: Profile) -> None:
     if not profile.findings:
-        console.print("[bold]What to try:[/bold] nothing worth more than 5 % of the step was found.", highlight=False)
+        console.print(
+            marked("[bold]What to try:[/bold] nothing worth more than 5 % of the step was found."), highlight=False
+        )
         return
-    console.print("[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
+    console.print(
+        marked("[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
+    )
     for number, finding in enumerate(profile.findings, start=1):
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
-        console.print(f"{number}. [bold]{finding.name}[/bold] ({bound}): {finding.evidence}.", highlight=False)
+        line = marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence)
+        console.print(line, highlight=False)
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.", highlight=False)
 
 
@@ -138,7 +145,7 @@ def print_diff(difference: Comparison, rows: int) -> None:
     if len(rest):
         sums = rest[["before_us", "after_us", "difference_us"]].sum()
         table.add_row(f"({len(rest)} others)", "", *_times(*sums, total))
-    table.add_row("[bold]the step[/bold]", "", *_times(difference.before_us, difference.after_us, total, total))
+    table.add_row(Text("the step", "bold"), "", *_times(difference.before_us, difference.after_us, total, total))
     console.print(table)
 
 

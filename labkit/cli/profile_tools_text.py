@@ -45,14 +45,14 @@ def where_to_look(profile: ToolProfile) -> str:
 def print_tool_profile(profile: ToolProfile) -> None:
     """Print what the tool saw, dearest first, and what its numbers are not."""
     console = Console()
-    console.print(f"[bold]{_headline(profile)}[/bold]", highlight=False)
+    console.print(_headline(profile), style="bold", highlight=False)
     console.print()
     for shown in _SHOWN[profile.tool](profile):
         console.print(shown, highlight=False, soft_wrap=isinstance(shown, Text))  # perf's text is a table of its own
         console.print()
     for note in profile.notes:
-        console.print(note, highlight=False, markup=False)
-    console.print(f"The rest: {where_to_look(profile)}.", highlight=False, soft_wrap=True, markup=False)
+        console.print(note, highlight=False)
+    console.print(f"The rest: {where_to_look(profile)}.", highlight=False, soft_wrap=True)
 
 
 def as_dict(profile: ToolProfile) -> dict[str, Any]:

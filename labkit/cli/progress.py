@@ -38,7 +38,7 @@ class TrainingDisplay:
     def show(self, event: Any) -> None:
         """Take an event of `labkit.tracking.events`."""
         if isinstance(event, Notice):
-            self.console.print(event.text, style="dim", markup=False, highlight=False, soft_wrap=True)
+            self.console.print(event.text, style="dim", highlight=False, soft_wrap=True)
         elif isinstance(event, Preparing):
             self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
@@ -60,7 +60,7 @@ class TrainingDisplay:
         if self.console.is_terminal:
             self._live.update(Text(line))
         elif progress.evaluated:
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def _update(self, line: str) -> None:
         if self.console.is_terminal:
@@ -68,6 +68,8 @@ class TrainingDisplay:
 
     def print_result(self, answer: dict[str, Any]) -> None:
         """Print how the run ended, and the test split's metrics."""
+        from labkit.telemetry.others import in_words  # with NumPy, which must not be there before a budget binds
+
         result = answer["result"]
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_row("ended", Text(f"{answer['status']}: {result['reason']}"))
@@ -87,11 +89,13 @@ class TrainingDisplay:
             table.add_row("peak GPU memory", f"{result['peak_gpu_memory_bytes'] / 2**30:.2f} GiB")
         energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
         table.add_row("energy", " ".join(part for part in (energy, result["energy_note"]) if part))
+        if disturbed := in_words(result.get("others")):
+            table.add_row("disturbed", f"{disturbed}: run it again on a quiet machine")
         table.add_row("run folder", answer["folder"])
         self.console.print(table)
         if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():
             text = f"go on with: labkit run --resume {answer['folder']}"
-            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _throughput(result: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ def add_parser(subparsers) -> None:
 def run_report(args: argparse.Namespace) -> int:
     from labkit.report import write_report
     from labkit.runs import list_runs
+    from labkit.runs.query import run_folders
 
     if not args.runs_dir.is_dir():
         raise UserError(
@@ -50,7 +51,7 @@ def run_report(args: argparse.Namespace) -> int:
             f"{args.runs_dir} holds no {'other ' * bool(left_out)}runs: make some with `labkit train dlrm` or "
             "`labkit tour`, or give the folder that holds them."
         )
-    page = write_report(folders, args.out)
+    page = write_report(run_folders(args.runs_dir), args.out)  # the page names those that cannot be read
     print(f"{len(folders)} run{'s' * (len(folders) != 1)} in {page}")
     print(f"Open it in a browser: {page.as_uri()}")
     return 0

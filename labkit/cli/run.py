@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import importlib.util
 import json
-import os
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -60,6 +59,12 @@ def add_resume_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
 
 
+def add_no_wait_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-wait", action="store_true", help="refuse where other runs hold the cores, instead of waiting for them"
+    )
+
+
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the harness: what a script is run with, whatever it trains."""
     parser.add_argument(
@@ -67,6 +72,7 @@ def add_harness_flags(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
     )
+    add_no_wait_flag(parser)
     parser.add_argument(
         "--sample-hz", type=float, metavar="N", help="telemetry samples a second, 0.1 to 100 (default: 2)"
     )
@@ -136,7 +142,12 @@ def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]
                 f"{MOST_HZ:g}, such as 10."
             )
     return ScriptCommand(
-        str(script), tuple(arguments), runs_dir=str(args.runs_dir), budget=args.budget, sample_hz=args.sample_hz
+        str(script),
+        tuple(arguments),
+        runs_dir=str(args.runs_dir),
+        budget=args.budget,
+        waits_for_cores=not args.no_wait,
+        sample_hz=args.sample_hz,
     )
 
 
@@ -147,6 +158,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
         UserError: there is no such run, it was no script's, or a budget is given.
     """
     from labkit.runs import find_run, read_run
+    from labkit.runs.private import given_again, restored
     from labkit.tracking.command import ScriptCommand
 
     folder = find_run(args.resume, args.runs_dir)
@@ -173,13 +185,14 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
     module = None if script.endswith(".py") else script
-    path = _script(script, module is not None)
+    path = _script(restored(script), module is not None)
     return ScriptCommand(
         str(path),
-        (*record.config["arguments"], *given),
+        (*given_again(record.config.get("arguments", []), given, folder), *given),
         module=module,
         runs_dir=str(folder.parent),
         budget=record.budget.get("name"),
+        waits_for_cores=not args.no_wait,
         resume=str(folder),
         sample_hz=args.sample_hz,
     )
@@ -187,21 +200,19 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
-    if command.budget is not None:
-        from labkit.hardware.budgets.names import parse_budget
-
-        # before NumPy and torch are loaded: they read their number of threads only then
-        os.environ.update(parse_budget(command.budget).environment())
-    from labkit.cli.console import print_last
+    from labkit.cli.console import print_last, say
     from labkit.cli.progress import TrainingDisplay
+    from labkit.tracking.binding import bind_process
     from labkit.tracking.ending import RunFailed
-    from labkit.tracking.script import exit_status, print_error, run_command
     from labkit.tracking.stop import StopRequest
 
     try:
         # with --json, stdout belongs to programs
         with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
-            answer = run_command(command, stop, display.show)
+            budget = bind_process(command, display.show, stop)
+            from labkit.tracking.script import exit_status, print_error, run_command  # torch comes with it
+
+            answer = run_command(command, stop, display.show, budget=budget)
     except RunFailed as failure:
         if as_json and failure.answer:
             print_last(json.dumps(failure.answer))
@@ -215,7 +226,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     except Exception as error:
         print_error(error)
         if display.folder is not None:
-            print(f"labkit: the script failed; its run is in {display.folder}", file=sys.stderr)
+            say(f"labkit: the script failed; its run is in {display.folder}", to_stderr=True)
         return 1
     if as_json:
         print_last(json.dumps(answer))
@@ -231,6 +242,7 @@ def script_output(as_json: bool) -> contextlib.AbstractContextManager:
 
 def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, dict[str, Any]]:
     """Run a script with one seed in a process of its own; the exit status and the answer."""
+    from labkit.cli.console import say
     from labkit.jobs.watch import watch
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.launch import WorkerFailed
@@ -241,10 +253,10 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, di
         with script_output(as_json):
             answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
     except RunFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         answer = failure.answer
     except WorkerFailed as failure:
-        print(f"labkit: {failure}", file=sys.stderr)
+        say(f"labkit: {failure}", to_stderr=True)
         return 1, {}
     if as_json:
         print(json.dumps(answer), flush=True)

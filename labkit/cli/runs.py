@@ -32,15 +32,13 @@ def run_list(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.runs.query import list_rows, run_folders
+    from labkit.runs.query import list_rows
 
     rows = list_rows(args.runs_dir)
     if args.json:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
-        if run_folders(args.runs_dir):  # each has been warned of
-            return 2
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
         return 0
     table = Table(box=None, padding=(0, 1, 0, 0))
@@ -70,7 +68,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, marked
     from labkit.runs import find_run, read_events, read_run
 
     folder = find_run(args.which, args.runs_dir)
@@ -79,7 +77,8 @@ def run_show(args: argparse.Namespace) -> int:
         print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}, indent=1))
         return 0
     console = Console()
-    console.print(f"[bold]{record.id}[/bold]  {record.status}  ({folder})", highlight=False, soft_wrap=True)
+    head = marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder)
+    console.print(head, highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     console.print(_evaluations(events))
@@ -126,8 +125,8 @@ def _evaluations(events: list[dict[str, Any]]) -> Any:
             continue
         rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
         if event["event"] == "evaluated":
-            shown = [event["metric"]] if event["metric"] else event["metrics"]
-            rest = {name: round(event["metrics"][name], 5) for name in shown}
+            metrics = {name: value for name, value in event.get("metrics", {}).items() if value is not None}
+            rest = {name: round(metrics[name], 5) for name in metrics if event.get("metric") in (None, name)}
         elif event["event"] == "resumed":
             rest = {"after step": event["step"], "on": event.get("host")}
         what = ", ".join(f"{name} {value}" for name, value in rest.items())

@@ -73,7 +73,7 @@ def _print_catalogue(tiers: list[Tier]) -> None:
         table.add_row(tier.name, _or_dash(tier.year), _or_dash(tier.cores), *cells)
     # The table is wider than a classic terminal: better long lines than columns cut to nothing.
     width = max(Console().width, TABLE_WIDTH)
-    Console(highlight=False, width=width).print(table)
+    Console(markup=True, highlight=False, width=width).print(table)
     print(LEGEND)
 
 
@@ -83,7 +83,7 @@ def _print_tier(tier: Tier) -> None:
     from labkit.cli.console import Console
     from labkit.hardware.tiers import FIGURES
 
-    console = Console(highlight=False)
+    console = Console(markup=True, highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
     console.print(f"[bold]{tier.label}[/bold]   [dim]{tier.name}: {about}[/dim]")
     if tier.note:

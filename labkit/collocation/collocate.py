@@ -8,10 +8,13 @@ from pathlib import Path
 from labkit.collocation.checking.plan_check import check_plan, job_memory
 from labkit.collocation.launching.group_record import read_group
 from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
+from labkit.collocation.modes.cpu import leased_cpu
+from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.variants import with_baseline, with_seconds
 from labkit.errors import UserError
+from labkit.hardware.devices import get_devices
 from labkit.tracking.stop import StopRequest
 
 
@@ -62,15 +65,21 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
         UserError: the plan cannot run here, with every reason; nothing was started then. Or a job failed.
         KeyboardInterrupt: after all jobs have ended.
     """
-    found = check_plan(plan, job_memory)
-    if found.refusals:
-        raise UserError("\n".join(["nothing was started:", *found.refusals]))
-    for warning in found.warnings:
-        tell(warning)
-    with StopRequest() as stop:
-        folder = run_plan(
-            plan, runs_dir=Path(runs_dir), on_event=_line_a_round(tell), stop=stop, needs=found.needs, quiet=found.quiet
-        )
+    with leased_cpu(find_device(plan.device, get_devices()), say=tell):
+        found = check_plan(plan, job_memory)
+        if found.refusals:
+            raise UserError("\n".join(["nothing was started:", *found.refusals]))
+        for warning in found.warnings:
+            tell(warning)
+        with StopRequest() as stop:
+            folder = run_plan(
+                plan,
+                runs_dir=Path(runs_dir),
+                on_event=_line_a_round(tell),
+                stop=stop,
+                needs=found.needs,
+                quiet=found.quiet,
+            )
     if stop:
         raise KeyboardInterrupt
     broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]

@@ -8,11 +8,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType
+from typing import TypedDict
 
 import platformdirs
 
 from labkit.course.exercise import is_number
 from labkit.errors import UserError
+from labkit.json_data import check_shape, parse_json
 from labkit.runs.record import timestamp
 
 _open: dict[str, _Guess] = {}
@@ -25,6 +27,15 @@ class _Guess:
     """None where the dots were left in its place."""
     unit: str
     truth: float | None = None
+
+
+class _Entry(TypedDict):
+    """A line of the file of guesses."""
+
+    name: str
+    guess: float
+    truth: float
+    unit: str
 
 
 def guess_file() -> Path:
@@ -115,13 +126,13 @@ def score_notebook() -> None:
 def score_course() -> None:
     """Print the first guess of each name over all notebooks and days, and where they are kept."""
     entries: dict[str, tuple[str, float, float, str]] = {}
-    for line in guess_file().read_text(encoding="utf-8").splitlines() if guess_file().exists() else []:
+    for line in guess_file().read_bytes().splitlines() if guess_file().is_file() else []:
         try:
-            entry = json.loads(line)
-            row = (entry["name"], float(entry["guess"]), float(entry["truth"]), entry["unit"])
-        except (ValueError, KeyError, TypeError):
+            entry = parse_json(line)
+            check_shape(entry, _Entry)
+        except ValueError:
             continue  # a line that a crash cut short
-        entries.setdefault(row[0], row)
+        entries.setdefault(entry["name"], (entry["name"], entry["guess"], entry["truth"], entry["unit"]))
     _print_scores(list(entries.values()), "the course")
     print(f"They are kept in {guess_file()}: delete it to start anew.")
 

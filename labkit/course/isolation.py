@@ -1,5 +1,5 @@
-"""Cuts a worker off before it loads anything: from the network, and from losing track of its processes. Linux only;
-elsewhere nothing is done, and what Python itself does is still seen by the guard in `offline/`."""
+"""Cuts a worker off from the network before it loads anything. Linux only; elsewhere nothing is done, and what Python
+itself does is still seen by the guard in `offline/`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ import struct
 import sys
 from pathlib import Path
 
-# include/uapi/linux/sched.h, prctl.h, sockios.h and if.h of Linux
+# include/uapi/linux/sched.h, sockios.h and if.h of Linux
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-PR_SET_CHILD_SUBREAPER = 36
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
-
-
-def adopt_orphans() -> None:
-    """Let processes whose parent ends become this one's children, so that they can be found and ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def leave_network() -> bool:

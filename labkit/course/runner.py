@@ -236,11 +236,13 @@ class _Run:
             try:
                 with contextlib.suppress(BrokenPipeError):
                     worker.stdin.write(json.dumps(request) + "\n")
-                    worker.stdin.close()
+                    worker.stdin.flush()  # and stays open: at its end the worker knows that this process is gone
                 broken = self._wait(worker, family, began)
             finally:
                 family.end()
                 worker.wait()
+                with contextlib.suppress(BrokenPipeError):
+                    worker.stdin.close()
             self._executed.peak_memory_bytes = family.peak_bytes
             line = worker.stdout.read()
             worker.stdout.close()

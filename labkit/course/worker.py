@@ -1,4 +1,7 @@
-"""Executes one notebook with papermill in a process of its own: a request on standard input, one line of answer."""
+"""Executes one notebook with papermill in a process of its own: a request on standard input, one line of answer.
+
+Standard input stays open as long as who asked lives: at its end all that the notebook started ends, and this process.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from typing import Any
 
-from labkit.course.isolation import adopt_orphans, leave_network
+from labkit.course.isolation import leave_network
+from labkit.process.containment import adopt_orphans, descendants, kill_until_gone
 from labkit.quick_nbformat import import_nbformat
 
 GRACE_S = 5.0
@@ -19,6 +24,7 @@ def main() -> int:
     request = json.loads(sys.stdin.readline())
     adopt_orphans()
     leave_network()
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, request["cores"])
     # the kernel's Pythons, and theirs in turn, get the guard; this process has loaded without it
@@ -27,6 +33,14 @@ def main() -> int:
     answer = {"error": execute(request), "left": end_the_rest()}
     sys.__stdout__.write(json.dumps(answer) + "\n")
     return 0
+
+
+def _end_with_launcher() -> None:
+    """Wait for the end of the launcher, however it ends, then leave nothing running without its limits."""
+    while os.read(0, 4096):  # not by sys.stdin, whose lock Python wants at its own end
+        pass
+    kill_until_gone(descendants)
+    os._exit(1)
 
 
 def execute(request: dict[str, Any]) -> dict[str, Any] | None:

@@ -32,6 +32,12 @@ size."""
 END_BYTES = 64 * 2**20
 """How much of the head and of the tail of a larger file is hashed."""
 
+CONTENTS = "contents.json"
+"""In a prepared folder, what else is in it."""
+
+SMALL_BYTES = 2**20
+"""Files up to this size are hashed whenever prepared data is opened; a larger one is only held against its size."""
+
 RACY_S = 2.0
 """A file this young may change again without its time stamp moving, so its hash is not remembered."""
 
@@ -71,7 +77,7 @@ def file_fingerprint(path: Path, root: Path | None = None) -> dict:
     memory = (root or prepared_root()) / "sources" / f"{fingerprint(path=str(path))}.json"
     seen = {"path": str(path), "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
     known = read_json(memory)
-    if known is not None and all(known.get(key) == value for key, value in seen.items()):
+    if known is not None and known == {**known, **seen} and {"sha256", "hashed"} <= known.keys():
         return {key: known[key] for key in ("size_bytes", "sha256", "hashed")}
     found = {"size_bytes": status.st_size, **hash_file(path, status.st_size)}
     if time.time() - status.st_mtime > RACY_S:
@@ -107,24 +113,28 @@ def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
 def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
     """Return `folder`, made by `build(temporary)` unless it is there already.
 
-    The folder appears under its name only when it is complete. Of several processes that want the same folder
-    one builds it and the others wait; what a killed process left behind is removed by the next one.
+    The folder appears under its name only when it is complete, and is built anew where it was damaged since. Of several
+    processes that want the same folder one builds it and the others wait; what a killed process left behind is removed
+    by the next one.
 
     Raises:
         UserError: the disk is full.
     """
-    if folder.is_dir():
+    if _is_whole(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.partial")
     with FileLock(folder.with_name(f".{folder.name}.lock")):
-        if folder.is_dir():
+        if _is_whole(folder):
             return folder
         # We hold the lock: a partial folder can only be a dead process's.
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         try:
             build(temporary)
+            write_json(temporary / CONTENTS, _contents(temporary))
+            if folder.is_dir():
+                shutil.rmtree(folder)
             temporary.replace(folder)
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -133,6 +143,20 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder is there with what was written to it; one of an older labkit, which kept no list, is trusted."""
+    if not (folder / CONTENTS).exists():
+        return folder.is_dir()
+    return read_json(folder / CONTENTS) == _contents(folder)
+
+
+def _contents(folder: Path) -> dict:
+    """What a prepared folder contains: of each file its size, and of a small one its SHA-256."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CONTENTS]
+    sizes = {path: path.stat().st_size for path in files}
+    return {path.name: hash_file(path, size)["sha256"] if size <= SMALL_BYTES else size for path, size in sizes.items()}
 
 
 def disk_full(folder: Path, needed_bytes: int | None = None) -> UserError:
@@ -155,9 +179,10 @@ def free_disk_bytes(folder: Path) -> int:
 def read_json(path: Path) -> dict | None:
     """The JSON object in a file, or None where there is no such file or it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
         return None
+    return value if isinstance(value, dict) else None
 
 
 def write_json(path: Path, value: dict) -> None:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from types import ModuleType
 
 from labkit.errors import UserError
 
 EXTENSION = "torchaudio._extension"
+_IMPORTING = threading.Lock()
+"""Held while one thread imports: the first import may fail half-way and be taken back."""
 
 
 def import_torchaudio() -> ModuleType:
@@ -24,19 +27,20 @@ def import_torchaudio() -> ModuleType:
     Raises:
         UserError: torchaudio is not installed.
     """
-    try:
+    with _IMPORTING:
+        try:
+            return importlib.import_module("torchaudio")
+        except ModuleNotFoundError as error:
+            if error.name != "torchaudio":
+                raise
+            raise UserError(
+                "Speech features are computed with torchaudio, which is not installed here. Install it with "
+                "`pip install torchaudio` (conda: `conda install -c conda-forge torchaudio`) and run this again."
+            ) from error
+        except OSError:  # what torch raises for a library that does not load
+            _forget()
+        sys.modules[EXTENSION] = _stand_in()
         return importlib.import_module("torchaudio")
-    except ModuleNotFoundError as error:
-        if error.name != "torchaudio":
-            raise
-        raise UserError(
-            "Speech features are computed with torchaudio, which is not installed here. Install it with "
-            "`pip install torchaudio` (conda: `conda install -c conda-forge torchaudio`) and run this again."
-        ) from error
-    except OSError:  # what torch raises for a library that does not load
-        _forget()
-    sys.modules[EXTENSION] = _stand_in()
-    return importlib.import_module("torchaudio")
 
 
 def _forget() -> None:

@@ -135,6 +135,8 @@ def isa_capped(isa: tuple[str, ...], environment: Mapping[str, str] = os.environ
 
 def core_order(root: Path = Path("/")) -> list[int]:
     """Return the logical CPUs of this process, one of every physical core before their siblings."""
+    if not hasattr(os, "sched_getaffinity"):
+        return list(range(os.cpu_count() or 1))
     allowed = sorted(os.sched_getaffinity(0))
     seen: dict[str, int] = {}
     ranks = {}

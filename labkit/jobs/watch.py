@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
 
+from labkit.errors import UserError
 from labkit.jobs.command import job_command
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import read_event
-from labkit.tracking.launch import LaunchedRun
+from labkit.tracking.launch import LaunchedRun, WorkerFailed
 from labkit.tracking.progress_line import ProgressLine
 
 
@@ -47,7 +49,8 @@ def watch(
             _follow(launched, line)
         except KeyboardInterrupt:
             launched.stop()
-            _follow(launched, line)
+            with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
+                _follow(launched, line)
             raise
     return launched.answer
 

@@ -12,8 +12,10 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 
 import psutil
@@ -99,6 +101,27 @@ def kill_until_gone(find: Callable[[], Iterable[psutil.Process]], reap: Callable
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(LOOK_EVERY_S)
+
+
+def still_there(pid: int) -> str:
+    """Says of a process that SIGKILL did not end in which state it is; empty where it has ended after all."""
+    try:
+        state = psutil.Process(pid).status()
+    except psutil.Error:
+        return ""
+    if state == psutil.STATUS_ZOMBIE:
+        return ""
+    why = ": it waits within the kernel, as for a driver or a disk" if state == psutil.STATUS_DISK_SLEEP else ""
+    return f"process {pid} is still there after SIGKILL, in state {state}{why}"
+
+
+def end_killed(process: subprocess.Popen) -> None:
+    """Wait for a child that was killed, but not for ever: a warning names one that does not go, which is then left."""
+    try:
+        process.wait(GONE_S)
+    except subprocess.TimeoutExpired:
+        if words := still_there(process.pid):
+            warnings.warn(f"{words}; nobody waits for it any more", stacklevel=2)
 
 
 def wait_until_gone(find: Callable[[], Iterable[psutil.Process]], timeout_s: float) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.process.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
+from labkit.process.containment import DAEMON, GONE_S, MARK, end_killed, kill_until_gone, marked, wait_until_gone
 from labkit.process.supervisor import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S, event_of
 from labkit.runs.process import OUT_OF_CTRL_C
 
@@ -45,6 +46,16 @@ class JobProcess:
     """File that its standard error goes to"""
     environment: dict[str, str] = field(default_factory=dict)
     """Beside this process' own; an empty value takes a variable away"""
+
+
+def how_ended(event: dict[str, Any]) -> str:
+    """How the process of a job ended that had no word to say, by its "ended" event."""
+    status = event["status"]
+    if status is None:
+        return "its process does not end"
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status} without a word; its log says more"
 
 
 class SupervisedJobs:
@@ -124,7 +135,10 @@ class SupervisedJobs:
         return event["environment"]
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next of: started (pid), told (event), ended (status, asked, left), each with its job; None in time.
+        """The next started (pid), told (event) or ended (status, asked, left, still), with its job; None in time.
+
+        Where even SIGKILL did not end a job, its status is None, left has the numbers of such processes, and still
+        says of each in which state it is.
 
         Raises:
             SupervisorDied: the supervisor was killed; its jobs have been killed by now.
@@ -156,7 +170,7 @@ class SupervisedJobs:
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.close()
         try:
-            self._process.wait(self._polite_s + TERM_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S)
+            self._process.wait(self._polite_s + TERM_S + 2 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S)
         except BaseException as error:
             self._process.kill()
             if not isinstance(error, subprocess.TimeoutExpired):
@@ -164,7 +178,7 @@ class SupervisedJobs:
         finally:
             self.alive = False
             self._kill_marked()
-            self._process.wait()
+            end_killed(self._process)
             self._errors.close()
 
     def _order(self, **order: Any) -> None:

@@ -33,6 +33,7 @@ from labkit.process.containment import (
     kill_until_gone,
     marked,
     of_session,
+    still_there,
     wait_until_gone,
 )
 
@@ -210,9 +211,10 @@ class _Supervisor:
             os.killpg(job.process.pid, number)
 
     def _kill(self, job: _Job) -> None:
-        """Kill its main process; what it has started follows when its end is noticed."""
+        """Kill its main process; what it has started follows when its end is noticed, or is awaited no longer."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.process.pid, signal.SIGKILL)
+        job.deadlines.append((time.monotonic() + TIDY_S, lambda: self._ended(job)))
 
     def _reap(self) -> None:
         """Take the exit statuses of jobs, and of orphans that nobody else takes."""
@@ -231,12 +233,7 @@ class _Supervisor:
                 self._ended(by_pid[pid])
 
     def _ended(self, job: _Job) -> None:
-        if job.process.stdout in self.selector.get_map():
-            while self._hear(job):
-                pass
-        if job.process.stdout in self.selector.get_map():
-            self.selector.unregister(job.process.stdout)
-        job.process.stdout.close()
+        """End what is left of a job that has ended, or that was killed and should have."""
         with contextlib.suppress(OSError):
             job.process.stdin.close()
         del self.jobs[job.name]
@@ -247,7 +244,17 @@ class _Supervisor:
         # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
         wait_until_gone(left_by_it, TIDY_S)
         left = kill_until_gone(left_by_it)
-        self._tell(kind="ended", job=job.name, status=job.process.returncode, asked=job.asked, left=left)
+        # now that nobody is left who writes to it: a watch over its memory has a word to say, too
+        if job.process.stdout in self.selector.get_map():
+            while self._hear(job):
+                pass
+        if job.process.stdout in self.selector.get_map():
+            self.selector.unregister(job.process.stdout)
+        job.process.stdout.close()
+        still = [words for pid in left if (words := still_there(pid))]
+        # its status is None where it has not ended
+        status = job.process.poll()
+        self._tell(kind="ended", job=job.name, status=status, asked=job.asked, left=left, still=still)
 
     def _until_next_deadline(self) -> float | None:
         due = [when for job in self.jobs.values() for when, _ in job.deadlines]
@@ -259,7 +266,8 @@ class _Supervisor:
             due = [act for when, act in job.deadlines if when <= now]
             job.deadlines = [(when, act) for when, act in job.deadlines if when > now]
             for act in due:
-                act()
+                if job.name in self.jobs:
+                    act()
 
     # the end
 

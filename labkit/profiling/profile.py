@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
+from labkit.json_data import read_json
 from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
@@ -26,6 +27,24 @@ if TYPE_CHECKING:
 KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
 """Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
+
+class Facts(TypedDict):
+    """What readers rely on of `profile.json`."""
+
+    settings: ProfileSettings
+    device: str
+    phases_us: list[dict[str, tuple[float, float]]]
+    """Of each step, by phase: wall time, and time in which it had a core"""
+    unprofiled_step_us: list[float]
+
+
+class _MoreFacts(Facts, total=False):
+    event_cost_us: float
+    fault_cost_us: float | None
+    unprofiled_faults: list[float] | None
+    phase_faults: list[dict[str, float]] | None
+
+
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
 NOISE = 0.9
@@ -40,7 +59,7 @@ class Profile:
 
     folder: Path
     """Of the run"""
-    facts: dict[str, Any]
+    facts: Facts
     """What the recorder noted beside the trace"""
     card: Calibration
     """What the machine can do, measured right after the steps"""
@@ -213,14 +232,16 @@ def read_profile(folder: Path | str) -> Profile:
             f"{folder}: the profile ended before its first recorded step, so there is no trace: profile again, with "
             "fewer steps before it (--skip, --warmup)."
         )
+    fix = "Profile again."
     try:
-        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
-        card = Calibration(**json.loads((place / CARD).read_text(encoding="utf-8")))
-        facts["settings"], facts["phases_us"], facts["unprofiled_step_us"]  # what the rest relies on
+        facts = read_json(place / FACTS, _MoreFacts, fix=fix)
+        card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
+        if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
+            raise TypeError("a machine that computes or copies nothing")
     except FileNotFoundError as error:
         raise UserError(f"{error.filename}: the profile ended before this was written: profile again.") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{place}: its {FACTS} or {CARD} is damaged ({error}): profile again.") from error
+    except TypeError as error:
+        raise DataError(f"this card is damaged ({error}).", file=place / CARD, fix=fix) from error
     samples = record.config.get("train", {}).get("batch_size")
     return Profile(folder, facts, card, record.provenance.kind, samples)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.profiling.traces.nesting import nest
-from labkit.profiling.traces.trace import STEP, Trace
+from labkit.profiling.traces.trace import STEP, Trace, are_steps
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
         UserError: the trace has no steps.
     """
     recorded = recorded_steps(trace).iloc[:steps]
+    if not recorded["duration_us"].sum():
+        raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it once more.")
     lane = recorded["lane"].iloc[0]
     events = trace.events[trace.events["lane"] == lane]
     borders = _borders(recorded)
@@ -148,7 +150,7 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
         UserError: there are none.
     """
     events = trace.events
-    found = events[(events["category"] == "user_annotation") & events["name"].astype(str).str.startswith(STEP)]
+    found = events[(events["category"] == "user_annotation") & are_steps(events)]
     if found.empty:
         raise UserError(
             f"{trace.path}: this trace has no steps, so nothing can be said of one: let the profiler know them with "

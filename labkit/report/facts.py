@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from labkit.plots.words import count_text
-from labkit.runs import RunRecord, read_run
+from labkit.runs import RunRecord
+from labkit.runs.query import readable_runs
 
 PROVENANCE_MEANS = {
     "measured": "measured on this whole machine",
@@ -18,12 +19,17 @@ PROVENANCE_MEANS = {
 VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
 
 
-def page_facts(folders: Iterable[Path | str]) -> dict[str, str]:
-    """Term and words, in the order in which the page shows them."""
-    records = [read_run(folder) for folder in folders]
+def page_facts(folders: Iterable[Path | str], left_out: Iterable[str] = ()) -> dict[str, str]:
+    """Term and words, in the order in which the page shows them.
+
+    Args:
+        folders: of the runs.
+        left_out: notes of what could not be read.
+    """
+    records = [record for _, record in readable_runs(folders)]
     if not records:
         return {}
-    return {
+    facts = {
         "Runs": _runs(records),
         "Machine": _each(records, _machine),
         "When": _when(records),
@@ -33,6 +39,7 @@ def page_facts(folders: Iterable[Path | str]) -> dict[str, str]:
             for kind in dict.fromkeys(record.provenance.kind for record in records)
         ),
     }
+    return facts | ({"Left out": " ".join(left_out)} if left_out else {})
 
 
 def _runs(records: list[RunRecord]) -> str:

@@ -19,6 +19,7 @@ from labkit import __version__
 from labkit.plots.theme import INK, PALETTES
 from labkit.report.facts import page_facts
 from labkit.report.section import build_section
+from labkit.runs.notes import notes_kept
 from labkit.tta import curves as read_curves
 from labkit.tta import run_table
 
@@ -34,8 +35,10 @@ def write_report(folders: Iterable[Path | str], out: Path | str) -> Path:
         The file's absolute path.
     """
     folders, out = [Path(folder) for folder in folders], Path(out).absolute()
-    runs = run_table(folders)
-    html = build_page(read_curves(folders, runs=runs), runs, page_facts(folders))
+    with notes_kept() as left_out:
+        runs = run_table(folders)
+        curves = read_curves(folders, runs=runs)
+    html = build_page(curves, runs, page_facts(runs["folder"], left_out))
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:

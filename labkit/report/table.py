@@ -194,14 +194,14 @@ def _lines(cell: str) -> list[str]:
 def terminal_tables(summary: pd.DataFrame) -> list[Table]:
     """The summary as rich tables that fit a terminal of 80 columns: one a job and target, with a row a budget."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     tables = []
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
-        title = escape(f"{job_name(job)}, {goal_text(metric, target)}")
+        title = Text(f"{job_name(job)}, {goal_text(metric, target)}", "bold")
         table = Table(
-            title=f"[bold]{title}[/bold]",
+            title=title,
             title_justify="left",
             box=box.SIMPLE_HEAD,
             collapse_padding=True,
@@ -216,6 +216,6 @@ def terminal_tables(summary: pd.DataFrame) -> list[Table]:
             known = energy if math.isfinite(row["energy_j"]) else "–"  # the notes say why
             cells = ["\n".join(_lines(cell)) for cell in of_target]
             cells += [f"{samples_per_s}\n{memory.replace(', ', chr(10))}", f"{known}\n{cost.partition(' (')[0]}"]
-            table.add_row(escape(f"{budget}\n{provenance}"), *cells)
+            table.add_row(Text(f"{budget}\n{provenance}"), *cells)
         tables.append(table)
     return tables

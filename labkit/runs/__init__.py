@@ -1,6 +1,7 @@
 """The run folder: the only thing producers write and the only thing readers read."""
 
-from labkit.runs.query import find_run, list_runs, read_events, read_metrics, read_telemetry
+from labkit.runs.events import read_events
+from labkit.runs.query import find_run, list_runs, read_metrics, read_telemetry
 from labkit.runs.record import SCHEMA_VERSION, Provenance, RunRecord, read_run
 from labkit.runs.stop_file import request_stop
 from labkit.runs.writer import RunWriter, lock_run

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +14,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs.notes import note_left_out
 
 METRICS = pa.schema(
     [
-        ("step", pa.int64()),
-        ("wall_s", pa.float64()),
-        ("train_s", pa.float64()),
-        ("samples", pa.int64()),
-        ("name", pa.string()),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("wall_s", pa.float64(), nullable=False),
+        pa.field("train_s", pa.float64(), nullable=False),
+        pa.field("samples", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
         ("value", pa.float64()),
     ]
 )
 TELEMETRY = pa.schema(
     [
-        ("time_ns", pa.int64()),
-        ("device", pa.string()),
-        ("scope", pa.string()),
+        pa.field("time_ns", pa.int64(), nullable=False),
+        pa.field("device", pa.string(), nullable=False),
+        pa.field("scope", pa.string(), nullable=False),
         ("pid", pa.int64()),
-        ("counter", pa.string()),
+        pa.field("counter", pa.string(), nullable=False),
         ("value", pa.float64()),
         ("unit", pa.string()),
         ("source", pa.string()),
@@ -44,7 +47,7 @@ class PartWriter:
     def __init__(self, folder: Path, schema: pa.Schema, *, max_rows: int = 50_000, max_age_s: float = 5.0):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.schema, self.max_rows, self.max_age_s = folder, schema, max_rows, max_age_s
-        self.next_number = max((part_numbers(path)[-1] for path in folder.glob("part-*.parquet")), default=-1) + 1
+        self.next_number = max((part_numbers(path)[-1] for path in part_files(folder)), default=-1) + 1
         self._rows: list[dict[str, Any]] = []
         self._flushed_at = time.monotonic()
         pa.array([])  # the first array may import pandas, half a second that no run's clock is to be charged with
@@ -74,7 +77,9 @@ def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> No
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with disk_full_as_user_error(path.parent):
-            pq.write_table(table, temporary, compression="zstd", compression_level=compression_level)
+            pq.write_table(
+                table, temporary, compression="zstd", compression_level=compression_level, write_page_checksum=True
+            )
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -85,10 +90,26 @@ def part_path(folder: Path, first: int, last: int | None = None) -> Path:
     return folder / (f"part-{first:05d}.parquet" if last is None else f"part-{first:05d}-{last:05d}.parquet")
 
 
+NAME = re.compile(r"part-(\d{5,6})(?:-(\d{5,6}))?\.parquet")
+"""At a part every few seconds, a million of them take two months."""
+
+
 def part_numbers(path: Path) -> range:
-    """The numbers of the parts that a file holds: its own, or for `part-00000-00059.parquet` all that were merged."""
-    first, _, last = path.stem.removeprefix("part-").partition("-")
-    return range(int(first), int(last or first) + 1)
+    """The numbers of the parts that a file holds: its own, or for `part-00000-00059.parquet` all that were merged.
+
+    No number at all for a file that is not named as a part.
+    """
+    named = NAME.fullmatch(path.name)
+    return range(int(named[1]), int(named[2] or named[1]) + 1) if named else range(0)
+
+
+def part_files(folder: Path) -> list[Path]:
+    """The files of a folder that are named as parts, in order; another Parquet file, such as a copy, is noted."""
+    paths = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
+    for path in paths:
+        if not part_numbers(path):
+            note_left_out(path, "it is not named as labkit names its parts; some program put a copy beside them")
+    return sorted(filter(part_numbers, paths), key=lambda path: part_numbers(path)[0])
 
 
 class _WithoutPandas:
@@ -112,28 +133,43 @@ def spare_pandas() -> None:
         sys.meta_path.remove(finder)
 
 
-def readable_parts(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The parts of a folder, in order: those that are whole Parquet files, and those that are not.
+def current_parts(folder: Path) -> list[Path]:
+    """The parts of a folder, in order.
 
     A part that was merged into another is left out: it stays a while for those who are about to read it.
     """
-    whole, broken = [], []
-    paths = sorted(folder.glob("part-*.parquet"), key=lambda path: part_numbers(path)[0])
-    merged = {number for path in paths if len(numbers := part_numbers(path)) > 1 for number in numbers}
-    for path in paths:
-        if len(numbers := part_numbers(path)) == 1 and numbers[0] in merged:
-            continue
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            continue  # merged into another since it was listed
-        with file:
-            size = file.seek(0, os.SEEK_END)
-            head_and_tail = b""
-            if size >= 12:
-                file.seek(0)
-                head_and_tail = file.read(4)
-                file.seek(-4, os.SEEK_END)
-                head_and_tail += file.read(4)
-        (whole if head_and_tail == b"PAR1PAR1" else broken).append(path)
-    return whole, broken
+    paths = part_files(folder)
+    merged = [numbers for path in paths if len(numbers := part_numbers(path)) > 1]
+    return [path for path in paths if len(own := part_numbers(path)) > 1 or not any(own[0] in each for each in merged)]
+
+
+def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """The rows of a part, whose pages are held against their checksums; None, with a note, for a damaged one.
+
+    Args:
+        path: of the part.
+        schema: of its rows: METRICS or TELEMETRY, or one of these with words kept once (dictionaries).
+        columns: those wanted; all of the schema if None.
+
+    Raises:
+        FileNotFoundError: it was merged into another since it was listed.
+    """
+    names = list(columns or schema.names)
+    try:
+        metadata = pq.read_metadata(path)
+        has = metadata.schema.names
+        words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
+        options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
+        with pq.ParquetFile(path, metadata=metadata, **options) as file:
+            table = file.read(columns=names, use_threads=False)
+        for name in {*names} - {*table.column_names}:
+            if schema.field(name).nullable:  # older parts may lack it
+                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
+        table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
+        table.validate(full=True)  # that text is UTF-8, for one
+        return table
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        note_left_out(path, f"this part is damaged ({str(error).splitlines()[0]})")
+        return None

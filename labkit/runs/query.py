@@ -1,17 +1,16 @@
-"""Reads run folders into frames, with DuckDB over all their Parquet parts at once."""
+"""Reads run folders into frames; what is damaged is noted and left out."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import re
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
-from labkit.runs.record import read_run
+from labkit.runs.events import read_events
+from labkit.runs.notes import note_left_out
+from labkit.runs.record import RunRecord, read_run
 
 if TYPE_CHECKING:  # `labkit runs` must start without pandas
     import pandas as pd
@@ -33,13 +32,32 @@ def run_folders(runs_dir: Path | str) -> list[Path]:
     return sorted((path.parent for place in places for path in place.glob("*/run.json")), key=lambda each: each.name)
 
 
+def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]:
+    """The records of run folders; an unreadable one is noted and left out.
+
+    Raises:
+        UserError: every folder given is unreadable; the reason of the first.
+    """
+    records, refused = [], {}
+    for folder in map(Path, folders):
+        try:
+            records.append((folder, read_run(folder)))
+        except UserError as error:
+            refused[folder] = error
+    if refused and not records:
+        raise refused.pop(next(iter(refused)))
+    for folder, error in refused.items():
+        note_left_out(folder, str(error))
+    return records
+
+
 def list_runs(runs_dir: Path | str) -> pd.DataFrame:
-    """One row a run, oldest first; a damaged record is warned of and left out.
+    """One row a run, oldest first; a damaged record is noted and left out.
 
     Returns:
         Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
-        started with, or None), seed, status, provenance, profiled, target_metric, target, target_reached,
-        time_to_target_s, started_at.
+        started with, or None), seed ("none" where the script was given none), status, provenance, profiled,
+        target_metric, target, target_reached, time_to_target_s, started_at.
     """
     import pandas as pd
 
@@ -65,12 +83,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
 def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
     """The rows of `list_runs` as plain dictionaries."""
     rows = []
-    for folder in run_folders(runs_dir):
-        try:
-            record = read_run(folder)
-        except UserError as error:
-            warnings.warn(str(error), stacklevel=2)
-            continue
+    for folder, record in readable_runs(run_folders(runs_dir)):
         result, train = record.result or {}, record.config.get("train", {})
         rows.append(
             {
@@ -79,7 +92,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "job": record.config.get("job", record.name),
                 "budget": record.ran_under,
                 "group": record.config.get("collocation", {}).get("group"),
-                "seed": record.seed,
+                "seed": record.told_seed,
                 "status": record.status,
                 "provenance": record.provenance.kind,
                 "profiled": record.profiled,
@@ -113,41 +126,29 @@ def find_run(run: str, runs_dir: Path | str) -> Path:
     raise UserError(f"there is no run {run!r} in {runs_dir}. {hint}")
 
 
-def read_events(folder: Path | str) -> list[dict[str, Any]]:
-    """The events of a run that count: after a resume, evaluations beyond the resumed step are superseded.
-
-    A line that a crash cut short is left out.
-    """
-    path = Path(folder) / "events.jsonl"
-    events: list[dict[str, Any]] = []
-    if not path.is_file():
-        return events
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if event["event"] == "resumed":
-            step = event["step"]
-            events = [e for e in events if "wall_s" not in e or e.get("step", 0) <= step]
-        events.append(event)
-    return events
-
-
 def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
-    """Columns run, step, wall_s, train_s, samples, name, value of many runs, in the order recorded."""
-    folders = [Path(folder) for folder in folders]
-    frame = _read_parts(folders, "metrics", "run, step, wall_s, train_s, samples, name, value", extra=", part")
-    resumed = [
-        (folder.name, event["parts"], event["step"])
-        for folder in folders
-        for event in (read_events(folder) if _was_resumed(folder) else ())
-        if event["event"] == "resumed"
-    ]
-    for run, parts, step in resumed:
-        superseded = (frame["run"] == run) & (frame["part"] < f"part-{parts:05d}") & (frame["step"] > step)
-        frame = frame[~superseded]
-    return frame.drop(columns="part").reset_index(drop=True)
+    """Columns run, step, wall_s, train_s, samples, name, value of many runs, in the order recorded.
+
+    A damaged part is noted and left out.
+    """
+    import pyarrow as pa
+
+    from labkit.runs.parts import METRICS, current_parts, part_numbers, read_part
+
+    tables = []
+    for folder in map(Path, folders):
+        events = read_events(folder) if _was_resumed(folder) else []
+        resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
+        for path in current_parts(folder / "metrics"):
+            table = read_part(path, METRICS)
+            if table is None:
+                continue
+            last = min((step for parts, step in resumed if part_numbers(path)[0] < parts), default=None)
+            if last is not None:
+                table = table.filter(pa.compute.field("step") <= last)
+            tables.append(table.add_column(0, "run", pa.repeat(folder.name, len(table))))
+    schema = METRICS.insert(0, pa.field("run", pa.string()))
+    return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
 
 
 def _was_resumed(folder: Path) -> bool:
@@ -156,36 +157,20 @@ def _was_resumed(folder: Path) -> bool:
 
 
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:
-    """Columns run, time_ns, device, scope, pid, counter, value, unit, source, note of many runs."""
-    columns = "run, time_ns, device, scope, pid, counter, value, unit, source, note"
-    return _read_parts([Path(folder) for folder in folders], "telemetry", columns)
+    """Columns run, time_ns, device, scope, pid, counter, value, unit, source, note of many runs.
 
-
-def _read_parts(folders: list[Path], kind: str, columns: str, extra: str = "") -> pd.DataFrame:
-    import duckdb
-    import pandas as pd
-
-    from labkit.runs.parts import readable_parts
-
-    paths = []
-    for folder in folders:
-        whole, broken = readable_parts(folder / kind)
-        paths += whole
-        for path in broken:
-            warnings.warn(f"{path}: this part is no whole Parquet file and is left out", stacklevel=3)
-    if not paths:
-        return pd.DataFrame(columns=[name.strip() for name in (columns + extra).split(",")])
-    query = f"""
-        select {columns}{extra} from (
-            select *, parse_filename(filename, true) as part, parse_path(filename)[-3] as run
-            from read_parquet($paths, filename = true, union_by_name = true)
-        )
+    Words are categories, each kept once: group by them with observed=True. A damaged part is noted and left out.
     """
-    with duckdb.connect() as connection:
-        # preserve_insertion_order is DuckDB's default: rows come part by part as they were written
-        return connection.execute(query, {"paths": [_literal(path) for path in paths]}).df()
+    import pyarrow as pa
 
+    from labkit.runs.parts import TELEMETRY, current_parts, read_part
 
-def _literal(path: Path) -> str:
-    """A path as DuckDB's pattern for just that path: in a set of its own, a wildcard stands for itself."""
-    return re.sub(r"([*?\[])", r"[\1]", path.resolve().as_posix())
+    word = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema([each.with_type(word) if each.type == pa.string() else each for each in TELEMETRY])
+    tables = [schema.insert(0, pa.field("run", word)).empty_table()]
+    for folder in map(Path, folders):
+        for path in current_parts(folder / "telemetry"):
+            if (part := read_part(path, schema)) is not None:
+                run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(part)), [folder.name])
+                tables.append(part.add_column(0, "run", run))
+    return pa.concat_tables(tables).unify_dictionaries().to_pandas(split_blocks=True, self_destruct=True)

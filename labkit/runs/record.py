@@ -8,14 +8,18 @@ import platform
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, get_args
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
+from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs.atomic import replace_text
+from labkit.runs.private import shielded
 from labkit.runs.process import is_alive
 
 SCHEMA_VERSION = 1
-KINDS = ("measured", "recorded", "emulated", "predicted")
+Kind = Literal["measured", "recorded", "emulated", "predicted"]
+KINDS = get_args(Kind)
+Status = Literal["running", "done", "failed", "stopped", "interrupted"]
 SILENT_S = 60.0
 """A run on another host counts as interrupted when its folder has not changed for this long: while it runs, its
 sampler writes a part every few seconds."""
@@ -25,7 +29,7 @@ sampler writes a part every few seconds."""
 class Provenance:
     """Where a run's numbers come from; every figure repeats `kind`."""
 
-    kind: str
+    kind: Kind
     """"measured" here, "recorded" on another machine, "emulated" under a budget, or "predicted" by a model."""
     by: str
     """The program and version that wrote it."""
@@ -33,15 +37,73 @@ class Provenance:
     """ISO 8601 with offset."""
     note: str = ""
 
-    def __post_init__(self):
-        assert self.kind in KINDS, self.kind
-
     @classmethod
-    def now(cls, kind: str, note: str = "") -> Provenance:
+    def now(cls, kind: Kind, note: str = "") -> Provenance:
         """Provenance of a run that labkit starts at this moment."""
         from labkit import __version__
 
         return cls(kind, f"labkit {__version__}", timestamp(), note)
+
+
+class Train(TypedDict, total=False):
+    """What readers rely on of a run's training settings."""
+
+    target_metric: str | None
+    target: float | None
+    higher_is_better: bool | None
+
+
+class Shared(TypedDict):
+    """What a run shared its device with."""
+
+    group: str
+    mode: str
+    jobs: str
+
+
+class Config(TypedDict, total=False):
+    """What readers rely on of a run's configuration."""
+
+    job: str
+    data: dict[str, Any]
+    train: Train
+    collocation: Shared
+
+
+class UsedBudget(TypedDict, total=False):
+    """What readers rely on of a run's budget."""
+
+    name: str
+    torch_name: str
+
+
+class UsedDevice(TypedDict, total=False):
+    """What readers rely on of a device that a run saw."""
+
+    name: str
+    torch_name: str | None
+    uuid: str | None
+    mig_parent_uuid: str | None
+    cores: float | None
+    memory_bytes: float | None
+
+
+class Result(TypedDict, total=False):
+    """What readers rely on of what a run came to."""
+
+    reason: str | None
+    target_reached: bool | None
+    time_to_target_s: float | None
+    samples_to_target: float | None
+    samples_per_s: float | None
+    samples: float | None
+    steps: float | None
+    wall_s: float | None
+    train_s: float | None
+    peak_memory_bytes: float | None
+    peak_gpu_memory_bytes: float | None
+    energy_j: float | None
+    energy_note: str | None
 
 
 @dataclass
@@ -51,27 +113,27 @@ class RunRecord:
     id: str
     """Folder name: UTC time, name, four random digits; sorts by time."""
     name: str
-    config: dict[str, Any]
-    budget: dict[str, Any]
+    config: Config
+    budget: UsedBudget
     tier: str | None
     """Catalogue entry that prices the run."""
-    devices: list[dict[str, Any]]
+    devices: list[UsedDevice]
     host: str
     software: dict[str, Any]
     git_commit: str | None
     """Commit of labkit's checkout; None outside one."""
-    seed: int
+    seed: int | None
+    """What the script was given; None where it was given none, and drew its own numbers."""
     argv: list[str]
     provenance: Provenance
-    status: str
-    """"running", "done", "failed", "stopped" or "interrupted"."""
+    status: Status
     pid: int
     """Process that writes the run."""
     pid_started: float
     """When that process began (seconds since 1970), since a pid is used again."""
-    started_at: str
-    ended_at: str | None = None
-    result: dict[str, Any] | None = None
+    started_at: Moment
+    ended_at: Moment | None = None
+    result: Result | None = None
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, Any] = field(default_factory=dict)
     """Keys that this labkit does not know; kept when the file is written again."""
@@ -80,6 +142,11 @@ class RunRecord:
     def profiled(self) -> bool:
         """Whether a profiler looked at its steps: its times are no benchmark, and it had no target to reach."""
         return "profile" in self.config
+
+    @property
+    def told_seed(self) -> int | str:
+        """The seed as tables show it: "none" where the script was given none."""
+        return "none" if self.seed is None else self.seed
 
     @property
     def shared(self) -> dict[str, Any] | None:
@@ -95,9 +162,10 @@ class RunRecord:
         return self.budget.get("name", "whole machine")
 
     def save(self, folder: Path) -> None:
-        """Write `run.json` in one step."""
+        """Write `run.json` in one step, without home folders and secrets."""
         content = asdict(self)
         content |= content.pop("extra")
+        content = shielded(content)
         replace_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
 
     def is_being_written(self, folder: Path) -> bool:
@@ -107,6 +175,10 @@ class RunRecord:
         return time.time() - _last_change(folder) < SILENT_S
 
 
+class _Versioned(TypedDict):
+    schema_version: int
+
+
 def read_run(folder: Path | str) -> RunRecord:
     """Read a run folder's record; a run whose writer died shows as "interrupted".
 
@@ -114,19 +186,14 @@ def read_run(folder: Path | str) -> RunRecord:
         UserError: there is no record, it cannot be read, or a newer labkit wrote it.
     """
     path = Path(folder) / "run.json"
+    fix = "The metrics beside it may still be readable; restore run.json from a copy, or delete the folder."
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["schema_version"]
-    except FileNotFoundError:
+        content = read_json(path, _Versioned, fix=fix)
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{folder}: this is no run folder, because it has no run.json. `labkit runs list` shows all."
         ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: this record is damaged ({error}). The metrics beside it may still be readable; restore run.json "
-            "from a copy, or delete the folder."
-        ) from error
-    if version > SCHEMA_VERSION:
+    if (version := content["schema_version"]) > SCHEMA_VERSION:
         raise UserError(
             f"{path}: this run has format {version}, written by a newer labkit, and this one reads up to "
             f"{SCHEMA_VERSION}: upgrade labkit to open it."
@@ -134,10 +201,11 @@ def read_run(folder: Path | str) -> RunRecord:
     known = {f.name for f in fields(RunRecord)} - {"extra"}
     values = {name: value for name, value in content.items() if name in known}
     try:
+        check_shape(values, RunRecord)
         values["provenance"] = Provenance(**values["provenance"])
         record = RunRecord(**values, extra={name: value for name, value in content.items() if name not in known})
-    except (TypeError, KeyError, AssertionError) as error:
-        raise UserError(f"{path}: this record lacks what a run needs ({error}): restore it from a copy.") from error
+    except (TypeError, ValueError) as error:
+        raise DataError(f"this record is not what a run needs ({error}).", file=path, fix=fix) from error
     if record.status == "running" and not record.is_being_written(path.parent):
         record.status = "interrupted"
     return record

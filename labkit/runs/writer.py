@@ -20,6 +20,7 @@ import filelock
 
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs.private import shielded
 from labkit.runs.process import own_process
 from labkit.runs.record import Provenance, RunRecord, read_run, timestamp
 from labkit.runs.stop_file import StopFile
@@ -52,7 +53,7 @@ class RunWriter:
         budget: dict[str, Any],
         tier: str | None,
         devices: list[dict[str, Any]],
-        seed: int,
+        seed: int | None,
         provenance: Provenance,
         software: dict[str, Any],
     ) -> RunWriter:
@@ -75,7 +76,7 @@ class RunWriter:
             software=software,
             git_commit=_git_commit(),
             seed=seed,
-            argv=_argv(),
+            argv=list(sys.argv),
             provenance=provenance,
             status="running",
             pid=pid,
@@ -124,13 +125,20 @@ class RunWriter:
             left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
         record.save(folder)
         writer = cls(folder, record, lock)
-        environment = {"host": host, "devices": devices, "software": software, "argv": _argv(), "pid": record.pid}
+        environment = {
+            "host": host,
+            "devices": devices,
+            "software": software,
+            "argv": list(sys.argv),
+            "pid": record.pid,
+        }
         writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **environment)
         return writer
 
     def event(self, event: str, /, **values: Any) -> None:
         """Append one fact to `events.jsonl`, on the disk when this returns to the caller's next crash."""
-        line = json.dumps(_without_nan({"event": event, "time": timestamp(), **values}), allow_nan=False)
+        told = shielded({"event": event, "time": timestamp(), **values})
+        line = json.dumps(_without_nan(told), allow_nan=False)
         with disk_full_as_user_error(self.folder), self._event_lock:
             self._events.write(line + "\n")
             self._events.flush()
@@ -159,6 +167,25 @@ class RunWriter:
             self._events.close()
 
 
+def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
+    """Write the last word of a run whose process was killed before it could: it has failed.
+
+    Returns:
+        `{"run", "folder", "status", "result"}`; None where the process had written it.
+    """
+    folder, record = Path(folder), read_run(folder)
+    if record.status != "interrupted":
+        return None
+    ended = {"status": "failed", "reason": reason, "ended_by": "killed"}
+    with _open_lines(folder / "events.jsonl") as events:
+        for event in ({"event": "fault", "kind": "error", "what": reason}, {"event": "ended", **ended}):
+            events.write(json.dumps({"event": "", "time": timestamp()} | event) + "\n")
+    result = {name: ended[name] for name in ("reason", "ended_by")}
+    record.status, record.result, record.ended_at = ended["status"], result, timestamp()
+    record.save(folder)
+    return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}
+
+
 def lock_run(folder: Path) -> filelock.BaseFileLock:
     """Take the lock of a run folder, which the system gives back when this process ends, however it ends.
 
@@ -183,10 +210,6 @@ def lock_run(folder: Path) -> filelock.BaseFileLock:
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """What a file system says that has no locks."""
-
-
-def _argv() -> list[str]:
-    return [argument.replace(str(Path.home()), "~") for argument in sys.argv]
 
 
 def _open_lines(path: Path) -> TextIO:

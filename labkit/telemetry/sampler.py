@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from labkit.hardware.budgets import memory_group
+from labkit.hardware.budgets import memory_watch
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.telemetry.faults import OnFault
 
@@ -76,8 +76,7 @@ class Sampler:
             stderr=subprocess.STDOUT,
             **OUT_OF_CTRL_C,
         )
-        with contextlib.suppress(OSError):  # then its memory counts as the job's
-            memory_group.put_outside(self._process.pid)
+        memory_watch.leave_out(self._process.pid)
         if self._ending:  # while it was being started again
             self._process.kill()
         # its imports take half a second of a core, which must not be taken from the run's clock

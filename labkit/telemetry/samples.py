@@ -7,10 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from labkit.runs import read_events
-from labkit.runs.parts import readable_parts
+from labkit.runs.parts import TELEMETRY, current_parts, read_part
 
 
 class Sample(NamedTuple):
@@ -25,7 +23,7 @@ class Sample(NamedTuple):
 
 def sampler_failure(events: list[dict[str, Any]]) -> str | None:
     """Why the samples of a run are not whole, from its events; None where nothing failed."""
-    return next((event["what"] for event in events if event.get("kind") == "sampler"), None)
+    return next((event.get("what") or "of unknown cause" for event in events if event.get("kind") == "sampler"), None)
 
 
 def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -> dict[str, list[Sample]]:
@@ -37,11 +35,12 @@ def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -
         for event in read_events(folder)
         if event["event"] == "resumed"
     ]
-    parts, _ = readable_parts(Path(folder) / "telemetry")
     columns = ["time_ns", "device", "scope", "counter", "value", "note"]
-    for part in parts:
-        table = pq.read_table(part, columns=columns).to_pydict()
-        for time_ns, of, where, counter, value, note in zip(*(table[name] for name in columns), strict=True):
+    for part in current_parts(Path(folder) / "telemetry"):
+        table = read_part(part, TELEMETRY, columns)
+        if table is None:
+            continue
+        for time_ns, of, where, counter, value, note in zip(*table.to_pydict().values(), strict=True):
             if where == scope and (device is None or of == device):
                 samples.setdefault(counter, []).append(Sample(time_ns, value, note, bisect_right(resumed, time_ns)))
     return samples

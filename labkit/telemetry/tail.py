@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.runs.parts import part_numbers, readable_parts
+from labkit.runs.parts import TELEMETRY, current_parts, part_numbers, read_part
 from labkit.telemetry.reading import Reading
 
 
@@ -28,23 +28,23 @@ class Tail:
 
     def rows(self) -> list[Row]:
         """The rows that are new, part by part."""
-        import pyarrow.parquet as pq
-
-        whole, _ = readable_parts(self._folder)
         rows: list[Row] = []
-        for part in whole:
+        for part in current_parts(self._folder):
             numbers = set(part_numbers(part))
             if numbers <= self._seen:
                 continue
             try:
-                table = pq.read_table(part, columns=["time_ns", *Reading._fields]).to_pydict()
+                part_rows = read_part(part, TELEMETRY, ["time_ns", *Reading._fields])
             except FileNotFoundError:
                 continue  # merged since it was listed: the next look finds the large part
             # a part that others were merged into may hold what was seen before
             seen_ns = self._latest_ns if numbers & self._seen else -1
+            self._seen |= numbers
+            if part_rows is None:
+                continue
+            table = part_rows.to_pydict()
             for time_ns, *reading in zip(*table.values(), strict=True):
                 if time_ns > seen_ns:
                     rows.append(Row(time_ns, Reading(*reading)))
-            self._seen |= numbers
             self._latest_ns = max([self._latest_ns, *table["time_ns"]])
         return rows

@@ -55,6 +55,9 @@ class _Row:
         if kind == "Preparing":
             self.status = f"preparing data {event['fraction']:.0%}  {event['text']}"
             return None
+        if kind == "Notice":
+            self.status = event["text"]
+            return f"{self._name()}: {self.status}"
         if kind == "Started":
             self._config = event["config"]
             self.status = "training"

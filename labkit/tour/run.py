@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEven
         _follow(run, launched, on_event)
     except KeyboardInterrupt:
         launched.stop()
-        _follow(run, launched, on_event)
+        with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
+            _follow(run, launched, on_event)
         raise
 
 

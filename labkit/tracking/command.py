@@ -23,6 +23,8 @@ class ScriptCommand:
     """The folder that the run's folder is made in"""
     budget: str | None = None
     """A budget's name; None takes the whole device"""
+    waits_for_cores: bool = True
+    """Whether it waits where other runs hold the cores of its budget, or is refused"""
     device: str | None = None
     """What torch calls the device, where there is no budget; None lets the script choose"""
     cores: tuple[int, ...] | None = None

@@ -83,9 +83,10 @@ class Evaluations:
     def _replay(self, past: list[dict[str, Any]], tell: Tell) -> None:
         self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
         for event in past:
-            if event["event"] == "evaluated" and self.target and self.target.metric.name in event["metrics"]:
+            value = event.get("metrics", {}).get(self.target.metric.name) if self.target else None
+            if event["event"] == "evaluated" and value is not None:
                 at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
-                self._observe(event["metrics"][self.target.metric.name], at, tell)
+                self._observe(value, at, tell)
                 self._replayed_step = at.step
 
     def _observe(self, value: float, at: Point, tell: Tell) -> None:
@@ -98,4 +99,4 @@ class Evaluations:
 
 def _crossing_key(event: dict[str, Any]) -> tuple:
     """What makes two announcements of a crossing the same."""
-    return tuple(event[name] for name in ("kind", "metric", "target", "step"))
+    return tuple(event.get(name) for name in ("kind", "metric", "target", "step"))

@@ -6,6 +6,8 @@ A script that nobody wraps has a harness of its own, which is the whole machine 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
-from labkit.tracking.events import OnEvent, Preparing
+from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.observer import StepObserver
 from labkit.tracking.stop import StopRequest
 
@@ -78,6 +81,8 @@ class Harness:
     script: str | None = None
     """As a record names it"""
     arguments: tuple[str, ...] = ()
+    outlet: int | None = None
+    """File descriptor that events are written to, and what is told of this process should it be killed"""
     collocation: dict[str, Any] | None = None
     """What the record says of the jobs beside it"""
     is_script: bool = False
@@ -128,6 +133,13 @@ class Harness:
     def stop_asked(self) -> bool:
         return bool(self.stop)
 
+    @property
+    def family(self) -> int:
+        """The process whose descendants are no other programs: of jobs that share a device, their supervisor."""
+        shares = self.collocation is not None and self.collocation["mode"] != "cpu-pinned"
+        is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
+        return os.getppid() if shares or is_rank else os.getpid()
+
     def described(self) -> dict[str, Any]:
         """What the record says of the script, of what binds it, and of the jobs beside it."""
         described: dict[str, Any] = {"budget": self.budget.to_dict()}
@@ -138,8 +150,8 @@ class Harness:
             described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
         return described if self.collocation is None else described | {"collocation": self.collocation}
 
-    def settle_seed(self, asked: int | None) -> int:
-        """The seed that a run records.
+    def settle_seed(self, asked: int | None) -> int | None:
+        """The seed that a run records; None where nobody gave one.
 
         Raises:
             UserError: the script fixes another one than this harness repeats it with.
@@ -150,8 +162,7 @@ class Harness:
                 "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
                 "as an argument, and write --seed {seed} behind the script's name."
             )
-        chosen = self.seed if asked is None else asked
-        return 0 if chosen is None else chosen
+        return self.seed if asked is None else asked
 
     # what an open run calls
 
@@ -171,6 +182,8 @@ class Harness:
             self.stop.__exit__()
 
     def tell(self, event: Any) -> None:
+        if isinstance(event, Started):
+            memory_watch.tell(folder=event.folder)
         self.on_event(event)
 
     def stepped(self) -> bool:

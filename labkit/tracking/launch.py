@@ -14,6 +14,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import parse_budget
+from labkit.process.containment import end_killed
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
@@ -59,7 +60,7 @@ class LaunchedRun:
             self._process.wait(timeout=30)
         except BaseException as error:
             self._process.kill()
-            self._process.wait()
+            end_killed(self._process)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
         finally:

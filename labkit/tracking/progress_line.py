@@ -92,6 +92,10 @@ def _ended(answer: dict[str, Any]) -> str:
         text += f"; target first reached after {result['time_to_target_s']:.1f} s"
     elif result["target_reached"] is False and result["best_validation"] is not None:
         text += f"; target not reached, best {result['best_validation']:.4f}"
+    from labkit.telemetry.others import in_words  # with NumPy, which must not be there before a budget binds
+
+    if disturbed := in_words(result.get("others")):
+        text = f"{text.rstrip('.')}; disturbed: {disturbed}"
     if answer["folder"] not in text:
         text = f"{text.rstrip('.')}. {answer['folder']}"
     return text

@@ -8,10 +8,12 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import is_out_of_memory, memory_error
+from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_run
 from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.telemetry.others import Look, worse
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
@@ -23,7 +25,7 @@ from labkit.tracking.resume import refuse_another_run
 class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
-    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int):
+    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
         """Make the run's folder, or open the one that is gone on with.
 
         Raises:
@@ -37,6 +39,7 @@ class Recording:
         """Whether it is gone on with for another target or a longer time."""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
+        self._look: Look | None = None
         self._peak_gpu_before = 0
         if own_rank() != 0:
             self._run: RunWriter | None = None
@@ -45,7 +48,7 @@ class Recording:
             self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
             self.folder = self._run.folder
 
-    def _create(self, name: str, config: dict[str, Any], seed: int) -> RunWriter:
+    def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
         harness, budget = self._harness, self._harness.budget
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
@@ -55,7 +58,7 @@ class Recording:
             config=config,
             budget=budget.to_dict(),
             tier=budget.tier,
-            devices=self._devices(),
+            devices=[device.to_dict() for device in self._devices()],
             seed=seed,
             provenance=Provenance.now(kind, note=note),
             software=package_versions(),
@@ -75,7 +78,7 @@ class Recording:
                 from_step=step_of(folder / "checkpoint" / "latest.pt") or 0,
                 config=self.before.config,
                 software=package_versions(),
-                devices=self._devices(),
+                devices=[device.to_dict() for device in self._devices()],
             )
         except BaseException:
             lock.release()
@@ -85,7 +88,7 @@ class Recording:
         before, now = self.before.budget, self._harness.budget.to_dict()
         was, is_ = (
             f"{name}, {'all' if budget['cores'] is None else budget['cores']} cores"
-            for name, budget in ((self.before.devices[-1]["name"], before), (self._devices()[-1]["name"], now))
+            for name, budget in ((self.before.devices[-1]["name"], before), (self._devices()[-1].name, now))
         )
         if was != is_:
             raise UserError(
@@ -93,10 +96,10 @@ class Recording:
                 "times would mix two machines: resume it where it began, or start a new run."
             )
 
-    def _devices(self) -> list[dict[str, Any]]:
+    def _devices(self) -> list[Device]:
         devices = get_devices()
         computing = [device for device in devices[1:] if device.torch_name == self._harness.torch_name]
-        return [device.to_dict() for device in [devices[0], *computing]]
+        return [devices[0], *computing]
 
     # while it goes on
 
@@ -125,7 +128,8 @@ class Recording:
             torch.cuda.reset_peak_memory_stats(torch_name)
         if self._run is not None:
             if self._run.record.budget.get("torch_name") != torch_name:
-                self._run.record.devices, self._run.record.budget = self._devices(), self._harness.budget.to_dict()
+                self._run.record.devices = [device.to_dict() for device in self._devices()]
+                self._run.record.budget = self._harness.budget.to_dict()
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
@@ -133,6 +137,9 @@ class Recording:
 
                 self._harness.observer.start(self.folder, torch.device(torch_name))
                 self._sampler.callback(self._harness.observer.finish)
+            gpu = self._devices()[-1]
+            count = self._harness.budget.cores or get_devices()[0].cores
+            self._look = Look(count, self._harness.family, gpu if gpu.kind != "cpu" else None)
         self.tell(Ready())
 
     @contextlib.contextmanager
@@ -189,7 +196,6 @@ class Recording:
 
     def why(self, error: BaseException) -> str:
         """A sentence for an error that ends the run."""
-        self._harness.budget.forgive(error)  # what is written below needs memory
         if is_out_of_memory(error):
             batch_size = self.config.get("train", {}).get("batch_size") or 1
             return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))
@@ -197,6 +203,8 @@ class Recording:
 
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, of a fault where it is one; `result` gets what the sampler knows."""
+        before = self.before and (self.before.result or {}).get("others")
+        others = worse(before, self._look and self._look.others().to_dict())
         try:
             self._sampler.close()
         finally:
@@ -207,6 +215,7 @@ class Recording:
                     result |= {"peak_memory_bytes": peak_memory(self.folder)}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
+                    result["others"] = others
                     if is_fault:
                         self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])

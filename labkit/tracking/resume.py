@@ -8,6 +8,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import RunRecord, read_events
+from labkit.runs.private import shielded
 
 LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds", "max_epochs")
 """What may change when a run is resumed; anything else would make it another run."""
@@ -36,7 +37,7 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
             "on with all of them by `labkit collocate --resume` or `labkit pack --resume`, or start a new run."
         )
-    changes = list(_changes(before.config, described))
+    changes = list(_changes(shielded(before.config), shielded(described)))
     # how many epochs there are to be is told later
     limits = [change for change in changes if change[0] in LIMITS and change[0] != "max_epochs"]
     others = [change for change in changes if change[0] not in LIMITS]

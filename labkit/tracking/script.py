@@ -15,7 +15,8 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
-from labkit.hardware.budgets.budget import is_out_of_memory
+from labkit.hardware.budgets import memory_watch
+from labkit.hardware.budgets.budget import Budget, is_out_of_memory
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
@@ -33,7 +34,13 @@ Steps = Callable[[Callable[[Any], None], Callable[[], None]], contextlib.Abstrac
 
 
 def run_command(
-    command: ScriptCommand, stop: StopRequest, on_event: OnEvent, *, steps: Steps = optimiser_steps, **harness: Any
+    command: ScriptCommand,
+    stop: StopRequest,
+    on_event: OnEvent,
+    *,
+    budget: Budget | None = None,
+    steps: Steps = optimiser_steps,
+    **harness: Any,
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, inside the harness that it describes.
 
@@ -41,6 +48,7 @@ def run_command(
         command: what to run.
         stop: ends it politely when requested.
         on_event: called with what happens.
+        budget: the command's, where `bind_process` has bound this process to it already.
         steps: finds the steps of a script without `Run`.
         harness: further fields of `Harness`.
 
@@ -48,10 +56,9 @@ def run_command(
         UserError: the budget is unknown or cannot bind.
         Exception: as `run_script`.
     """
-    budget = None
-    if command.budget is not None:
+    if budget is None and command.budget is not None:
         budget = parse_budget(command.budget)
-    elif command.device is not None:
+    elif budget is None and command.device is not None:
         whole = {budget.torch_name: budget for budget in offered_budgets()}
         budget = whole.get(command.device, whole["cpu"])
     wrapped = Harness(
@@ -67,6 +74,8 @@ def run_command(
         collocation=command.collocation,
         **harness,
     )
+    if command.budget is not None:  # a whole device binds nothing: who shares it is another's to say
+        _enforce(budget, wrapped)
     return run_script(
         Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module, steps=steps
     )
@@ -179,10 +188,16 @@ def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
         sys.argv, sys.path = argv, path
 
 
+def _enforce(budget: Budget, harness: Harness) -> None:
+    outlet = harness.outlet
+    for note in budget.enforce("labkit.tracking.last_word:write", () if outlet is None else (outlet,)):
+        harness.tell(Notice(note))
+    if outlet is not None:
+        memory_watch.tell(events=outlet)
+
+
 def _bind(harness: Harness) -> None:
     budget = harness.whole_budget
-    for note in budget.enforce():
-        harness.tell(Notice(note))
     budget.share_gpu()
     import torch
 

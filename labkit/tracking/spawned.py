@@ -58,6 +58,7 @@ class SpawnedRuns:
             "script": harness.script,
             "arguments": list(harness.arguments),
             "collocation": harness.collocation,
+            "family": harness.family,
         }
         os.environ[VARIABLE] = json.dumps(content)
         return self
@@ -138,5 +139,9 @@ class SpawnedHarness(Harness):
             arguments=tuple(content["arguments"]),
             collocation=content["collocation"],
         )
-        harness._told, harness._parent = Path(content["told"]), content["pid"]
+        harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness
+
+    @property
+    def family(self) -> int:
+        return self._family

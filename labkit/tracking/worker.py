@@ -79,7 +79,6 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
     from labkit.hardware.budgets.budget import is_out_of_memory
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.events import Ready
-    from labkit.tracking.script import exit_status, run_command
 
     def tell(kind: str, content: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # where the starter is gone, so is this process in a moment
@@ -92,11 +91,18 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
             orders.wait_for_go()
 
     try:
-        answer = run_command(command, stop, hear)
+        from labkit.tracking.binding import bind_process
+
+        budget = bind_process(command, hear, stop)
+        from labkit.tracking.script import exit_status, run_command  # torch comes with it
+
+        answer = run_command(command, stop, hear, budget=budget, outlet=events.fileno())
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if isinstance(error, SystemExit):
             reason = f"the script ended with status {error.code!r} before its first step"
+        if isinstance(error, KeyboardInterrupt):
+            reason = "it was stopped before its run began"
         if reason is None:
             traceback.print_exc()
             reason = f"{type(error).__name__}: {error}"

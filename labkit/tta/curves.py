@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.runs import read_events, read_metrics, read_run
+from labkit.runs import read_events, read_metrics
+from labkit.runs.query import readable_runs
 from labkit.runs.record import RunRecord
 from labkit.telemetry import peak_memory, run_energy
 from labkit.tracking.crossings import CONFIRM
@@ -86,7 +87,8 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
         number that a run does not have is NaN; energy_note says why.
 
     Raises:
-        UserError: a folder is no readable run, or two folders have the same name.
+        UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
+            name.
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     names = Counter(folder.name for folder in folders)
@@ -96,8 +98,7 @@ def run_table(folders: Iterable[Path | str]) -> pd.DataFrame:
             f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
             "two out, or rename it."
         )
-    records = [(folder, read_run(folder)) for folder in folders]
-    rows = [_run_row(folder, record) for folder, record in records if not record.profiled]
+    rows = [_run_row(folder, record) for folder, record in readable_runs(folders) if not record.profiled]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
     for _, job in table.groupby("job", sort=False):
         if job["_data"].nunique() > 1:
@@ -145,7 +146,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "folder": str(folder),
         "job": config.get("job", record.name),
         "budget": record.ran_under,
-        "seed": record.seed,
+        "seed": record.told_seed,
         "provenance": record.provenance.kind,
         "tier": None if record.shared else record.tier,
         "metric": train.get("target_metric") or next(iter(evaluated), None),

@@ -27,7 +27,7 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     measured = runs[runs["energy_j"].notna()]
     for run, folder in zip(measured["run"], measured["folder"], strict=True):
         own = curves.index[curves["run"] == run]
-        evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
+        evaluated = [e for e in read_events(folder) if e["event"] == "evaluated" and "wall_s" in e]
         if len(own) and evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
             pairs = sorted((event["wall_s"], epoch_ns(event["time"])) for event in evaluated)

@@ -113,11 +113,11 @@ def _spans(folder: Path) -> list[tuple[int, int]]:
 
 def _to_target(folder: Path, steps: tuple[Step, ...]) -> float | None:
     events = read_events(folder)
-    samples = next((event["samples"] for event in events if event["event"] == "target_reached"), None)
+    samples = next((event.get("samples") for event in events if event["event"] == "target_reached"), None)
     if samples is None:
         return None
     # a target that a resume brought was reached by an evaluation before it
-    when = next((e["time"] for e in events if e["event"] == "evaluated" and e["samples"] == samples), None)
+    when = next((e["time"] for e in events if e["event"] == "evaluated" and e.get("samples") == samples), None)
     if when is None:
         return None
     return float(energy_until(np.array([epoch_ns(when)]), steps)[0])

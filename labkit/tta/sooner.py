@@ -66,5 +66,5 @@ def speed_up(crossings: pd.DataFrame, than: pd.DataFrame) -> SpeedUp | None:
 
 def _by_seed(crossings: pd.DataFrame) -> pd.Series:
     """Mean logarithm of the time of each seed."""
-    seeds = [object() if pd.isna(seed) else seed for seed in crossings["seed"]]
+    seeds = [object() if pd.isna(seed) or isinstance(seed, str) else seed for seed in crossings["seed"]]  # "none"
     return np.log(crossings["time_to_target_s"].astype(float)).groupby(np.array(seeds, object), sort=False).mean()

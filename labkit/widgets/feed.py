@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,15 +72,16 @@ class RunFeed:
         train, data = config.get("train", {}), config.get("data", {}).get("name")
         metric_name = train.get("target_metric") or ""
         for event in read_events(self.folder):
-            if event["event"] != "evaluated":
+            if event["event"] != "evaluated" or "wall_s" not in event:
                 continue
-            metric_name = metric_name or next(iter(event["metrics"]), "")
+            metrics = event.get("metrics", {})
+            metric_name = metric_name or next(iter(metrics), "")
             for series, value in (
-                (metric, event["metrics"].get(metric_name)),
-                (loss, event["loss"]),
-                (throughput, event["samples_per_s"]),
+                (metric, metrics.get(metric_name)),
+                (loss, event.get("loss")),
+                (throughput, event.get("samples_per_s")),
             ):
-                if value is not None and math.isfinite(value):
+                if value is not None:
                     series.x.append(event["wall_s"])
                     series.y.append(value)
         self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)

@@ -149,17 +149,20 @@ def test_a_process_without_parent_and_session_is_ended_too(tmp_path, rest, fault
     assert orphans() == []
 
 
-def test_ctrl_c_ends_what_is_under_way(tmp_path):
-    path = write(tmp_path, f"from pathlib import Path\nPath('in-the-cell').touch()\n{ORPHAN}")
+@pytest.mark.parametrize(("end", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
+def test_nothing_goes_on_without_its_limits_however_the_runner_ends(tmp_path, end, status):
+    path = write(tmp_path, f"{LEAVE_IT}\nfrom pathlib import Path\nPath('in-the-cell').touch()\n{ORPHAN}")
     command = [sys.executable, "-m", "labkit", "course", "run", str(path), "--out", str(tmp_path / "out")]
     process = subprocess.Popen(command, start_new_session=True)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "out").rglob("in-the-cell")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    kernels = psutil.Process(process.pid).children(recursive=True)
+    assert len(kernels) >= 2, "a worker and its kernel"
+    process.send_signal(end)
+    assert process.wait(timeout=30) == status
+    assert not psutil.wait_procs([*kernels, *orphans()], timeout=30)[1]
 
 
 def test_a_notebook_is_never_written_over(tmp_path):

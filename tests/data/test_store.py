@@ -50,7 +50,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     left.mkdir()
     (left / "old").write_text("x")
     store.prepare_once(tmp_path / "data", lambda temporary: (temporary / "new").write_text("x"))
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["new"]
+    assert (tmp_path / "data" / "new").is_file() and not (tmp_path / "data" / "old").exists()
     assert not left.exists()
 
 
@@ -90,6 +90,29 @@ def test_the_lock_is_held_while_a_folder_is_built(tmp_path):
 
     store.prepare_once(tmp_path / "data", build)
     assert (tmp_path / "data" / "built").is_file()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "gone", "large and shorter", "listed otherwise"])
+def test_a_folder_damaged_since_is_built_anew(tmp_path, damage):
+    def build(temporary: Path) -> None:
+        (temporary / "small").write_bytes(b"content")
+        (temporary / "large").write_bytes(bytes(store.SMALL_BYTES + 1))
+
+    folder = store.prepare_once(tmp_path / "data", build)
+    store.prepare_once(folder, lambda _: pytest.fail("built again, though it is whole"))
+    match damage:
+        case "flipped":
+            (folder / "small").write_bytes(b"contenu")
+        case "shorter":
+            (folder / "small").write_bytes(b"")
+        case "gone":
+            (folder / "small").unlink()
+        case "large and shorter":
+            (folder / "large").write_bytes(bytes(store.SMALL_BYTES))
+        case "listed otherwise":
+            (folder / store.CONTENTS).write_text("[]")
+    store.prepare_once(folder, build)
+    assert (folder / "small").read_bytes() == b"content" and (folder / "large").stat().st_size == store.SMALL_BYTES + 1
 
 
 def test_a_full_disk_is_named_with_the_free_space(tmp_path):

@@ -78,3 +78,15 @@ def test_the_installed_torchaudio_computes_features():
     code = "import torch, torchaudio\nprint(torchaudio.transforms.MelSpectrogram(16000)(torch.zeros(1600)).shape[0])"
     done = run(f"{CALL}{code}")
     assert done.stdout.strip() == "128", done.stderr
+
+
+def test_threads_that_import_first_do_not_take_each_others_import_away(made_torchaudio):
+    code = (
+        "import concurrent.futures, time\nfrom labkit.data import torchaudio_cpu\n"
+        "forget = torchaudio_cpu._forget\n"
+        "torchaudio_cpu._forget = lambda: (time.sleep(0.1), forget())\n"  # so long that the others fail, too
+        "with concurrent.futures.ThreadPoolExecutor(4) as pool:\n"
+        "    print(len({id(made) for made in pool.map(lambda _: torchaudio_cpu.import_torchaudio(), range(4))}))"
+    )
+    done = run(code, made_torchaudio(EXTENSION_THAT_FAILS))
+    assert done.stdout.strip() == "1", done.stderr

@@ -18,12 +18,13 @@ from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches
 from labkit.data.speech import Batch
 from labkit.errors import UserError
-from labkit.jobs.command import script_of
+from labkit.jobs.command import job_command, script_of
 from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
+from labkit.tracking.launch import LaunchedRun
 from labkit.tracking.run import Run
 from labkit.tracking.stop import StopRequest
 from labkit.tta import run_table
@@ -83,6 +84,15 @@ def build_model("""
 
 
 # what they record
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_job_trains_within_a_small_budget_of_memory(precision, tmp_path):
+    # its libraries reserve two GiB; benchmarks/memory_budgets.py tries all jobs, precisions and sizes
+    settings = {"budget": "cores=1,memory=1GiB", "precision": precision, "target": "none", "max_seconds": 1}
+    with LaunchedRun(job_command("speech", runs_dir=tmp_path, **settings)) as launched:
+        list(launched.events())
+    assert launched.answer["result"]["ended_by"] == "max_seconds"
 
 
 def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):

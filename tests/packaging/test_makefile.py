@@ -72,7 +72,7 @@ class Checkout:
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.run()
     assert done.returncode == 0
-    for target in ("setup", "tour", "test", "lab", "clean"):
+    for target in ("setup", "tour", "test", "soak", "lab", "clean"):
         assert f"make {target} " in done.stdout
     assert not (checkout.folder / ".venv").exists()
 

@@ -29,6 +29,31 @@ def test_a_cut_checkpoint_is_named_as_such(tmp_path):
         load_checkpoint(path)
 
 
+def test_a_flipped_weight_of_a_checkpoint_without_digest_is_refused(tmp_path):
+    path, weights = tmp_path / "a.pt", torch.arange(1000.0)
+    torch.save({"format": 4, "w": weights}, path)  # as before there were digests
+    content = bytearray(path.read_bytes())
+    at = bytes(content).index(weights.numpy().tobytes())
+    for place in (at, at + 1999, at + 3999):
+        content[place] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"a\.pt.*not what was written"):
+            load_checkpoint(path)
+        content[place] ^= 1
+    path.write_bytes(content)
+    assert torch.equal(load_checkpoint(path)["w"], weights)
+
+
+def test_any_flipped_bit_of_a_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "a.pt"
+    save_checkpoints({path: {"w": torch.arange(9), "name": "a"}})
+    content = path.read_bytes()
+    for place in range(0, len(content), 13):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
+        with pytest.raises(UserError, match="cannot be read"):
+            load_checkpoint(path)
+
+
 def test_a_checkpoint_runs_no_code(tmp_path):
     torch.save({"format": 4, "model": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(UserError, match="cannot be read"):

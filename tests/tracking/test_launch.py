@@ -71,6 +71,15 @@ def test_how_a_run_fails_is_told_apart(command, change, error, words):
         list(launched.events())
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
+def test_a_run_that_the_watch_over_its_memory_killed_has_failed_with_its_reason(command):
+    killed = command("3", "0.5", budget="cores=1,memory=600MiB")
+    Path(killed.script).write_text("import labkit\nwith labkit.Run('t'):\n    bytearray(2**32)")  # hears no signal
+    with pytest.raises(RunFailed, match=r"allows \(600 MiB\)") as failed, LaunchedRun(killed) as launched:
+        list(launched.events())
+    assert failed.value.answer["status"] == read_run(failed.value.answer["folder"]).status == "failed"
+
+
 def test_a_process_that_ends_at_once_says_why(command, monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with LaunchedRun(command("3", "0.5")) as launched, pytest.raises(WorkerFailed, match="status 1"):

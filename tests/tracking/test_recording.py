@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ import pytest
 import labkit
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_events, read_run, read_telemetry
+from labkit.telemetry.others import Look, Others
+from labkit.tracking import recording
 from labkit.tracking.events import Notice
 from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
@@ -102,21 +105,49 @@ def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(runs, monkeypatch
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
-def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path):
-    (tmp_path / "greedy.py").write_text("""
-import labkit, numpy as np
-with labkit.Run("t") as run:
-    run.step(0.5, samples=1)
-    kept = []
-    while True:  # as torch does, down to the last page
-        kept.append(np.ones(2**20))
-""")
-    command = ["-m", "labkit", "run", "--budget", "cores=1,memory=2GiB", "greedy.py"]
+@pytest.mark.parametrize(
+    ("takes", "status"),
+    [
+        ("while True: kept.append(np.ones(2**20)); run.step(0.5, samples=1)", 2),  # as torch does, piece by piece
+        ("bytearray(2**32)", -9),  # at once, so that no signal is heard
+    ],
+)
+def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path, takes, status):
+    (tmp_path / "greedy.py").write_text(
+        "import labkit, numpy as np\n"
+        "with labkit.Run('t') as run:\n"
+        "    kept = []\n"
+        "    run.step(0.5, samples=1)\n"
+        f"    {takes}\n"
+    )
+    command = ["-m", "labkit", "run", "--budget", "cores=1,memory=1GiB", "greedy.py"]
     said = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
-    assert said.returncode == 2
+    assert said.returncode == status
     (folder,) = (tmp_path / "runs").iterdir()
     record = read_run(folder)
     assert record.status == "failed"
-    assert "its budget 'cores=1,memory=2GiB' allows (2 GiB)" in record.result["reason"]
+    assert "its budget 'cores=1,memory=1GiB' allows (1 GiB)" in record.result["reason"]
     assert record.result["reason"] in said.stderr
+    assert read_events(folder)[-1]["event"] == "ended"
     assert [event["kind"] for event in read_events(folder) if event["event"] == "fault"] == ["error"]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.4])
+def test_what_other_programs_took_is_recorded(runs, monkeypatch, share):
+    class Told(Look):
+        def others(self):
+            return Others(share, 0.0, 0.1, None, "stress (process 7)" if share > 0.1 else None)
+
+    monkeypatch.setattr(recording, "Look", Told)
+    with labkit.Run("t", runs_dir=runs) as run:
+        run.step(0.5, samples=1)
+    others = read_run(run.folder).result["others"]
+    assert (others["cpu_share"], others["disturbed"]) == (share, share > 0.1)
+
+
+def test_jobs_that_share_a_device_by_plan_are_no_others(tmp_path):
+    alone = Harness(StopRequest(), tmp_path)
+    pinned = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-pinned"})
+    shared = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-shared"})
+    assert alone.family == pinned.family == os.getpid()
+    assert shared.family == os.getppid()

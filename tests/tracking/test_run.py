@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import os
 import signal
@@ -14,7 +15,7 @@ from folders import events
 
 import labkit
 from labkit.errors import UserError
-from labkit.runs import RunWriter, read_metrics, read_run, request_stop
+from labkit.runs import RunWriter, list_runs, read_metrics, read_run, request_stop
 from labkit.tracking import kept, position
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
@@ -479,6 +480,15 @@ def test_a_seed_that_a_script_fixes_cannot_be_repeated_with_others(runs):
         with labkit.Run("t") as run:
             pass
     assert read_run(run.folder).seed == 1
+
+
+def test_a_run_that_was_given_no_seed_records_none(runs):
+    with labkit.Run("t", runs_dir=runs) as unseeded:
+        pass
+    with labkit.Run("t", runs_dir=runs, seed=0):
+        pass
+    assert json.loads((unseeded.folder / "run.json").read_text())["seed"] is None
+    assert set(list_runs(runs)["seed"]) == {"none", 0}
 
 
 # several processes, threads, devices

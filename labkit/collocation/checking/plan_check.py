@@ -10,7 +10,7 @@ import psutil
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.occupants import is_quiet, warnings
+from labkit.collocation.modes.occupants import warnings
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -19,6 +19,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
+from labkit.telemetry.others import is_quiet
 
 Estimate = Callable[[PlannedJob, str], int | None]
 """Bytes that a job takes on "cpu" or "cuda"; None where nobody knows."""

@@ -10,6 +10,7 @@ from labkit.collocation.faults.fault_play import FAULTY, POLITE_S, FaultPlay
 from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.faults.scene import Scene
 from labkit.collocation.modes.choice import mode_shares
+from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
@@ -57,8 +58,11 @@ def run_fault(
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     names = [FAULTY, *(f"neighbour-{number}" for number in range(1, neighbours + 1))]
     # only their names and device matter to the mode; what they train is in their program
-    shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
-    with tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder:
+    with (
+        leased_cpu(chosen),
+        tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder,
+    ):
+        shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
         with SupervisedJobs(POLITE_S) as supervised:
             supervised.remove_at_end(Path(folder))
             play = FaultPlay(kind, mode, shares, Scene(supervised, Path(folder)), seconds)

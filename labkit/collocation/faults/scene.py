@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.process.supervised import JobProcess, SupervisedJobs
+from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
 
 LISTEN_S = 0.02
 """So late at most a moment is noticed."""
@@ -99,7 +99,8 @@ class Scene:
             self._over.add(name)
             self.left += event["left"]
             if client.ended_at is None:
-                self._end(client, *_how(event["status"]))
+                killed = event["status"] is not None and event["status"] < 0
+                self._end(client, "killed" if killed else "failed", how_ended(event))
 
     def _hear(self, client: Client, told: dict[str, Any]) -> None:
         if told["kind"] == "Ready":
@@ -120,9 +121,3 @@ class Scene:
             path.stem: path.read_text(errors="replace").strip()[-300:] for path in sorted(self.folder.glob("*.log"))
         }
         return " ".join(f"{name} said: {words}" for name, words in last.items() if words)
-
-
-def _how(status: int) -> tuple[str, str]:
-    if status < 0:
-        return "killed", f"its process was ended by {signal.Signals(-status).name}"
-    return "failed", f"its process ended with status {status}"

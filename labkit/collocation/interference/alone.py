@@ -12,7 +12,9 @@ from labkit.collocation.interference.held_job import HeldJob, Stretch
 from labkit.collocation.interference.machine import Machine, cores_of_process, measure_machine
 from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
 from labkit.runs import read_run
+from labkit.telemetry.others import Look, in_words
 from labkit.telemetry.samples import Sample, read_samples
 
 TURNS = 3
@@ -42,8 +44,9 @@ def profile_alone(job: PlannedJob, seconds: float = 6.0, *, machine: Machine | N
         machine: what the device can do; None measures it afterwards.
 
     Raises:
-        UserError: the job was refused, failed, or ended before its profile was made.
+        UserError: the job was refused, failed, or ended before its profile was made; or other programs disturbed it.
     """
+    look = Look()
     with tempfile.TemporaryDirectory(prefix="labkit-") as scratch:
         with HeldJob(job, Path(scratch)) as held:
             on_gpu = held.device != "cpu"
@@ -60,6 +63,11 @@ def profile_alone(job: PlannedJob, seconds: float = 6.0, *, machine: Machine | N
                 alone_ms = min(spinning.run(each_s).step_time_ms for _ in range(TURNS))
         # after its end, when all of its telemetry is written
         gpu = gpu_shares(held.folder, [turn["whole"] for turn in turns]) if on_gpu else {}
+    if disturbed := in_words(look.others().to_dict()):
+        raise UserError(
+            f"{job.label} cannot be profiled alone: {disturbed}, and every prediction would be wrong by as much. Close "
+            "what else runs, and try again."
+        )
     fastest = {name: min((turn[name] for turn in turns), key=lambda each: each.step_time_ms) for name in ways}
     machine = machine or measure_machine(held.device)
     profile = solo_profile(job, machine, fastest, flop=flop, moved=moved, threads=held.threads, gpu=gpu)

@@ -16,6 +16,7 @@ from typing import Any
 from labkit.collocation.launching.worker_process import script_command
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.process.containment import end_killed
 from labkit.runs.process import OUT_OF_CTRL_C
 from labkit.tracking.command import ScriptCommand
 
@@ -163,7 +164,7 @@ class HeldJob:
             self._process.wait(timeout=LONGEST_END_S)
         except BaseException as error:
             self._process.kill()
-            self._process.wait()
+            end_killed(self._process)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
         finally:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.hardware.cpu import read_cpu
+from labkit.hardware.device import Device
+
+LIKE = 1.25
+"""Machines whose speeds differ by no more than this factor count as of one kind, which is what they vary by here from
+one measurement to the next"""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,20 @@ class Machine:
     """Bytes read and written in memory a second, in 1e9"""
     cache_bytes: int | None = None
     """Last-level cache that all cores share; None where this system does not say"""
+
+    def is_like(self, measure: Callable[[], Machine], cpu: Device) -> bool:
+        """Whether numbers of this machine hold on another: by name, cores and, as measured there, what both can do.
+
+        Args:
+            measure: measures the other, which is done only where names and cores are equal: one name, "AMD EPYC" for
+                one, stands for many processors.
+            cpu: of the other.
+        """
+        if (self.device, self.cores) != (cpu.name, cpu.cores):
+            return False
+        other = measure()
+        pairs = ((self.gflops, other.gflops), (self.gb_per_s, other.gb_per_s))
+        return self.cache_bytes == other.cache_bytes and all(max(pair) <= LIKE * min(pair) for pair in pairs)
 
 
 def measure_machine(device: str = "cpu") -> Machine:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.plan.plan import Plan, Workload
+from labkit.json_data import Moment, check_shape
 
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
 
@@ -45,9 +46,9 @@ class RoundRecord:
     jobs: list[JobOutcome]
     status: str = "waiting"
     """waiting, running, done (all of its jobs), failed or stopped"""
-    go_at: str | None = None
-    """When the barrier was lifted, ISO 8601"""
-    ended_at: str | None = None
+    go_at: Moment | None = None
+    """When the barrier was lifted"""
+    ended_at: Moment | None = None
     left: list[int] = field(default_factory=list)
     """Processes that even SIGKILL did not end, because a driver keeps them"""
 
@@ -99,13 +100,10 @@ def read_group(folder: Path | str) -> GroupRecord:
     Raises:
         UserError: there is none, or it is damaged, or another version of labkit wrote it.
     """
-    return GroupRecord.read(
-        folder,
-        lambda content: {
-            "plan": Plan.from_dict(content["plan"]),
-            "rounds": [
-                RoundRecord(**each | {"jobs": [JobOutcome(**job) for job in each["jobs"]]})
-                for each in content["rounds"]
-            ],
-        },
-    )
+    return GroupRecord.read(folder, _parts)
+
+
+def _parts(content: dict[str, Any]) -> dict[str, Any]:
+    check_shape(content, GroupRecord)
+    rounds = [RoundRecord(**each | {"jobs": [JobOutcome(**job) for job in each["jobs"]]}) for each in content["rounds"]]
+    return {"plan": Plan.from_dict(content["plan"]), "rounds": rounds}

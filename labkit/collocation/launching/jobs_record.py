@@ -10,18 +10,24 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 import filelock
 
-from labkit.errors import UserError
+from labkit.errors import DataError, UserError
+from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
+from labkit.runs.private import HIDDEN, restored, shielded
 from labkit.runs.process import is_alive, own_process
 from labkit.runs.record import timestamp
 
 SCHEMA_VERSION = 2
 """Up to 1, a job had a kind and a request"""
+
+
+class _Versioned(TypedDict):
+    schema_version: int
 
 
 @dataclass(kw_only=True)
@@ -38,8 +44,8 @@ class JobsRecord:
     """running, done, failed (some job), stopped, or interrupted"""
     pid: int = field(default_factory=lambda: own_process()[0])
     pid_started: float = field(default_factory=lambda: own_process()[1])
-    started_at: str = field(default_factory=timestamp)
-    ended_at: str | None = None
+    started_at: Moment = field(default_factory=timestamp)
+    ended_at: Moment | None = None
     schema_version: int = SCHEMA_VERSION
 
     @classmethod
@@ -52,15 +58,20 @@ class JobsRecord:
         return asdict(self)
 
     def save(self, folder: Path) -> None:
-        """Write it in one step."""
-        replace_text(self.file(folder), json.dumps(self.content(), indent=1) + "\n")
+        """Write it in one step, without home folders and secrets."""
+        replace_text(self.file(folder), json.dumps(shielded(self.content()), indent=1) + "\n")
 
     def go_on(self, folder: Path) -> None:
         """Take note that this process goes on with what was cut short.
 
         Raises:
-            UserError: it was begun on another machine.
+            UserError: it was begun on another machine, or its jobs need what its file does not keep.
         """
+        if HIDDEN in json.dumps(self.content()):
+            raise UserError(
+                f"{folder}: arguments of its jobs look like secrets, and {self.file(folder).name} has {HIDDEN} in "
+                "their place: run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
+            )
         if self.host != platform.node():
             raise UserError(
                 f"{folder}: this {self.KIND} ran on {self.host}, and times of two machines cannot be compared: run it "
@@ -81,22 +92,18 @@ class JobsRecord:
             UserError: there is none, or it is damaged, or another version of labkit wrote it.
         """
         path = cls.file(folder)
+        fix = f"The run folders beside it may still be readable; restore {path.name} from a copy, or delete the folder."
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema_version"] != SCHEMA_VERSION:
-                raise UserError(
-                    f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew."
-                )
-            record = cls(**content | {"provenance": Provenance(**content["provenance"])} | parts(content))
-        except FileNotFoundError:
+            content = restored(read_json(path, _Versioned, fix=fix))
+        except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{folder}: this is no {cls.KIND} of labkit's, because it has no {path.name}.") from None
+        if content["schema_version"] != SCHEMA_VERSION:
+            raise UserError(f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew.")
+        try:
+            check_shape(content, JobsRecord)
+            record = cls(**content | {"provenance": Provenance(**content["provenance"])} | parts(content))
         except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, UserError):
-                raise
-            raise UserError(
-                f"{path}: this record is damaged ({error}). The run folders beside it may still be readable; restore "
-                f"{path.name} from a copy, or delete the folder."
-            ) from error
+            raise DataError(f"this record is damaged ({error}).", file=path, fix=fix) from error
         here = record.host == platform.node()
         if record.status == "running" and not (here and is_alive(record.pid, record.pid_started)):
             record.status = "interrupted"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
 from labkit.errors import UserError
-from labkit.process.supervised import JobProcess, SupervisedJobs, SupervisorDied
+from labkit.process.supervised import JobProcess, SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 
@@ -150,16 +149,13 @@ class Round:
         self._running.discard(event["job"])
         outcome = self.outcomes[event["job"]]
         if outcome.status not in ENDED:  # it had no word to say
-            self._finish(outcome, "stopped" if event["asked"] else "failed", _how(event["status"]))
+            self._finish(outcome, "stopped" if event["asked"] else "failed", how_ended(event))
+        if event["still"]:
+            outcome.reason = "; ".join([outcome.reason, *event["still"]])
+            self.save()
         self.on_event(JobEvent(outcome.job, {"kind": "Over", "status": outcome.status, "reason": outcome.reason}))
 
     def _end_all(self, status: str, reason: str) -> None:
         for outcome in self.outcomes.values():
             if outcome.status not in ENDED:
                 outcome.status, outcome.reason = status, reason
-
-
-def _how(status: int) -> str:
-    if status < 0:
-        return f"its process was ended by {signal.Signals(-status).name}"
-    return f"its process ended with status {status} without a word; its log says more"

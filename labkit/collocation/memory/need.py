@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 from filelock import FileLock
@@ -19,7 +19,9 @@ from labkit.data.store import prepared_root
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.jobs.command import script_of
+from labkit.json_data import check_shape, parse_json
 from labkit.runs.atomic import replace_text
+from labkit.runs.private import shielded
 from labkit.telemetry.samples import read_samples
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
@@ -75,7 +77,7 @@ def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
         return MemoryNeed(**kept[key]["need"])
     need = _too_large(command) or _tried(command)
     if need.provenance == "measured":
-        told = {"script": command.script, "arguments": list(command.arguments), "need": asdict(need)}
+        told = shielded({"script": command.script, "arguments": list(command.arguments), "need": asdict(need)})
         with FileLock(path.with_name(".memory.json.lock")):
             replace_text(path, json.dumps(_kept(path) | {key: told}, indent=1) + "\n")
     return need
@@ -179,9 +181,15 @@ def without_seed(arguments: tuple[str, ...]) -> list[str]:
     return [each for before, each in pairs if before != "--seed" and each.partition("=")[0] != "--seed"]
 
 
+class _Kept(TypedDict):
+    need: MemoryNeed
+
+
 def _kept(path: Path) -> dict[str, dict[str, Any]]:
     """All that was measured; none where the file is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
+        check_shape(content, dict[str, _Kept])
     except (OSError, ValueError):
         return {}
+    return content

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from labkit.collocation.modes.cpu import cpu_share
 from labkit.collocation.modes.gpu import gpu_share, why_no_gpu
-from labkit.collocation.modes.occupants import is_quiet
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.telemetry.others import is_quiet
 
 
 def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:

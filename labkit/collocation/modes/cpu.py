@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
 
 from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.device import Device
+from labkit.hardware.leases import leased_cores
 
 
 def why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
@@ -17,6 +20,17 @@ def why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
     return [
         f"mode {mode} shares the CPU, and the device is {device.name}: use mode {instead}, or choose the device cpu"
     ]
+
+
+def leased_cpu(
+    device: Device,
+    *,
+    waits: bool = True,
+    say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
+    stopped: Callable[[], bool] = lambda: False,
+) -> contextlib.AbstractContextManager[list[int]]:
+    """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
+    return leased_cores(device.cores if device.kind == "cpu" else 0, waits=waits, say=say, stopped=stopped)
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:

@@ -12,7 +12,8 @@ from labkit.collocation.modes.place import Place, Refusal
 from labkit.collocation.modes.share import Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.hardware.cpu import core_order, read_cpu
+from labkit.hardware.cpu import read_cpu
+from labkit.hardware.leases import own_cores
 from labkit.hardware.sizes import size_text
 
 
@@ -31,7 +32,7 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
 def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """Cores and memory of its own for each job; where there are more jobs than cores, several jobs have one."""
     cpu = place.devices[0]
-    dealt = deal_cores(jobs, core_order()[: cpu.cores])
+    dealt = deal_cores(jobs, own_cores()[: cpu.cores])
     memory = deal_memory(jobs, read_cpu().memory_available_bytes)
     found = {}
     for job in jobs:

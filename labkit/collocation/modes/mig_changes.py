@@ -15,7 +15,6 @@ from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import gpu_text
 from labkit.collocation.modes.mig import proposed_layout
 from labkit.collocation.modes.mig_layout import MigLayout
-from labkit.collocation.modes.occupants import occupants
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -23,6 +22,7 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.hardware.occupants import occupants
 
 CREATED = re.compile(r"created GPU instance ID\s+(\d+) on GPU")
 """What nvidia-smi says of each instance. Source: NVIDIA MIG User Guide, "Creating GPU Instances"."""

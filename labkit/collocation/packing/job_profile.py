@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.errors import UserError
 from labkit.runs.record import KINDS
-
-if TYPE_CHECKING:
-    from labkit.collocation.interference.solo_profile import SoloProfile
 
 
 @dataclass(frozen=True)

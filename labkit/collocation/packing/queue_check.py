@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from labkit.collocation.checking.plan_check import job_memory
+from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.job_profile import JobProfile
@@ -96,8 +98,12 @@ def _recorded_of(live: Sequence[LiveDevice]) -> RecordedProfiles | None:
 
 def _is_recorded_here(recorded: RecordedProfiles | None, live: Sequence[LiveDevice]) -> bool:
     """Whether profiles were recorded on such a machine as this one, so that all of their numbers hold here."""
-    cpu = live[0].device
-    return recorded is not None and (recorded.machine.device, recorded.machine.cores) == (cpu.name, cpu.cores)
+    return recorded is not None and recorded.machine.is_like(_this_machine, live[0].device)
+
+
+@functools.cache
+def _this_machine() -> Machine:
+    return measure_machine()
 
 
 def check_here(queue: Sequence[QueuedJob], live: Sequence[LiveDevice]) -> QueueCheck:

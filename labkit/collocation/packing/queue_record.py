@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.queued_job import Attempt, QueuedJob, TrackedJob
 from labkit.collocation.packing.recorded_profiles import profile_from_dict
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.json_data import check_shape
 
 if TYPE_CHECKING:
     from labkit.collocation.packing.live_device import LiveDevice
@@ -66,13 +68,35 @@ def read_queue_record(folder: Path | str) -> QueueRecord:
     Raises:
         UserError: there is none, or it is damaged, or another version of labkit wrote it.
     """
-    return QueueRecord.read(
-        folder,
-        lambda content: {
-            "devices": [PackingDevice(**device) for device in content["devices"]],
-            "jobs": [_job_from_dict(job) for job in content["jobs"]],
-        },
-    )
+    return QueueRecord.read(folder, _parts)
+
+
+class _Parts(TypedDict):
+    """What is beside that of every record, as it stands in the file."""
+
+    policy: str
+    mode: str
+    devices: list[PackingDevice]
+    jobs: list[_Job]
+    elapsed_s: float
+    energy_j: float | None
+    energy_note: str
+
+
+class _Job(TypedDict):
+    job: PlannedJob
+    arrives_s: float
+    profile: JobProfile | None
+    status: str
+    attempts: list[Attempt]
+
+
+def _parts(content: dict[str, Any]) -> dict[str, Any]:
+    check_shape(content, _Parts)
+    return {
+        "devices": [PackingDevice(**device) for device in content["devices"]],
+        "jobs": [_job_from_dict(job) for job in content["jobs"]],
+    }
 
 
 def _job_to_dict(job: TrackedJob) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from labkit.collocation.packing.queue_record import QueueRecord
 from labkit.collocation.packing.queued_job import Attempt
 from labkit.collocation.packing.scheduler import Scheduler, Start
 from labkit.collocation.plan.job_names import told_of_mix
-from labkit.process.supervised import SupervisedJobs, SupervisorDied
+from labkit.process.supervised import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
@@ -168,11 +168,12 @@ class QueueRun:
         name, attempt = event["job"], self.record.attempt_of(event["job"])
         ending, reason = self._fates.pop(name, (None, ""))
         if ending is None:
-            ending, reason = self._died(attempt, event["status"])
+            ending, reason = self._died(attempt, event)
         if ending == "failed" and event["asked"]:
             ending, reason = "stopped", f"stopped by {self.stop.reason}"
         if ending == "out of memory" and name in self._alone:
             ending, reason = "failed", f"it ran out of memory again, alone: {reason}"
+        reason = "; ".join([reason, *event["still"]])
         self._running.discard(name)
         attempt.ends_s, attempt.ending, attempt.reason = self._now_s(), ending, reason
         if ending == "stopped":
@@ -186,13 +187,11 @@ class QueueRun:
         self._save()
         self.on_event(JobEvent(name, {"kind": "Over", "status": ending, "reason": reason}))
 
-    def _died(self, attempt: Attempt, status: int) -> tuple[str, str]:
+    def _died(self, attempt: Attempt, event: dict[str, Any]) -> tuple[str, str]:
         """Ending and reason of a process that had no word to say."""
-        if status >= 0:
-            return "failed", f"its process ended with status {status} without a word; its log says more"
-        by = f"its process was ended by {signal.Signals(-status).name}"
+        by = how_ended(event)
         lowest = min(self._free[attempt.device], default=None)
-        if -status == signal.SIGKILL and lowest is not None:
+        if event["status"] == -signal.SIGKILL and lowest is not None:
             share = lowest / self.devices[attempt.device].packing.memory_bytes
             if share < FULL_SHARE:  # Linux kills who asks for memory that there is not
                 return "out of memory", f"{by} while {share:.0%} of the device's memory was free"

@@ -36,9 +36,10 @@ class Advice:
 def advise(found: Verdict) -> list[Advice]:
     """Advice for each mix of a group that more than one job is in.
 
-    The mode with the largest throughput gain is taken. Where its interval meets that of another mode, there is no
-    difference that these repeats can show: of two that share, the fairer one is taken; where running alone is among
-    them, alone is, because then sharing delays each job for nothing. A mode in which a job broke is never advised.
+    Sharing is advised where the 95 % interval of its gain, each repeat beside its own runs alone, lies above 1. Of the
+    modes that gain so, the one that gains most is taken, or the fairer of those whose intervals meet its own. Where
+    none does, running alone is advised, because sharing delays each job for nothing that was shown. One repeat has no
+    interval and leads to no advice. A mode in which a job broke is never advised.
     """
     mixes = found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False)
     return [_of_mix(mix, modes.set_index("mode"), found.time_to_accuracy) for mix, modes in mixes]
@@ -59,7 +60,6 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
     if len(sound) < 2:
         why = f"Only alone was measured whole: add {' or '.join(m for m in missing if m != 'alone') or 'a mode'}."
         return Advice(mix, None, " ".join([why, *tail]), (), missing)
-    best = sound["gain"].idxmax()
     if sound["slowdown"].min() < FASTER:
         why = (
             f"No advice: in {sound['slowdown'].idxmin()} each job was faster than alone ({sound['slowdown'].min():.2f} "
@@ -67,13 +67,30 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
             "the jobs lose by having more threads: measure again while nothing else runs."
         )
         return Advice(mix, None, " ".join([why, *tail]), (), missing)
-    meets = {mode: overlap(_gain(sound.loc[best]), _gain(row)) for mode, row in sound.iterrows() if mode != best}
-    tied = [mode for mode, meet in meets.items() if meet]
-    mode = "alone" if "alone" in (best, *tied) else max([best, *tied], key=lambda name: sound.loc[name, "fairness"])
-    no_different = tuple(name for name in [best, *tied] if name != mode)
-    sentences = [_why(mode, best, sound), *_doubts(mode, no_different, meets, sound)]
-    if mode != "alone":
-        sentences += [_price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)]
+    shared = sound.drop(index="alone")
+    once = list(shared.index[shared["gain_low"].isna()])
+    if once:
+        tail.insert(
+            0, f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it at least 3 times (--repeats 3)."
+        )
+    if len(once) == len(shared):
+        return Advice(mix, None, " ".join([f"No advice: {_gains(shared)}.", *tail]), (), missing)
+    gaining = shared[shared["gain_low"] > 1]
+    if gaining.empty:
+        unclear = tuple(shared.index[~(shared["gain_high"] < 1)])
+        so = f", which is no gain that {_repeats(shared)} can show" if unclear else ": sharing loses"
+        return Advice(
+            mix, "alone", " ".join([f"Run the jobs one after another: {_gains(shared)}{so}.", *tail]), unclear, missing
+        )
+    best = gaining["gain"].idxmax()
+    tied = [mode for mode, row in gaining.iterrows() if overlap(_gain(gaining.loc[best]), _gain(row))]
+    mode = gaining.loc[tied, "fairness"].idxmax()
+    no_different = tuple(name for name in tied if name != mode)
+    sentences = [_why(mode, best, gaining)]
+    if no_different:
+        names = " and ".join([mode, *no_different])
+        sentences.append(f"Between {names} there is no difference that {_repeats(gaining.loc[tied])} can show.")
+    sentences += [_price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)]
     return Advice(mix, mode, " ".join(filter(None, [*sentences, *tail])), no_different, missing)
 
 
@@ -88,36 +105,20 @@ def gain_text(row: pd.Series) -> str:
     return f"{row['gain']:.2f} times (95 % interval {row['gain_low']:.2f} to {row['gain_high']:.2f})"
 
 
-def _why(mode: str, best: str, sound: pd.DataFrame) -> str:
-    row = sound.loc[best]
-    if best == "alone":
-        rest = sound.drop(index="alone")
-        second = rest["gain"].idxmax()
-        return (
-            f"Run the jobs one after another: the best that sharing came to is {second}, {gain_text(rest.loc[second])}."
-        )
-    did = f"{gain_text(row)} as much work done in the same time as one after another"
-    if mode == "alone":
-        return f"Run the jobs one after another: {best} gets {did}, which is no gain that {_repeats(row)} can show."
+def _gains(shared: pd.DataFrame) -> str:
+    return " and ".join(f"{mode} gets {gain_text(row)} as much work done" for mode, row in shared.iterrows())
+
+
+def _why(mode: str, best: str, gaining: pd.DataFrame) -> str:
+    did = f"{gain_text(gaining.loc[best])} as much work done in the same time as one after another"
     if mode != best:
-        return f"Use {mode}, the fairer one: it gets {gain_text(sound.loc[mode])}, and {best} {did}."
+        return f"Use {mode}, the fairer one: it gets {gain_text(gaining.loc[mode])}, and {best} {did}."
     return f"Use {mode}: it gets {did}."
 
 
-def _doubts(mode: str, no_different: tuple[str, ...], meets: dict, sound: pd.DataFrame) -> list[str]:
-    sentences = []
-    others = [name for name in no_different if name != "alone"]
-    if others and mode != "alone":
-        sentences.append(
-            f"Between {' and '.join([mode, *others])} there is no difference that {_repeats(sound.loc[mode])} can show."
-        )
-    if any(meet is None for meet in meets.values()):
-        sentences.append("Of one repeat there is no interval, so this is one observation: use at least 3 repeats.")
-    return sentences
-
-
-def _repeats(row: pd.Series) -> str:
-    return f"{int(row['measured'])} repeat{'' if row['measured'] == 1 else 's'}"
+def _repeats(rows: pd.DataFrame) -> str:
+    counts = sorted({int(count) for count in rows["measured"]})
+    return f"{' and '.join(map(str, counts))} repeat{'' if counts == [1] else 's'}"
 
 
 def _price(row: pd.Series) -> str:

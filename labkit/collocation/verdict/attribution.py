@@ -49,7 +49,7 @@ def attribution(jobs: pd.DataFrame) -> pd.DataFrame:
         are none. own says whether the value is the job's alone; note says whose it is, and why there is no better one.
     """
     started = jobs[jobs["folder"].notna() & jobs["go_at"].notna() & jobs["wall_s"].notna()]
-    telemetry = dict(list(read_telemetry(started["folder"]).groupby("run", sort=False)))
+    telemetry = dict(list(read_telemetry(started["folder"]).groupby("run", sort=False, observed=True)))
     rows = []
     for _, own in started.groupby("round", sort=True):
         places = {job["job"]: _place(job) for _, job in own.iterrows()}

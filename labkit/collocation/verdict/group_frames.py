@@ -8,14 +8,17 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
-from labkit.runs import read_events, read_metrics, read_run
+from labkit.errors import UserError
+from labkit.runs import RunRecord, read_events, read_metrics, read_run
+from labkit.runs.notes import note_left_out
 from labkit.telemetry import peak_memory
+from labkit.telemetry.others import in_words
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",
     "steps_per_s", "window_s", "window_steps_per_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target",
     "metric", "peak_memory_bytes", "peak_gpu_memory_bytes", "on", "device", "go_at", "ended_at", "provenance", "run",
-    "folder", "course",
+    "folder", "disturbed", "course",
 ]  # fmt: skip
 NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_bytes")) or name in ("steps", "samples", "target")]
 
@@ -33,10 +36,11 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `likeness`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
         job that did not reach its target is known to have been short of it. course is (N,) steps and (N,) seconds, from
-        the barrier to the end of the training. A number that there is not is NaN.
+        the barrier to the end of the training. disturbed says what other programs did to the job's run; empty where
+        nothing is known of it. A number that there is not is NaN.
 
     Raises:
-        UserError: the folder is no readable group, or one of its runs cannot be read.
+        UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
     """
     folder = Path(group_folder)
     group = read_group(folder)
@@ -81,17 +85,17 @@ def _of_round(round_: RoundRecord) -> dict:
 def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tuple[dict, tuple[np.ndarray, np.ndarray]]:
     """Its row, and (steps, wall_s) of its course from (0, 0) to the end of its training; NaN where it had none."""
     row = {name: getattr(job, name) for name in ("job", "label", "status", "reason", "wall_s", "device", "run")}
-    row |= {"target_reached": False, "last_evaluated_s": 0.0}
-    if job.run is None:
+    row |= {"target_reached": False, "last_evaluated_s": 0.0, "disturbed": ""}
+    record = _record(folder / job.run) if job.run else None
+    if record is None:
         return row, (np.array([np.nan]), np.array([np.nan]))
-    record = read_run(folder / job.run)
     result, train = record.result or {}, record.config.get("train", {})
     steps, wall_s = _course(metrics, result)
     reached_s = result.get("time_to_target_s")
-    if record.result is None:  # killed: what it had announced by then still counts
+    if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
         reached_s = next(
             (
-                e["wall_s"]
+                e.get("wall_s")
                 for e in read_events(folder / job.run)
                 if (e["event"], e.get("kind")) == ("target_reached", "first")
             ),
@@ -112,8 +116,18 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
         "peak_gpu_memory_bytes": result.get("peak_gpu_memory_bytes"),
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
+        "disturbed": in_words(result.get("others")),
     }
     return row, (steps, wall_s)
+
+
+def _record(folder: Path) -> RunRecord | None:
+    """A run's record; None, with a note, for one that cannot be read."""
+    try:
+        return read_run(folder)
+    except UserError as error:
+        note_left_out(folder, str(error))
+        return None
 
 
 def _course(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:

@@ -44,13 +44,19 @@ class Verdict:
     """The same over the repeats (`accuracy_summary`)"""
 
 
-def verdict(group_folder: Path | str) -> Verdict:
+def verdict(group_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
     """Read a group and judge it.
+
+    Args:
+        group_folder: of the group.
+        undisturbed: leave out rounds in which other programs disturbed a job.
 
     Raises:
         UserError: the folder is no readable group, or one of its runs cannot be read.
     """
     jobs = job_table(group_folder)
+    if undisturbed:
+        jobs = jobs[~jobs["round"].isin(disturbed_rounds(jobs))].reset_index(drop=True)
     energy = energies(jobs)
     baseline = Baseline(jobs, joules(energy))
     rounds = round_table(jobs, baseline, energy)
@@ -63,6 +69,11 @@ def verdict(group_folder: Path | str) -> Verdict:
         accuracy=accuracy,
         time_to_accuracy=accuracy_summary(accuracy),
     )
+
+
+def disturbed_rounds(jobs: pd.DataFrame) -> dict[int, str]:
+    """The rounds in which other programs disturbed a job, and what they did; `jobs` as from `job_table`."""
+    return {row["round"]: row["disturbed"] for row in jobs[jobs["disturbed"] != ""].to_dict("records")}
 
 
 def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:

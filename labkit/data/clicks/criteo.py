@@ -37,6 +37,8 @@ LONGEST_LINE_BYTES = 2**20
 
 DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
 GZIP_MAGIC = b"\x1f\x8b"
+GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a gzip file raises: cut short, damaged, a wrong sum or other bytes after its end."""
 
 
 def is_criteo(path: Path) -> bool:
@@ -44,7 +46,7 @@ def is_criteo(path: Path) -> bool:
     with open_bytes(path) as file:
         start = b""
         # in small readings, so that of a gzip file that is cut short the lines before the cut are seen
-        with contextlib.suppress(EOFError, zlib.error, gzip.BadGzipFile):
+        with contextlib.suppress(*GZIP_DAMAGE):
             while len(start) < 2**16 and (chunk := file.read(512)):
                 start += chunk
     lines = [line for line in start.split(b"\n")[:20] if line.strip()]
@@ -145,7 +147,7 @@ def _read(file: BinaryIO, size: int) -> tuple[bytes, Exception | None]:
         while left and (part := file.read1(min(left, 2**13))):
             parts.append(part)
             left -= len(part)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except GZIP_DAMAGE as error:
         return b"".join(parts), error
     return b"".join(parts), None
 

@@ -62,7 +62,7 @@ def _write(path: Path, packed: bool, rows: int, config: GeneratorConfig, file_fo
 
 def _open_writer(sink, schema: pa.Schema, file_format: str) -> pa_csv.CSVWriter | pq.ParquetWriter:
     if file_format == "parquet":
-        return pq.ParquetWriter(sink, schema)
+        return pq.ParquetWriter(sink, schema, write_page_checksum=True)
     options = pa_csv.WriteOptions(
         include_header=file_format == "csv",
         delimiter="\t" if file_format == "criteo" else ",",

@@ -4,11 +4,10 @@ done."""
 from __future__ import annotations
 
 import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.data.clicks.criteo import BLOCK_BYTES, CATEGORICAL_NAMES, DENSE_NAMES, open_bytes
+from labkit.data.clicks.criteo import BLOCK_BYTES, CATEGORICAL_NAMES, DENSE_NAMES, GZIP_DAMAGE, open_bytes
 from labkit.data.store import disk_full, free_disk_bytes
 from labkit.hardware.sizes import size_text
 
@@ -64,7 +63,7 @@ def estimate_rows(file: Path) -> int:
     with open_bytes(file) as stream:
         try:
             start = stream.read(SAMPLE_BYTES)
-        except (EOFError, zlib.error):  # cut short: reading it will say so, and where
+        except GZIP_DAMAGE:  # reading it will say so, and where
             return 0
         size_bytes = file.stat().st_size
         if isinstance(stream, gzip.GzipFile):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,12 @@ class Label:
     """Values that count as 1."""
     negative: tuple[str, ...] = ()
     """Values that count as 0; empty: every other value but a missing one."""
+
+    def __post_init__(self):
+        if not self.positive:
+            raise UserError(f"label.positive is empty: list the values of {self.column!r} that count as 1.")
+        if both := sorted({*self.positive} & {*self.negative}):
+            raise UserError(f"label.positive and label.negative both have {_listed(both)}: a value is in one of them.")
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,11 @@ class TableSchema:
                 f"The schema names {len(self.dense)} dense and {len(self.categorical)} categorical columns, "
                 "and a DLRM needs at least one of each: list them under `dense` and `categorical`."
             )
+        if self.separator is not None and not re.fullmatch(r" *[\t !#-~] *", self.separator):
+            raise UserError(
+                f"`separator` is {self.separator!r}: give a tab, a space or another character of ASCII but a "
+                "quote (spaces around it do not count), and convert a file with something else between its fields."
+            )
         columns = [self.label.column, *self.dense, *self.categorical]
         if repeated := sorted({column for column in columns if columns.count(column) > 1}):
             raise UserError(f"The schema uses {_listed(repeated)} more than once: give each column one role.")
@@ -113,9 +125,9 @@ class TableSchema:
 
     @property
     def columns(self) -> list[str]:
-        """Every column the schema needs, the label first."""
+        """Every column the schema needs, each once, the label first."""
         split = [self.split.column] if self.split.column is not None else []
-        return [self.label.column, *self.dense, *self.categorical, *split]
+        return list(dict.fromkeys([self.label.column, *self.dense, *self.categorical, *split]))
 
 
 def read_schema(path: Path) -> TableSchema | CriteoSchema:
@@ -128,7 +140,7 @@ def read_schema(path: Path) -> TableSchema | CriteoSchema:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"There is no schema file {path}: check the path given to --schema.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML, no UTF-8, numbers of thousands of digits
         raise UserError(f"{path} is not a TOML file: {error}. Mend it; a schema looks like\n{EXAMPLE}") from error
     layout = content.pop("layout", "table")
     if layout not in ("table", "criteo"):

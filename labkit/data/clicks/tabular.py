@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +25,13 @@ from labkit.hardware.sizes import size_text
 MEMORY_PER_BYTE = {"text": 3, "packed": 15}
 """Memory for a byte of the file: the text, the columns cut out of it, and their copies as numbers; five
 times as much for a packed file."""
+
+
+LARGEST = 2.0**64
+"""No integer type goes further; squares of such numbers still can be added up."""
+TOO_FAR = 1e9
+"""A value so many times as far from a column's middle as its inner 98 % are wide leaves those no differences that
+training could see, once mean and standard deviation are taken out."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +174,15 @@ def usable_rows(columns: Columns, schema: TableSchema, bad: BadRows) -> Rows:
     for index, name in enumerate(schema.dense):
         dense[:, index], wrong = _numbers(columns.values[name], missing)
         fault(np.flatnonzero(wrong & usable), name, "The value {!r} is not a finite number.")
+        if name not in schema.log:
+            fault(
+                np.flatnonzero(_too_far(dense[:, index], usable) & usable),
+                name,
+                "Beside the value {!r} all others of the column would be one number; if it is right, list the column "
+                "under `log` in the schema, and if it means missing, list it under `missing`.",
+            )
     if schema.split.column is not None:
-        split_text = columns.values[schema.split.column]
+        split_text = pc.cast(columns.values[schema.split.column], pa.string())
         fault(
             np.flatnonzero(_is_in(split_text, missing) & usable),
             schema.split.column,
@@ -189,7 +204,7 @@ def usable_rows(columns: Columns, schema: TableSchema, bad: BadRows) -> Rows:
         categorical.append(values.dictionary_encode())
     split_values = None
     if schema.split.column is not None:
-        split_values = columns.values[schema.split.column].filter(keep).to_numpy(zero_copy_only=False)
+        split_values = split_text.filter(keep).to_numpy(zero_copy_only=False)
     return Rows(positive[usable].astype(np.uint8), dense[usable], categorical, split_values)
 
 
@@ -246,7 +261,8 @@ def bucketise(values: np.ndarray, train: np.ndarray, buckets: int) -> tuple[np.n
 def _numbers(values: pa.Array, missing: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """float64 (N,) with NaN where missing, and which values are neither missing nor finite numbers."""
     if not pa.types.is_string(values.type):
-        numbers = pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)
+        # not safe: of an integer beyond 2^53 a float64 has the first 53 bits
+        numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return numbers, np.isinf(numbers)
     absent = _is_in(values, missing)
     try:
@@ -254,6 +270,20 @@ def _numbers(values: pa.Array, missing: pa.Array) -> tuple[np.ndarray, np.ndarra
     except pa.ArrowInvalid:
         numbers = np.array([_number(value) for value in values.to_pylist()])
     return np.where(absent, np.nan, numbers), ~absent & ~np.isfinite(numbers)
+
+
+def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """Which of the values (N,) would leave the others of their column without differences."""
+    known = values[usable & np.isfinite(values)]
+    if len(known) == 0:
+        return np.zeros(len(values), dtype=bool)
+    last = len(known) - 1
+    low, middle, high = (math.ceil(0.01 * last), last // 2, math.floor(0.99 * last))
+    ordered = np.partition(known, (low, middle, high))
+    spread = ordered[high] - ordered[low]
+    with np.errstate(invalid="ignore", over="ignore"):
+        far = np.abs(values - ordered[middle]) > TOO_FAR * spread
+    return (np.abs(values) > LARGEST) | (far & (spread > 0))
 
 
 def _number(text: str) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.speech.utterance import Segment, Source, Utterance, is_file, open_listing
 from labkit.errors import DataError
 
 TABLES = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
@@ -32,10 +31,11 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source:
 
 def _read_table(table: Path, split: str | None, clips: Path, bad: BadRows) -> list[Utterance]:
     utterances = []
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    with open_listing(table) as lines:
+        rows = (line.rstrip("\n").split("\t") for line in lines)  # nothing is quoted
+        names = next(rows, [])
         for column in COLUMNS:
-            if column not in (rows.fieldnames or []):
+            if column not in names:
                 raise DataError(
                     f"The column {column!r} is missing.",
                     fix=f"Common Voice's tables have {', '.join(COLUMNS)}; download the table again.",
@@ -43,11 +43,13 @@ def _read_table(table: Path, split: str | None, clips: Path, bad: BadRows) -> li
                     line=1,
                     field=column,
                 )
-        for row in rows:
-            number = rows.line_num
-            if any(not row[column] for column in COLUMNS):
+        for number, values in enumerate(rows, 2):
+            row = dict(zip(names, values, strict=False))
+            if values == [""]:
+                continue
+            if any(not row.get(column) for column in COLUMNS):
                 bad.add(_error(table, number, "The row has too few fields.", "Complete or remove it.", None))
-            elif not (clips / row["path"]).is_file():
+            elif not is_file(clips / row["path"]):
                 what = f"There is no file {clips / row['path']}."
                 bad.add(_error(table, number, what, "Unpack the clips again, or remove the row.", "path"))
             else:

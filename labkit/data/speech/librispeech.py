@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.speech.utterance import Segment, Source, Utterance, is_file, open_listing
 from labkit.errors import DataError
 
 PREFIXES = {"train": "train", "dev": "validation", "test": "test"}
@@ -26,11 +26,11 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source:
         speaker_folder = listing.parent.parent
         subset = speaker_folder.resolve().parent.name
         split = PREFIXES.get(subset.partition("-")[0])
-        with listing.open(encoding="utf-8") as lines:
+        with open_listing(listing) as lines:
             for number, line in enumerate(lines, 1):
                 name, _, text = line.strip().partition(" ")
-                audio = listing.with_name(f"{name}.flac")
-                if not audio.is_file():
+                audio = listing.parent / f"{name}.flac"
+                if not is_file(audio):
                     bad.add(
                         DataError(
                             f"The transcript is of {audio.name}, which is not beside it.",

@@ -10,11 +10,10 @@ Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transc
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.speech.utterance import Segment, Source, Utterance, is_file, open_listing
 from labkit.errors import DataError
 
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
@@ -30,6 +29,10 @@ SPLIT_NAMES = {
 }
 
 
+LARGEST = 1e9
+"""Seconds or Hz; no audio is longer."""
+
+
 def read_manifest(path: Path, bad: BadRows) -> Source:
     """The utterances of a manifest.
 
@@ -37,7 +40,7 @@ def read_manifest(path: Path, bad: BadRows) -> Source:
         DataError: a line cannot be used and `bad` says to stop, or there is none.
     """
     utterances, found = [], {}
-    with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+    with open_listing(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -60,9 +63,11 @@ def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> U
         return DataError(what, fix=fix, file=path, line=number, field=field)
 
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise error(f"This is not JSON ({problem.msg}).", "Write one JSON object a line.") from None
+        row = json.loads(line, parse_int=_number)
+    except (json.JSONDecodeError, RecursionError) as problem:
+        raise error(
+            f"This is not JSON ({getattr(problem, 'msg', problem)}).", "Write one JSON object a line."
+        ) from None
     if not isinstance(row, dict):
         raise error("This is JSON, but not an object.", "Write one JSON object a line.")
     audio_field = next((key for key in AUDIO_FIELDS if key in row), None)
@@ -76,7 +81,9 @@ def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> U
             what = "the words that are spoken" if field == text_field else "the path of the audio"
             raise error(f"{field!r} is empty.", f"Write {what}.", field)
     audio = path.parent / row[audio_field]
-    if not found.setdefault(audio, audio.is_file()):
+    if audio not in found:
+        found[audio] = is_file(audio)
+    if not found[audio]:
         raise error(
             f"There is no file {audio}.", "Correct the path (relative ones start at the manifest).", audio_field
         )
@@ -86,11 +93,11 @@ def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> U
         if value is None:
             continue
         lowest = 0 if key == "offset" else 1e-9
-        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
             raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
         numbers[key] = value
     split = row.get("split")
-    if split is not None and split not in SPLIT_NAMES:
+    if split is not None and (not isinstance(split, str) or split not in SPLIT_NAMES):
         raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLIT_NAMES)}.", "split")
     return Utterance(
         (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
@@ -103,3 +110,8 @@ def _utterance(path: Path, number: int, line: str, found: dict[Path, bool]) -> U
         text_field=text_field,
         sample_rate_hz=numbers.get("sample_rate"),
     )
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; Python reads no int of thousands of digits, and no file has use for one of more than 18."""
+    return int(digits) if len(digits) <= 18 else float(digits)

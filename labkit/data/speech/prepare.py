@@ -221,7 +221,8 @@ def _write_table(folder: Path, written: Written) -> None:
             "frames": pa.array(written.frames, pa.int32()),
         }
     )
-    pq.write_table(table, folder / "utterances.parquet")
+    with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
+        pq.write_table(table, file)
 
 
 def _ranges(written: Written, source: Source) -> dict[str, list[int]]:

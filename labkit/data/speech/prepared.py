@@ -107,7 +107,8 @@ class SpeechSet:
 
     @functools.cached_property
     def _columns(self) -> tuple[np.ndarray, list[str], list[str]]:
-        table = pq.read_table(self.folder / "utterances.parquet")
+        with (self.folder / "utterances.parquet").open("rb") as file:
+            table = pq.read_table(file)
         return (
             table["frames"].to_numpy(),
             table["text"].to_pylist(),

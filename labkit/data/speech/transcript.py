@@ -25,6 +25,12 @@ def transcript(utterance: Utterance, alphabet: Alphabet, punctuation: str) -> st
         text = "".join(" " if _is_punctuation(character, alphabet) else character for character in text)
     text = re.sub(r"\s+", " ", text).strip()
     field = utterance.text_field or FIELD
+    if not _is_utf8(utterance.text + utterance.speaker):
+        return utterance.error(
+            f"{utterance.text[:60]!r} by {utterance.speaker[:60]!r} is not UTF-8.",
+            fix="Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW.",
+            field=field,
+        )
     if not text:
         return utterance.error("The transcript is empty.", fix="Write what is said, or remove the line.", field=field)
     outside = alphabet.outside(text)
@@ -36,6 +42,14 @@ def transcript(utterance: Utterance, alphabet: Alphabet, punctuation: str) -> st
             field=field,
         )
     return text
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_punctuation(character: str, alphabet: Alphabet) -> bool:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from labkit.errors import DataError
 
 SPLITS = ("train", "validation", "test")
+
+
+def open_listing(path: Path) -> TextIO:
+    """Open a manifest or a table of transcripts.
+
+    What is not UTF-8 in it is kept as lone surrogates: names of files may be so, and other lines are refused singly.
+    """
+    return path.open(encoding="utf-8", errors="surrogateescape")
+
+
+def is_file(audio: Path) -> bool:
+    """Whether there is such a file; not if its name is too long for one, or no text."""
+    try:
+        return audio.is_file()
+    except UnicodeEncodeError:
+        return False
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 @dataclass(frozen=True)

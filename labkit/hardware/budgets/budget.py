@@ -1,4 +1,4 @@
-"""What makes a budget bind: cores by affinity and threads, memory by a limit that ends the run with a named error."""
+"""What makes a budget bind: cores by affinity and threads, memory by a watch that ends the run with a named error."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets import memory_group
-from labkit.hardware.cpu import core_order
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.device import Device
+from labkit.hardware.leases import lease_cores
 from labkit.hardware.sizes import size_text, size_value
-
-try:
-    import resource
-except ImportError:  # Windows has no resource limits
-    resource = None
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -92,26 +87,48 @@ class Budget:
             variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{self.gpu_percent:g}"
         return variables
 
-    def enforce(self) -> list[str]:
+    def enforce(self, then: str | None = None, files: Sequence[int] = ()) -> list[str]:
         """Bind this process to the budget and return, in words, what this system cannot enforce.
 
-        Cores bind by CPU affinity of every thread that runs already (new ones inherit it).
+        Cores are leased, and bind by CPU affinity of every thread that runs already (new ones inherit it). Memory binds
+        by a watch beside the process, which ends it with an error, and where one can be had by a memory control group
+        a little beyond (`memory_watch`). No limit of address space binds (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two
+        GiB of it that it never touches, and torch's libraries do not all survive an allocation that fails.
 
-        Memory binds twice. By RLIMIT_DATA: Linux counts private writable memory against it, and an allocation
-        beyond it fails where it is made, so the run ends with an error and the machine stays up. (RLIMIT_AS
-        would count address space that torch and CUDA reserve and never touch.) And by a memory control group
-        where one can be had, which counts children, shared memory and mapped files, too.
+        Args:
+            then: has the last word should the process have to be killed, as `memory_watch.start` takes it.
+            files: descriptors that stay open for it.
 
         Raises:
             UserError: the process already uses more memory than the cap.
         """
+        notes = self.take_cores()
+        if self.memory_bytes is not None:
+            notes += _cap_memory(self, then, files)
+        return notes
+
+    def take_cores(
+        self,
+        *,
+        waits: bool = True,
+        say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
+        """Bind this process to cores that no other process of labkit holds; the arguments are those of `lease_cores`.
+
+        Returns:
+            In words, what this system cannot enforce.
+
+        Raises:
+            CoresHeld: too few cores are free, and it does not wait.
+            KeyboardInterrupt: it was stopped while it waited.
+        """
         notes = _late_libraries(self.environment())
         os.environ.update(self.environment())
-        if self.cores is not None:
-            notes += _bind_cores(self.cores)
-        if self.memory_bytes is not None:
-            notes += _cap_memory(self)
-        return notes
+        if self.cores is None:
+            return notes
+        cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
+        return notes + _bind_cores(cores)
 
     def share_gpu(self) -> None:
         """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
@@ -142,23 +159,6 @@ class Budget:
         whole = torch.cuda.get_device_properties(self.torch_name).total_memory
         part = self.gpu_memory_bytes / whole if self.gpu_memory_bytes else 1.0
         torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
-
-    def forgive(self, error: BaseException) -> None:
-        """Where memory ran out, lift the cap of this process: its record is still to be written."""
-        if self.memory_bytes is not None and is_out_of_memory(error) and can_cap_memory():
-            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-    @contextlib.contextmanager
-    def memory_guard(self, device: Device, batch_size: int) -> Iterator[None]:
-        """Turn running out of memory inside the block into the named error of `memory_error`."""
-        try:
-            yield
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            self.forgive(error)
-            raise memory_error(self, device, batch_size, error) from error
 
 
 def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
@@ -201,8 +201,9 @@ def is_out_of_memory(error: BaseException) -> bool:
         "bad_alloc",
         "out of memory",
         "can't start new thread",
+        r"could not create a (primitive|memory)$",  # oneDNN, whose kernels and buffers need memory, too
     )
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in signs)
+    return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
 
 
 def _cuda_has_begun() -> bool:
@@ -222,48 +223,33 @@ def _late_libraries(environment: dict[str, str]) -> list[str]:
     ]
 
 
-def _bind_cores(cores: int) -> list[str]:
+def _bind_cores(cores: list[int]) -> list[str]:
     if not hasattr(os, "sched_setaffinity"):
         return [
             "This system has no CPU affinity: the budget sets the number of threads of every library, but "
-            f"does not keep them on {cores} core{'s' * (cores > 1)}."
+            f"does not keep them on {len(cores)} core{'s' * (len(cores) > 1)}, nor other runs away from them."
         ]
-    chosen = core_order()[:cores]
     for task in Path("/proc/self/task").iterdir():
         # A thread may end between being listed and being bound.
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(task.name), chosen)
+            os.sched_setaffinity(int(task.name), cores)
     return []
 
 
 def can_cap_memory() -> bool:
-    """Whether this system can limit the memory of one process."""
-    return resource is not None and Path("/proc/self/status").is_file()
+    """Whether this system can limit the memory of one process: Linux, which says what a process holds."""
+    return memory_watch.held(os.getpid()) is not None
 
 
-def _cap_memory(budget: Budget) -> list[str]:
-    if not can_cap_memory():
+def _cap_memory(budget: Budget, then: str | None, files: Sequence[int]) -> list[str]:
+    used = memory_watch.held(os.getpid())
+    if used is None:
         return [f"This system cannot cap a process' memory: the {size_text(budget.memory_bytes)} do not bind."]
-    used = _data_bytes()
     if used >= budget.memory_bytes:
         raise UserError(
             f"The budget {budget.name!r} allows {size_text(budget.memory_bytes)}, but Python and its libraries "
             f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
             f"cores={budget.cores},memory={size_value(max(2 * used, 2**31))}."
         )
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    cap = budget.memory_bytes if hard == resource.RLIM_INFINITY else min(budget.memory_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (cap, hard))
-    try:
-        memory_group.confine(budget.memory_bytes, f"The kernel ended the run: {too_much(budget)}.")
-    except memory_group.NoGroup as why:
-        return [
-            "The memory cap counts this process' own memory, not its children's and not the files it maps (the "
-            f"prepared data): {why}."
-        ]
+    memory_watch.start(budget.memory_bytes, f"{too_much(budget)}.", then, files)
     return []
-
-
-def _data_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024

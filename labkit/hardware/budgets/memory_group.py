@@ -1,8 +1,7 @@
-"""A memory control group of our own (cgroup v2) around a process: what it and its children take from then on.
+"""A memory control group of our own (cgroup v2) around a process: the kernel's limit for it and its children.
 
 Mapped files and shared memory count, too, for the group that touches them first. The kernel gives files back first and
-then kills the whole group, without a word. Run as a program, this is the guard that has the words: it stays outside,
-says what happened when the process has ended, and takes the group away.
+then kills the whole group, without a word: the watch (`memory_watch`), which stays outside, has the words.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -59,13 +56,15 @@ def home(root: Path = Path("/")) -> tuple[Path, Path]:
     return group, parent
 
 
-def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
+def enter(memory_bytes: int, root: Path = Path("/")) -> Path:
     """Put this process into a group of its own with so much memory, or give the group that it has so much.
 
     Args:
         memory_bytes: of all processes in it together.
-        farewell: what is printed on standard error when the kernel has killed the group; the latest one counts.
         root: the root of the file system, for tests.
+
+    Returns:
+        The group.
 
     Raises:
         NoGroup: it cannot be had.
@@ -74,30 +73,23 @@ def confine(memory_bytes: int, farewell: str, root: Path = Path("/")) -> None:
     try:
         if group.name == _own_name():
             _write(group / "memory.max", memory_bytes)
-            _guards[-1].stdin.write(f"{farewell}\n".encode())
-            _guards[-1].stdin.flush()
-            return
+            return group
         _take_away_left_behind(parent)
         own = parent / _own_name()
         own.mkdir()
-        # its input ends with this process, and its output later than that of this process: who reads hears the farewell
-        command = [sys.executable, "-m", "labkit.hardware.budgets.memory_group", str(own)]
-        guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         try:
-            guard.stdin.write(f"{farewell}\n".encode())
-            guard.stdin.flush()
             _write(own / "memory.max", memory_bytes)
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                 _write(own / "memory.swap.max", 0)
             _write(own / "memory.oom.group", 1)
             _write(own / "cgroup.procs", os.getpid())
         except OSError:
-            guard.communicate()  # which takes the group away
+            _is_left(own)
             raise
-        _guards.append(guard)
     except OSError as error:
         raise NoGroup(f"{error.filename or parent}: {error.strerror}") from error
     os.environ[LEFT] = str(group)
+    return own
 
 
 def put_outside(pid: int) -> None:
@@ -110,21 +102,18 @@ def put_outside(pid: int) -> None:
         _write(Path(group) / "cgroup.procs", pid)
 
 
-def guard(group: Path) -> None:
-    """Wait until the process in the group has ended, say so if its limit did it, and take the group away."""
-    said = sys.stdin.readlines()
+def ended_by_limit(group: Path) -> bool:
+    """Whether the kernel killed the processes of a group because of the group's own limit."""
     events = _read(group / "memory.events")
     # "oom" counts in the group whose limit was reached: a machine without memory is not the budget's doing
-    if all(re.search(rf"^{event} [1-9]", events, re.MULTILINE) for event in ("oom", "oom_kill")):
-        with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
-            print("".join(said[-1:]).strip(), file=sys.stderr, flush=True)
+    return all(re.search(rf"^{event} [1-9]", events, re.MULTILINE) for event in ("oom", "oom_kill"))
+
+
+def take_away(group: Path) -> None:
+    """Remove a group whose processes have ended, or are about to."""
     end = time.monotonic() + GONE_S
     while _is_left(group) and time.monotonic() < end:
         time.sleep(0.05)
-
-
-_guards: list[subprocess.Popen] = []
-"""Their input must stay open as long as this process lives."""
 
 
 def _is_left(group: Path) -> bool:
@@ -160,7 +149,3 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-if __name__ == "__main__":
-    guard(Path(sys.argv[1]))

@@ -92,7 +92,8 @@ def guard() -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(ANSWER_S)
             daemon.kill()
-            daemon.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may keep even a killed process
+                daemon.wait(ANSWER_S)
     return 0
 
 

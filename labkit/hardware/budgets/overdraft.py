@@ -30,7 +30,7 @@ def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
     command = [sys.executable, "-m", "labkit.hardware.budgets.overdraft", budget, str(size_bytes)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     said = (process.stdout.strip() or process.stderr.strip()).splitlines()
-    if process.returncode not in (0, STOPPED, -9):  # -9 by a memory group, whose guard says why
+    if process.returncode not in (0, STOPPED, -9):  # -9 by the watch or the kernel, and the watch says why
         raise UserError(said[-1] if said else f"The budget {budget!r} could not be tried: no message.")
     return process.returncode != 0, "\n".join(said)
 

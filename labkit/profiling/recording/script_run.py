@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.script_steps import ScriptSteps
 from labkit.profiling.recording.steady_steps import SteadySteps
@@ -20,7 +21,11 @@ from labkit.tracking.stop import StopRequest
 
 
 def profile_script(
-    command: ScriptCommand, observer: StepRecorder | SteadySteps, stop: StopRequest, on_event: OnEvent
+    command: ScriptCommand,
+    observer: StepRecorder | SteadySteps,
+    stop: StopRequest,
+    on_event: OnEvent,
+    budget: Budget | None = None,
 ) -> tuple[Path, list[str]]:
     """Run a script until its profile is recorded, then end it.
 
@@ -29,6 +34,7 @@ def profile_script(
         observer: looks at its steps.
         stop: ends it politely when requested.
         on_event: called with what happens.
+        budget: the command's, where this process is bound to it already.
 
     Returns:
         The run's folder, and what its user should know.
@@ -40,7 +46,9 @@ def profile_script(
     steps = ScriptSteps(observer)
     try:
         with _only_profiler(observer):
-            answer = run_command(command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step)
+            answer = run_command(
+                command, stop, on_event, budget=budget, steps=steps.watched, observer=observer, on_step=steps.step
+            )
     except (UserError, OSError):
         raise
     except SystemExit as ending:

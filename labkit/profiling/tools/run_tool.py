@@ -21,6 +21,7 @@ import psutil
 
 from labkit.errors import UserError
 from labkit.hardware.tools import which
+from labkit.process.containment import end_killed
 from labkit.runs.process import OUT_OF_CTRL_C
 
 WHERE_FROM = {
@@ -185,7 +186,7 @@ def _end(process: subprocess.Popen, started: set[psutil.Process]) -> None:
         for child in started:  # of those that left its group
             with contextlib.suppress(psutil.Error):
                 child.kill()
-        process.wait()
+        end_killed(process)
 
 
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:

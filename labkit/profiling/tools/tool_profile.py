@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from labkit.errors import UserError
+from labkit.json_data import read_json
 from labkit.profiling.tools import nsys, py_spy
 from labkit.runs import read_run
 
@@ -19,6 +19,22 @@ OUTPUTS = {"nsys": "nsys.nsys-rep", "ncu": "ncu.ncu-rep", "py-spy": "py-spy.txt"
 FACTS = "tool.json"
 """File beside it: what is known of the window in which the tool looked"""
 OF_A_GPU = ("nsys", "ncu")
+
+
+class _Optional(TypedDict, total=False):
+    notes: list[str]
+    loop: tuple[str, int, int] | None
+
+
+class Facts(_Optional):
+    """What readers rely on of `tool.json`."""
+
+    tool: Literal["nsys", "ncu", "py-spy", "perf"]
+    device: str
+    threads: int
+    steps: int
+    window_s: float
+    observed_s: float
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,7 @@ class ToolProfile:
     had most samples); of perf and ncu none"""
     notes: list[str]
     """What its reader should know: what is missing and why, and what the numbers are not"""
-    facts: dict[str, Any]
+    facts: Facts
     """What was noted of the window: steps, window_s, device, threads, …"""
 
     @property
@@ -59,13 +75,10 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     path = folder / "trace" / FACTS
     if not path.is_file():
         raise UserError(f"{folder}: no tool looked at this run: `labkit profile dlrm --tool py-spy` makes one, say.")
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        tool, notes, _ = facts["tool"], facts.get("notes", []), [facts[name] for name in ("steps", "window_s")]
-        output = path.with_name(OUTPUTS[tool])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: this is damaged ({error!r}): profile again.") from error
-    if not facts["steps"]:
+    facts = read_json(path, Facts, fix="Profile again.")
+    tool, notes = facts["tool"], facts.get("notes", [])
+    output = path.with_name(OUTPUTS[tool])
+    if facts["steps"] <= 0 or facts["observed_s"] <= 0:
         raise UserError(
             f"{folder}: the run ended before its first steady step: profile again, with fewer steps before it (--skip, "
             "--warmup)."
@@ -83,6 +96,8 @@ def _parse_nsys(output: Path, facts: dict[str, Any]) -> tuple[dict, list[str]]:
 
 
 def _parse_py_spy(output: Path, facts: dict[str, Any]) -> tuple[dict, list[str]]:
+    if facts.get("loop") is None:
+        raise UserError(f"{output.with_name(FACTS)}: the lines of the training loop are missing: profile again.")
     script, first, last = facts["loop"]
     stacks = _within(py_spy.read_py_spy(output), script, first, last)
     if stacks.empty:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.profiling.traces.nesting import innermost
-from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, STEP
+from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, are_steps
+from labkit.profiling.traces.trace_file import TraceError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,11 +124,17 @@ def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
     if not last_step:
         found = found[found["correlation"].isin(_launched_before(events, _start_of_last_step(events)))]
     name = found["name"].astype(str)
+    lanes = found["lane"].astype(str)
+    if not lanes.str.match(r"\d{1,9}/").all():
+        raise TraceError(
+            f"{trace.path}: of some kernels the process is no number of a device, as torch.profiler writes it: their "
+            "times on devices cannot be told."
+        )
     is_copy = (found["category"] != "kernel") | name.str.match(MEMORY)
     work = found[["start_us"]].assign(
         end_us=found["start_us"] + found["duration_us"],
         # Kineto's process of such an event is the device, its thread the stream
-        device=[int(lane.partition("/")[0]) for lane in found["lane"]],
+        device=[int(lane.partition("/")[0]) for lane in lanes],
         kind=np.select([is_copy, name.str.match(COMMUNICATION)], [KINDS[2], KINDS[1]], KINDS[0]),
     )
     return work.astype({"device": int})
@@ -135,7 +142,7 @@ def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
 
 def _start_of_last_step(events: pd.DataFrame) -> float:
     """Infinity where there are not two steps, so that leaving one out leaves something."""
-    starts = events.loc[events["name"].astype(str).str.startswith(STEP), "start_us"]
+    starts = events.loc[are_steps(events), "start_us"]
     return starts.max() if len(starts) > 1 else np.inf
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import reprlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +26,8 @@ INPUTS = {"shapes": "Input Dims", "types": "Input type", "values": "Concrete Inp
 MEMORY = "[memory]"
 """The name of Kineto's events that say that memory was taken or given back."""
 STEP = "ProfilerStep#"
+LONGEST_US = 2.0**62
+"""A clock that began in 1970 is far below this."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Trace:
 
         events = self.events
         noted = events[events["category"] == "user_annotation"]
-        steps = noted[noted["name"].astype(str).str.startswith(STEP)]
+        steps = noted[are_steps(noted)]
         numbers = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
         inside = noted[noted["parent"].isin(steps.index)]
         found = pd.DataFrame(
@@ -135,45 +137,74 @@ class _Columns:
         self.correlation = array("q")
         self.allocated: list[tuple[float, int, int, int, int]] = []
         self._codes: dict[str, dict[Any, int]] = {column: {} for column in ("name", "category", "lane", *INPUTS)}
-        self._open: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+        self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def take(self, events: Iterable[dict[str, Any]]) -> None:
         for event in events:
             kind = event.get("ph")
             if kind == "X":
-                self._add(event, float(event["ts"]), float(event.get("dur", 0.0)))
+                self._add(event, self._number(event, "ts"), self._number(event, "dur", 0.0))
             elif kind == "B":  # other tools write begin and end
-                self._open.setdefault((event.get("pid"), event.get("tid")), []).append(event)
+                self._open.setdefault(_thread(event), []).append(event)
             elif kind == "E":
-                begun = self._open.get((event.get("pid"), event.get("tid")))
+                begun = self._open.get(_thread(event))
                 if begun:
                     first = begun.pop()
-                    self._add(first, float(first["ts"]), float(event["ts"]) - float(first["ts"]))
+                    start_us = self._number(first, "ts")
+                    self._add(first, start_us, self._number(event, "ts") - start_us)
             elif kind == "i" and event.get("name") == MEMORY:
                 self._add_memory(event)
 
     def _add(self, event: dict[str, Any], start_us: float, duration_us: float) -> None:
-        if not (math.isfinite(start_us) and 0 <= duration_us < math.inf):
-            raise TraceError(
-                f"{self._path}, event {event.get('name')!r}: it begins at {start_us:g} and takes {duration_us:g} µs, "
-                "which no event can: the trace is damaged. Write it once more."
-            )
+        if not 0 <= duration_us < LONGEST_US:
+            raise self._odd(event, "dur", duration_us, "microseconds from 0")
         args = event.get("args") or {}
+        if not isinstance(args, dict):
+            raise self._odd(event, "args", args, "an object with keys")
         self.start.append(start_us)
         self.duration.append(duration_us)
-        self.name.append(self._code("name", event.get("name", "")))
-        self.category.append(self._code("category", event.get("cat", "")))
-        self.lane.append(self._code("lane", f"{event.get('pid')}/{event.get('tid')}"))
-        self.correlation.append(args.get("correlation", -1))
+        for codes, field in ((self.name, "name"), (self.category, "cat")):
+            if not isinstance(text := event.get(field, ""), str):
+                raise self._odd(event, field, text, "a text")
+            codes.append(self._code({"cat": "category"}.get(field, field), text))
+        self.lane.append(self._code("lane", "/".join(map(str, _thread(event)))))
+        self.correlation.append(self._whole(event, args, "correlation", -1))
         for column, field in INPUTS.items():
             value = args.get(field)
-            self.inputs[column].append(self._code(column, "" if value is None else repr(value)))
+            text = "" if value is None else repr(value)
+            if text and text not in self._codes[column] and not (isinstance(value, list) and _is_plain(value)):
+                raise self._odd(event, field, value, "a list")
+            self.inputs[column].append(self._code(column, text))
 
     def _add_memory(self, event: dict[str, Any]) -> None:
-        args = event["args"]
-        device = args.get("Device Id", -1)
-        self.allocated.append(
-            (float(event["ts"]), args["Bytes"], args.get("Addr", 0), device, args.get("Total Allocated", 0))
+        args = event.get("args")
+        if not isinstance(args, dict):
+            raise self._odd(event, "args", args, "an object with keys")
+        fields = {"Bytes": None, "Addr": 0, "Device Id": -1, "Total Allocated": 0}
+        numbers = (self._whole(event, args, field, default) for field, default in fields.items())
+        self.allocated.append((self._number(event, "ts"), *numbers))
+
+    def _number(self, event: dict[str, Any], field: str, default: float | None = None) -> float:
+        """A number of microseconds; other tools write some as texts."""
+        value = event.get(field, default)
+        try:
+            if not isinstance(value, bool) and abs(number := float(value)) < LONGEST_US:
+                return number
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise self._odd(event, field, value, "microseconds")
+
+    def _whole(self, event: dict[str, Any], args: dict[str, Any], field: str, default: int | None) -> int:
+        value = args.get(field, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+            raise self._odd(event, field, value, "a whole number")
+        return value
+
+    def _odd(self, event: dict[str, Any], field: str, value: Any, wanted: str) -> TraceError:
+        found = "is missing" if value is None else f"is {reprlib.repr(value)}"
+        return TraceError(
+            f"{self._path}, event {reprlib.repr(event.get('name'))} at {reprlib.repr(event.get('ts'))}: {field} "
+            f"{found}, and {wanted} must stand there: the trace is damaged. Write it once more."
         )
 
     def _code(self, column: str, text: str) -> int:
@@ -217,6 +248,22 @@ class _Columns:
         import pandas as pd
 
         return pd.Categorical.from_codes(codes, categories=list(self._codes[column]))
+
+
+def are_steps(events: pd.DataFrame) -> pd.Series:
+    """Which events are named as the profiler names a whole step."""
+    return events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
+
+
+def _thread(event: dict[str, Any]) -> tuple[str, str]:
+    return str(event.get("pid")), str(event.get("tid"))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether these are lists of whole numbers and texts, which are read back from their text."""
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return isinstance(value, (int, str))
 
 
 def _by_name(events: pd.DataFrame, heading: str, whole_us: float, repeated: pd.Series | None = None) -> pd.DataFrame:

@@ -73,12 +73,12 @@ class _Window:
                 return
             try:
                 event, self._at = decode(self._text, self._at)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 if len(self._text) - self._at < LONGEST_EVENT and self._more():
                     continue
                 if self._is_over and self._ends_inside():
                     raise self._damaged("the file ends inside an event: it was cut off") from error
-                raise self._damaged(f"no event can be read here ({error.msg})") from error
+                raise self._damaged(f"no event can be read here ({getattr(error, 'msg', error)})") from error
             if not isinstance(event, dict):
                 raise self._damaged("this is no event: events are objects in braces")
             self._count += 1

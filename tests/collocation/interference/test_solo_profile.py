@@ -1,6 +1,7 @@
 import pytest
 from solo_profiles import CPU
 
+from labkit.collocation.interference import alone
 from labkit.collocation.interference.alone import profile_alone
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -18,7 +19,8 @@ while True:
 """
 
 
-def test_a_script_is_profiled_alone_in_a_process_of_its_own(tmp_path):
+def test_a_script_is_profiled_alone_in_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(alone, "in_words", lambda told: "")  # whatever runs beside these tests
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     profile = profile_alone(PlannedJob("burner", str(script)), 0.3, machine=CPU)
@@ -37,6 +39,9 @@ def test_a_script_is_profiled_alone_in_a_process_of_its_own(tmp_path):
     assert profile.memory_bytes > 2**26  # Python with torch takes more
     assert profile.gpu_busy is None
     assert profile.missing["gpu_busy"] == "it ran on a CPU"
+    monkeypatch.setattr(alone, "in_words", lambda told: "other programs took 40% of its cores")
+    with pytest.raises(UserError, match="other programs took 40% of its cores, and every prediction would be wrong"):
+        profile_alone(PlannedJob("burner", str(script)), 0.1, machine=CPU)
 
 
 def test_a_job_that_ends_too_soon_is_refused_with_what_it_said(tmp_path):

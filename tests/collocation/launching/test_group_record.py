@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_record_is_told(tmp_path):
     path = folder / "group.json"
     whole = path.read_text()
     path.write_text(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"group\.json: this record is damaged"):
+    with pytest.raises(UserError, match=r"group\.json: this file is damaged"):
         read_group(folder)
     path.write_text(json.dumps(json.loads(whole) | {"schema_version": 99}))
     with pytest.raises(UserError, match="another version of labkit wrote this group"):

@@ -26,7 +26,7 @@ affine = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this s
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Four cores and 8 GiB that are free."""
-    monkeypatch.setattr(cpu_pinned, "core_order", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(cpu_pinned, "own_cores", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(cpu_pinned, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * 2**30))
     monkeypatch.setattr(cpu_pinned, "_physical", lambda cpu, root: cpu)
 

@@ -10,9 +10,12 @@ import pytest
 from fake_gpu_tools import FIRST, SECOND, fake_nvml, process
 
 from labkit.collocation.modes import occupants as module
-from labkit.collocation.modes.occupants import occupants, others_share, warnings, why_occupied
+from labkit.collocation.modes.occupants import warnings, why_occupied
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.hardware.occupants import occupants
+from labkit.telemetry import others
+from labkit.telemetry.others import Look, Others, in_words
 
 NOBODY = 2**22 + 1  # more than Linux gives to any process
 
@@ -87,30 +90,23 @@ def test_a_foreign_daemon_is_a_warning(tmp_path):
         ]
 
 
-@pytest.mark.parametrize(("own", "expected"), [(0.0, 0.4), (0.3, 0.25), (0.8, 0.0)])
-def test_the_cpu_time_of_others_is_what_is_busy_without_ours(monkeypatch, own, expected):
-    """One second on two cores, of which 0.8 s were busy."""
-    counts = iter([(10.0, 100.0), (10.8, 102.0)])
-    owns = iter([5.0, 5.0 + own])
-    monkeypatch.setattr(module, "_busy_and_all", lambda: next(counts))
-    monkeypatch.setattr(module, "_own_s", lambda: next(owns))
-    assert others_share(0) == pytest.approx(expected)
-
-
 def test_a_busy_machine_is_a_warning_and_an_idle_one_is_none(monkeypatch):
     with Nvml(fake_nvml(None)) as nvml:
-        monkeypatch.setattr(module, "others_share", lambda: 0.42)
-        assert warnings(cpu_device(), nvml) == [
-            "Other programs take 42% of this process' cores: close them, or expect noisy numbers."
-        ]
-        monkeypatch.setattr(module, "others_share", lambda: 0.02)
+        monkeypatch.setattr(module, "others_now", lambda: Others(0.42, 0.0, None, None, "stress (process 7)"))
+        (warning,) = warnings(cpu_device(), nvml)
+        assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
+        monkeypatch.setattr(module, "others_now", lambda: Others(0.02, 0.0, None, None, None))
         assert warnings(cpu_device(), nvml) == []
 
 
-def test_cpu_time_is_counted_on_this_machine():
-    before = module._busy_and_all()
-    own = module._own_s()
-    # the system counts in hundredths of a second
-    assert any(sum(range(200_000)) and module._own_s() > own for _ in range(1000))
-    after = module._busy_and_all()
-    assert after[1] >= before[1] and 0 <= after[0] <= after[1]
+def test_processes_on_the_gpu_that_are_not_of_the_run_are_named(monkeypatch):
+    parent = os.getppid()
+    library = fake_nvml("ampere", computing={FIRST: [process(os.getpid()), process(parent)]}, names={parent: "train"})
+    gpu = get_devices(Nvml(library))[1]
+    monkeypatch.setattr(others, "Nvml", lambda: Nvml(library))
+    found = Look(gpu=gpu).others()
+    assert found.on_gpu == (f"train (process {parent})",) and found.disturb
+    assert in_words({"disturbed": True, "cpu_share": 0.0, "largest": None, "on_gpu": list(found.on_gpu)}) == (
+        f"its GPU also computed for train (process {parent})"
+    )
+    assert not Look(root=parent, gpu=gpu).others().on_gpu  # jobs that share it by plan are of one family

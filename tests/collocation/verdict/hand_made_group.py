@@ -83,7 +83,7 @@ class HandMadeGroup:
         steps, wall_s = told.course[-1] if told.course else (0, 0.0)
         self._sample(writer.folder, told, wall_s)
         writer.finish(
-            told.status,
+            told.status if told.status in ("done", "stopped") else "failed",
             {
                 "steps": steps,
                 "wall_s": wall_s,

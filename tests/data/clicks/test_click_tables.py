@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from labkit.data import store
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.generate import signed_log
 
@@ -77,8 +78,9 @@ def test_text_and_parquet_prepare_to_the_same(schema, tmp_path):
     (tmp_path / "c.csv").write_bytes(gzip.compress((tmp_path / "a.csv").read_bytes()))
     table.astype({"price": int, "age": float}).to_parquet(tmp_path / "d.parquet")
     (tmp_path / "e.csv").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "a.csv").read_bytes().replace(b"\n", b"\r\n"))
+    (tmp_path / "f.csv").write_bytes((tmp_path / "a.csv").read_bytes().replace(b"\n", b"\r"))
     first = everything(load(tmp_path / "a.csv", schema))
-    for name in ("b.tsv", "c.csv", "d.parquet", "e.csv"):
+    for name in ("b.tsv", "c.csv", "d.parquet", "e.csv", "f.csv"):
         for one, other in zip(first, everything(load(tmp_path / name, schema)), strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -179,8 +181,10 @@ def test_the_second_start_reads_nothing_and_a_changed_source_is_noticed(schema, 
     first = load(path, schema)
     with monkeypatch.context() as patch:
         patch.setattr("labkit.data.clicks.load.prepare_table", lambda *_, **__: pytest.fail("prepared again"))
-        patch.setattr("labkit.data.store.hash_file", lambda *_: pytest.fail("read again"))
+        read, plain = [], store.hash_file
+        patch.setattr(store, "hash_file", lambda file, size: read.append(file) or plain(file, size))
         assert load(path, schema).fingerprint == first.fingerprint
+        assert path.resolve() not in read
     os.utime(path)  # only touched: read, and found to be the same
     assert load(path, schema).folder == first.folder
     text = path.read_text()

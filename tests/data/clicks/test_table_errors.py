@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from labkit.data.clicks import load_clicks
@@ -26,7 +29,8 @@ def prepare(tmp_path):
 
     def run(lines: list[str] | bytes, schema: str = SCHEMA, name: str = "a.csv", **options):
         path = tmp_path / name
-        path.write_bytes(lines if isinstance(lines, bytes) else ("\n".join(lines) + "\n").encode())
+        text = lines if isinstance(lines, bytes) else ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+        path.write_bytes(text)
         (tmp_path / "schema.toml").write_text(schema)
         places = {"schema": tmp_path / "schema.toml", "cache_dir": tmp_path / "cache"}
         return load_clicks(str(path), **places, **options)
@@ -48,6 +52,10 @@ FAULTS = {
     "an infinite number": ("1,n,inf,city1", "price", "'inf' is not a finite number"),
     "an undeclared marker": ("1,n,NA,city1", "price", "'NA' is not a finite number"),
     "an empty line": ("", "clicked", "'' is none of"),
+    "not UTF-8": ("1,n,3.5,cit\udce9", "city", "not UTF-8"),
+    "not UTF-8 and too few fields": ("1,n\udce9,3.5", None, "has 3 fields"),
+    "a number that drowns the others": ("1,n,1e200,city1", "price", "'1e200' all others of the column"),
+    "a number that drowns the others, squared or not": ("1,n,-1e15,city1", "price", "'-1e15' all others"),
 }
 
 
@@ -105,13 +113,30 @@ def test_a_repeated_column_is_named(prepare):
     assert caught.value.line == 1
 
 
-@pytest.mark.parametrize("line", [1, 2, 30])
-def test_text_that_is_not_utf8_is_named_by_its_line(prepare, line):
-    lines = [HEADER, *ROWS]
-    lines[line - 1] = lines[line - 1].replace("city", "cit\udce9")
+def test_a_header_that_is_not_utf8_is_refused(prepare):
     with pytest.raises(DataError, match="iconv") as caught:
-        prepare(("\n".join(lines)).encode("utf-8", "surrogateescape"))
-    assert caught.value.line == line
+        prepare([HEADER.replace("note", "not\udce9"), *ROWS])
+    assert caught.value.line == 1
+
+
+def test_rows_that_are_not_utf8_are_skipped_and_others_lose_nothing(prepare):
+    lines = with_row(20, "1,n,3.5,cit\udce9")
+    lines[3] = "1,n\udce9,2.5,a\N{SUBSTITUTE}ü"  # only in a column that nobody asked for
+    log = prepare(lines, on_bad_row="skip")
+    assert [(row["line"], row["field"]) for row in log.info["skipped"]["first"]] == [(4, "city"), (22, "city")]
+    lines[21] = ROWS[20]
+    lines[3] = "1,n\udce9,2.5,aü"
+    assert prepare(lines).info["rows"] == 40
+
+
+def test_a_wide_spread_is_no_fault_where_its_logarithm_is_taken(prepare):
+    assert prepare(with_row(20, "1,n,1e200,city1"), SCHEMA + 'log = ["price"]').info["rows"] == 40
+
+
+def test_a_field_may_be_long_and_a_split_column_a_feature(prepare):
+    split = 'split = { column = "city", test_values = ["city2"] }'
+    lines = [f"{HEADER},{'x' * 200_000}", *(row + "," for row in ROWS)]
+    assert (prepare(lines, SCHEMA + split).split("test").dense.shape) == (13, 1)
 
 
 def test_no_rows_and_no_bytes_are_named(prepare):
@@ -135,14 +160,37 @@ def test_a_split_without_rows_is_refused(prepare):
 @pytest.mark.parametrize("name", ["a.csv.gz", "a.csv"])
 def test_a_truncated_gzip_file_is_named(prepare, name):
     packed = gzip.compress("\n".join([HEADER, *ROWS * 500]).encode())
-    with pytest.raises(DataError, match="cut short or damaged") as caught:
-        prepare(packed[: len(packed) // 2], name=name)
-    assert caught.value.line > 1
+    for damaged in (packed[: len(packed) // 2], packed[:-6] + bytes(6), packed + b"more"):
+        with pytest.raises(DataError, match="cut short or damaged") as caught:
+            prepare(damaged, name=name)
+        assert caught.value.line > 1
 
 
-def test_a_damaged_parquet_file_is_named(prepare):
-    with pytest.raises(DataError, match="Parquet file is damaged"):
-        prepare(b"PAR1" + bytes(100), name="a.parquet")
+def test_a_damaged_parquet_file_is_named(prepare, tmp_path):
+    table = pa.table({"clicked": [0, 1] * 20, "price": range(40), "city": ["a", "b"] * 20})
+    pq.write_table(table, tmp_path / "b.parquet", write_page_checksum=True)
+    content = bytearray((tmp_path / "b.parquet").read_bytes())
+    pages = pq.read_metadata(tmp_path / "b.parquet").row_group(0).column(1)
+    content[pages.dictionary_page_offset + pages.total_compressed_size - 1] ^= 1
+    for damaged in (b"PAR1" + bytes(100), bytes(content)):
+        with pytest.raises(DataError, match="Parquet file is damaged"):
+            prepare(damaged, name="a.parquet")
+
+
+@pytest.mark.parametrize("values", [[["a"], ["b"]], [b"\xe9", b"b"]])
+def test_a_parquet_column_of_neither_texts_nor_numbers_is_named(prepare, tmp_path, values):
+    pq.write_table(pa.table({"clicked": [0, 1] * 20, "price": range(40), "city": values * 20}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="neither texts nor numbers") as caught:
+        prepare((tmp_path / "b.parquet").read_bytes(), name="a.parquet")
+    assert caught.value.field == "city"
+
+
+def test_integers_beyond_a_float_are_standardised_as_well_as_it_goes(prepare, tmp_path):
+    stamps = [1_760_000_000_000_000_001 + 10**9 * row for row in range(40)]  # nanoseconds
+    pq.write_table(pa.table({"clicked": [0, 1] * 20, "price": stamps, "city": ["a", "b"] * 20}), tmp_path / "b.parquet")
+    split = "split = { last_rows = 4 }"
+    dense = prepare((tmp_path / "b.parquet").read_bytes(), SCHEMA + split, name="a.parquet").split("test").dense
+    assert np.allclose(np.diff(dense[:, 0]), np.diff(dense[:, 0])[0], atol=1e-6) and dense[0, 0] > 1
 
 
 def test_bad_values_in_parquet_are_named_by_their_row(prepare, tmp_path):
@@ -189,6 +237,10 @@ SCHEMA_FAULTS = {
     "a split column without values": (SCHEMA + 'split = { column = "note" }', "split.test_values"),
     "an unknown layout": ('layout = "avro"', "layout is 'avro'"),
     "an unknown vocabulary": ('layout = "criteo"\nvocabulary = "all"', "vocabulary is 'all'"),
+    "no positive values": (SCHEMA.replace('["1"]', "[]"), "label.positive is empty"),
+    "a value of both classes": (SCHEMA.replace('["0"]', '["0", "1"]'), "both have '1'"),
+    "a separator of two": (SCHEMA + 'separator = "||"', "`separator` is '||'"),
+    "a separator that is no ASCII": (SCHEMA + 'separator = "§"', "`separator` is '§'"),
     "a table of one row": ('layout = "criteo"\nmax_rows_per_table = 1', "max_rows_per_table is 1"),
 }
 

@@ -45,7 +45,7 @@ def write_manifest(tmp_path, write_audio) -> Callable[..., Path]:
             good.append({"audio_filepath": f"{index}.wav", "text": "stop all jobs", "speaker": f"speaker{index}"})
         written = [line if isinstance(line, str) else json.dumps(line) for line in (*good, *lines)]
         path = tmp_path / "utterances.jsonl"
-        path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8", errors="surrogateescape")
         return path
 
     return write

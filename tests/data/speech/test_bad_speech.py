@@ -40,6 +40,14 @@ LINES = {
     "duration past the end": ({"audio": "0.wav", "text": "one", "duration": 2}, "duration", "1.50 s long"),
     "negative offset": ({"audio": "0.wav", "text": "one", "offset": -1}, "offset", "-1"),
     "duration is text": ({"audio": "0.wav", "text": "one", "duration": "2"}, "duration", "'2'"),
+    "a number of 5,000 digits": ('{"audio": "0.wav", "text": "one", "offset": ' + "9" * 5000 + "}", "offset", "inf"),
+    "a duration beyond all files": ({"audio": "0.wav", "text": "one", "duration": 1e308}, "duration", r"1e\+308"),
+    "nested too deeply": ("[" * 100_000, None, "not JSON"),
+    "a surrogate in a name": ({"audio": "\ud800.wav", "text": "one"}, "audio", "no file"),
+    "a name too long": ({"audio": "a" * 5000, "text": "one"}, "audio", "no file"),
+    "a surrogate in a speaker": ({"audio": "0.wav", "text": "one", "speaker": "\ud800"}, "text", "UTF-8"),
+    "Latin-1": ('{"audio": "0.wav", "text": "caf\udce9"}', "text", "UTF-8"),
+    "a split in a list": ({"audio": "0.wav", "text": "one", "split": ["train"]}, "split", "'train'"),
     "unknown split": ({"audio": "0.wav", "text": "one", "split": "exam"}, "split", "'exam'"),
 }
 AUDIO = {
@@ -48,6 +56,7 @@ AUDIO = {
     "not audio": (lambda path: path.write_bytes(bytes(range(256)) * 8), "cannot be decoded"),
     "NaN": (write_nan, "not numbers"),
     "no sample rate for speech": (lambda path: soundfile.write(path, np.zeros(1_000), 1_000), "1,000 Hz, too low"),
+    "a sample rate beyond all cards": (lambda path: soundfile.write(path, np.zeros(9), 2_000_000), "more than any"),
     "cut off": (write_cut_flac, "cannot be decoded|ends after"),
 }
 

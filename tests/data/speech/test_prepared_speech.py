@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import soundfile
 import torch
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.audio import decode
+from labkit.data.speech.audio import KERNEL_VALUES, decode, ratio
 from labkit.data.speech.features import frame_count, log_mel, log_mel_batch
 from labkit.data.speech.normalise import normalise_speakers
 from labkit.data.speech.utterance import SPLITS, Segment, Utterance
@@ -32,7 +33,19 @@ def written(path: Path, wave: np.ndarray, rate_hz: int, **options) -> Path:
     return path
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 22_050, 44_100, 48_000])
+@pytest.mark.parametrize("rate_hz", [8_000, 11_025, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000, 192_000])
+def test_usual_rates_are_resampled_exactly(rate_hz):
+    assert ratio(rate_hz) == Fraction(rate_hz, 16_000)
+
+
+@pytest.mark.parametrize("rate_hz", [*range(8_000, 8_040), 15_999, 16_001, 44_101, 44_056, 131_071, 700_001, 768_000])
+def test_an_odd_rate_is_resampled_nearly_with_a_kernel_of_bounded_size(rate_hz):
+    used = ratio(rate_hz)
+    assert abs(used * 16_000 / rate_hz - 1) < 0.00035
+    assert used.numerator * used.denominator <= KERNEL_VALUES
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 22_050, 44_100, 44_101, 48_000])
 def test_any_rate_is_resampled_to_16_khz(tmp_path, rate_hz):
     path = written(tmp_path / "tone.wav", tone(1_000, rate_hz), rate_hz)
     (wave,) = decode([utterance(Segment(path))]).waves

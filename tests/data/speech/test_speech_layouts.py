@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -96,6 +97,16 @@ def test_a_missing_clip_is_refused_with_its_table_and_line(write_common_voice):
     assert (caught.value.file, caught.value.line, caught.value.field) == (folder / "train.tsv", 3, "path")
 
 
+def test_latin_1_in_a_common_voice_table_is_refused_with_its_line_or_skipped(write_common_voice):
+    folder = write_common_voice({"train.tsv": [(f"{word}.mp3", word) for word in WORDS]})
+    table = folder / "train.tsv"
+    table.write_bytes(table.read_bytes().replace(b"\tthree\t", b"\tthre\xe9\t"))
+    with pytest.raises(DataError, match="not UTF-8") as caught:
+        load_speech(str(folder))
+    assert (caught.value.file, caught.value.line) == (table, 4)
+    assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
+
+
 def test_a_common_voice_table_without_a_column_is_refused(write_common_voice):
     folder = write_common_voice({"train.tsv": [("a.mp3", "one")]})
     (folder / "train.tsv").write_text("client_id\tpath\n")
@@ -139,6 +150,13 @@ def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio, given
     rows = [{"audio": name, "text": "one", "split": split} for split in ("train", "dev", "test")]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert len(load_speech(str(folder)).split("train")) == 1
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")
+def test_a_folder_may_have_a_name_that_is_not_utf8(tmp_path, write_manifest):
+    write_manifest()
+    folder = tmp_path.rename(tmp_path.with_name("caf\udce9"))
+    assert len(load_speech(str(folder / "utterances.jsonl"), cache_dir=folder / "cache").split("train")) == 4
 
 
 def test_another_model_does_not_make_the_same_data_others(write_manifest):

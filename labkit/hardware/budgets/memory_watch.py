@@ -1,0 +1,253 @@
+"""A watch beside a process: it reads what the process and its children hold, and ends them beyond their memory budget.
+
+What is held is private and shared memory that was touched, and what of it was swapped out: neither address space that
+a library reserved, nor mapped files (libraries, prepared data), which the kernel can give back. At the budget the
+process gets a signal, which raises `MemoryError` in its main thread: it ends with a named error and writes its record.
+Should it go on, or take much more before it hears the signal, it is killed with all its children, and the watch has
+the last word. A thread inside of the process could do neither while a call into C holds the interpreter.
+
+The watch looks more often the nearer the budget comes, and cannot see what is taken and given back between two looks.
+Run as a program, this is the watch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit.hardware.budgets import memory_group
+
+GROWTH = 20e9
+"""Bytes a second that a process is taken to grow by at most. One core of an AMD EPYC (Zen 5) took 1.8e9 of fresh pages
+from the kernel in a second, which has to clear them (23 November 2026)."""
+LONGEST_S = 0.25
+"""Between two looks, at most"""
+MOST_OF_A_CORE = 0.05
+"""That the watch takes: it rests for twenty times as long as its last look took"""
+FAMILY_S = 0.5
+"""So often children are looked for"""
+ENDING_S = 30.0
+"""A process that was told to end has so long to write its record"""
+READY = b"ready\n"
+
+
+def hard_limit(memory_bytes: int) -> int:
+    """What a process is killed at that may have so much: an eighth more, and room enough to write a record."""
+    return memory_bytes + max(memory_bytes // 8, 2**27)
+
+
+# in the process
+
+
+_watches: list[subprocess.Popen] = []
+"""That of this process, whose input must stay open as long as the process lives"""
+
+
+def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequence[int] = ()) -> None:
+    """Watch this process from here on; a watch that it has already takes the new limit.
+
+    Args:
+        memory_bytes: that it and its children may hold.
+        farewell: what is printed on standard error when they had to be killed.
+        then: a function, as "module:name", that the watch calls with `farewell` and what `tell` told when it has
+            killed them.
+        files: descriptors that stay open for that function.
+    """
+    if not _watches:
+        command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", str(os.getpid())]
+        watch = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=files
+        )
+        with watch.stdout as output:
+            ready = output.readline()
+            watch.wait()
+            if ready != READY:
+                raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
+        _watches.append(watch)
+        with contextlib.suppress(ValueError):  # not in the main thread: a signal without a handler ends the process
+            signal.signal(signal.SIGUSR2, _end)
+    _order(limit=memory_bytes, farewell=farewell, then=then)
+    with contextlib.suppress(memory_group.NoGroup):
+        _order(group=str(memory_group.enter(hard_limit(memory_bytes))))
+
+
+def tell(**facts: Any) -> None:
+    """Name what the function that has the last word is to be called with; nothing where this process has no watch."""
+    _order(facts=facts)
+
+
+def leave_out(pid: int) -> None:
+    """Do not count a child of this process: an observer's memory is not the job's."""
+    _order(but=pid)
+    with contextlib.suppress(OSError):  # then its memory counts for the kernel
+        memory_group.put_outside(pid)
+
+
+def _end(*_: Any) -> None:
+    _order(heard=True)
+    raise MemoryError("the budget of memory is used up")
+
+
+def _order(**order: Any) -> None:
+    if _watches:
+        # at once and unbuffered: a signal may come while another order is given
+        with contextlib.suppress(OSError):
+            os.write(_watches[0].stdin.fileno(), json.dumps(order).encode() + b"\n")
+
+
+# beside it
+
+
+def held(pid: int) -> int | None:
+    """Bytes that a process holds, pages that forked processes share among them; None where it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    sizes = re.findall(r"^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB", status, re.MULTILINE)
+    return 1024 * sum(map(int, sizes)) if sizes else None  # one that ended and waits for its parent has no sizes
+
+
+def share(pid: int) -> int:
+    """Bytes that a process holds, those that n processes share by an nth; dear, because the kernel visits each page."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return held(pid) or 0
+    return 1024 * sum(map(int, re.findall(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", rollup, re.MULTILINE)))
+
+
+class Watch:
+    """The watch over one process, which it sees from outside."""
+
+    def __init__(self, pid: int, orders: int):
+        """Watch process `pid`; orders come from a file descriptor, as JSON lines."""
+        self._process, self._orders, self._heard = psutil.Process(pid), orders, b""
+        self._family: list[psutil.Process] = []
+        self._counted_at = -FAMILY_S
+        self._told: dict[str, Any] = {"limit": None, "farewell": "", "then": None, "group": None, "heard": False}
+        self._facts: dict[str, Any] = {}
+        self._left_out: set[int] = set()
+        self._asked_at: float | None = None
+        self._killed = self._is_closed = False
+
+    def run(self) -> None:
+        """Watch to the end of the process."""
+        while True:
+            began = time.perf_counter()
+            holds = self._look()
+            if holds is None:
+                break
+            self._judge(holds)
+            took = time.perf_counter() - began
+            self._hear(min(LONGEST_S, max(self._room(holds) / GROWTH, took / MOST_OF_A_CORE)))
+        self._close()
+
+    def _room(self, holds: int) -> float:
+        limit = self._told["limit"]
+        if limit is None:
+            return float("inf")
+        return max(0, (limit if self._asked_at is None else hard_limit(limit)) - holds)
+
+    def _look(self) -> int | None:
+        """Bytes that all hold; None where the process has ended."""
+        if time.monotonic() - self._counted_at >= FAMILY_S:
+            with contextlib.suppress(psutil.Error):
+                children = self._process.children(recursive=True)
+                self._family = [child for child in children if child.pid not in self._left_out]
+            self._counted_at = time.monotonic()
+        own = held(self._process.pid)
+        if own is None or not self._family:
+            return own
+        pids = [self._process.pid, *(child.pid for child in self._family)]
+        together = sum(held(pid) or 0 for pid in pids)
+        # forked processes share pages, which that counts more than once
+        beyond = self._told["limit"] is not None and together >= self._told["limit"]
+        return sum(map(share, pids)) if beyond else together
+
+    def _judge(self, holds: int) -> None:
+        limit = self._told["limit"]
+        if limit is None or self._killed:
+            return
+        if holds >= hard_limit(limit):
+            self._kill()
+        elif self._asked_at is None and holds >= limit:
+            self._asked_at = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGUSR2)
+        elif self._asked_at is not None and time.monotonic() - self._asked_at > ENDING_S:
+            if holds >= limit:
+                self._kill()
+            else:
+                self._asked_at, self._told["heard"] = None, False  # it has made itself smaller
+
+    def _kill(self) -> None:
+        self._killed = True
+        for process in [self._process, *self._family]:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _hear(self, timeout_s: float) -> None:
+        """Wait, and take orders meanwhile."""
+        if self._is_closed:  # the process is ending, or has become another program
+            time.sleep(min(timeout_s, 0.02))
+        elif select.select([self._orders], [], [], timeout_s)[0]:
+            chunk = os.read(self._orders, 2**16)
+            self._is_closed = not chunk
+            *lines, self._heard = (self._heard + chunk).split(b"\n")
+            for line in lines:
+                order = json.loads(line)
+                if "but" in order:
+                    self._left_out.add(order.pop("but"))
+                self._facts |= order.pop("facts", {})
+                self._told |= order
+                self._counted_at = -FAMILY_S
+
+    def _close(self) -> None:
+        while not self._is_closed and select.select([self._orders], [], [], 0)[0]:
+            self._hear(0)
+        group = self._told["group"] and Path(self._told["group"])
+        by_kernel = group is not None and memory_group.ended_by_limit(group)
+        unheard = self._asked_at is not None and not self._told["heard"]
+        had_to_kill = self._killed or by_kernel or unheard
+        if had_to_kill or self._asked_at is not None:
+            self._kill()  # children that are left
+        if had_to_kill:
+            self._wait_until_gone()
+            if self._told["then"] is not None:
+                pkgutil.resolve_name(self._told["then"])(self._told["farewell"], **self._facts)
+            with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
+                print(self._told["farewell"], file=sys.stderr, flush=True)
+        if group is not None:
+            memory_group.take_away(group)
+
+    def _wait_until_gone(self) -> None:
+        """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
+        until = time.monotonic() + memory_group.GONE_S
+        for process in [self._process, *self._family]:
+            with contextlib.suppress(psutil.Error):
+                while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:
+                    time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    if os.fork():  # the watch is nobody's child: neither it nor a sampler takes it for a part of the job
+        os._exit(0)
+    with contextlib.suppress(OSError):  # those of the run are its own
+        os.sched_setaffinity(0, range(os.cpu_count()))
+    watch = Watch(int(sys.argv[1]), sys.stdin.fileno())
+    os.write(sys.stdout.fileno(), READY)
+    watch.run()

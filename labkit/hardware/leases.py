@@ -1,0 +1,199 @@
+"""Core leases: no two processes of labkit on a host measure on the same CPU core.
+
+A lease is a locked file, one a core, in a folder that all users of the host share. The system drops the lock when the
+process that holds it ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from labkit.errors import UserError
+from labkit.hardware.cpu import core_order
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no CPU affinity for us either
+    fcntl = None
+
+FOLDER_VARIABLE = "LABKIT_CORE_LEASES"
+"""Names the folder of the locks, where it is not /tmp/labkit-cores"""
+LEASED_VARIABLE = "LABKIT_LEASED_CORES"
+"""Tells the processes that a holder starts which cores are theirs to use: "0,1" """
+LOOK_EVERY_S = 0.5
+
+_held: dict[int, int] = {}
+"""The file descriptor of the lock of each core that this process holds"""
+
+
+class CoresHeld(UserError):
+    """Other processes of labkit hold the cores that a budget needs."""
+
+
+def lease_cores(
+    count: int,
+    *,
+    waits: bool = True,
+    say: Callable[[str], None] = lambda words: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[int]:
+    """Take cores that no other process of labkit on this host holds, until this process ends or releases them.
+
+    Cores that this process holds already count, and cores of the process that started it, which waits meanwhile.
+
+    Args:
+        count: cores to take, at most those that this process may use.
+        waits: whether to wait until so many are free.
+        say: told who holds the others, once, where it waits.
+        stopped: asked while it waits.
+
+    Returns:
+        Logical CPUs, one of every physical core first.
+
+    Raises:
+        CoresHeld: too few are free, and it does not wait.
+        KeyboardInterrupt: it was stopped while it waited.
+        UserError: the folder of the locks cannot be used.
+    """
+    order = core_order()
+    if fcntl is None or not hasattr(os, "sched_setaffinity"):
+        return order[:count]  # nothing could keep a process on a core
+    assert count <= len(order), f"{count} of {len(order)} cores"
+    lent = {int(cpu) for cpu in os.environ.get(LEASED_VARIABLE, "").split(",") if cpu}
+    own = [cpu for cpu in order if cpu in lent or cpu in _held][:count]
+    told = False
+    while len(own) < count:
+        missing = count - len(own)
+        taken, busy = _take([cpu for cpu in order if cpu not in own], missing)
+        own = sorted(own + taken, key=order.index)
+        if taken:
+            break
+        holders = f"This needs {missing} more CPU core{'s' * (missing > 1)}, and other runs hold {_holders(busy)}."
+        if stopped():
+            raise KeyboardInterrupt
+        if not waits:
+            raise CoresHeld(f"{holders} Wait until they are done, or ask for fewer cores.")
+        if not told:
+            say(f"{holders} Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
+            told = True
+        # not all at the same moments, or two that want all cores could always meet
+        time.sleep(LOOK_EVERY_S * (1 + os.getpid() % 16 / 16))
+    if _held:
+        os.environ[LEASED_VARIABLE] = ",".join(map(str, own))
+    return own
+
+
+def own_cores() -> list[int]:
+    """The cores that this process holds; where it holds none, those that it may use."""
+    order = core_order()
+    return [cpu for cpu in order if cpu in _held] or order
+
+
+@contextlib.contextmanager
+def leased_cores(count: int, **how) -> Iterator[list[int]]:
+    """Hold cores for a block, as `lease_cores` takes them; those that were held before stay so."""
+    before, lent = set(_held), os.environ.get(LEASED_VARIABLE)
+    try:
+        yield lease_cores(count, **how)
+    finally:
+        for cpu in set(_held) - before:
+            os.close(_held.pop(cpu))
+        if lent is None:
+            os.environ.pop(LEASED_VARIABLE, None)
+        else:
+            os.environ[LEASED_VARIABLE] = lent
+
+
+def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
+    """Lock so many of the cores, or none; and those that others hold."""
+    locked: dict[int, int] = {}
+    busy = []
+    for cpu in cores:
+        if len(locked) == count:
+            break
+        if (lock := _lock(_file(cpu))) is not None:
+            locked[cpu] = lock
+        else:
+            busy.append(cpu)
+    if len(locked) == count:
+        _held.update(locked)
+        return list(locked), busy
+    for lock in locked.values():  # holding some while waiting for more would let two wait for each other
+        os.close(lock)
+    return [], busy
+
+
+def _lock(path: Path) -> int | None:
+    """The descriptor of a file that is now locked; None where another process has it."""
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
+            raise BlockingIOError  # the file was swept away meanwhile, and its lock is nobody's
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    holder = {"pid": os.getpid(), "user": _user(), "since": datetime.now().strftime("%H:%M")}
+    with contextlib.suppress(OSError):  # a lock that says nothing is a lock
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    return descriptor
+
+
+def _open(path: Path) -> int:
+    # in a folder that all may write to, some systems refuse to create what another user's file is
+    try:
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            created = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+            os.fchmod(created, 0o666)
+            return created
+        return _open(path)
+
+
+def _file(cpu: int) -> Path:
+    folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
+    try:
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UserError(
+            f"{folder}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): "
+            f"name a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
+        ) from error
+    return folder / f"cpu{cpu}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"
+
+
+def _holders(cores: list[int]) -> str:
+    """Who has the locks of cores, in words."""
+    held: dict[str, list[str]] = {}
+    for cpu in cores:
+        held.setdefault(_holder(_file(cpu)), []).append(f"CPU {cpu}")
+    return "; ".join(f"{', '.join(cpus)} ({holder})" for holder, cpus in held.items())
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {holder['pid']} of {holder['user']}, since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that does not say which"

@@ -1,0 +1,137 @@
+"""The watch over a process' memory: what counts, how a process is ended that has too much, and that nothing stays."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from labkit.hardware.budgets import memory_watch
+from labkit.hardware.budgets.memory_watch import Watch, hard_limit
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says what a process holds")
+MIB = 2**20
+BEGIN = """
+import mmap, os, subprocess, sys, time
+from labkit.hardware.budgets import memory_group, memory_watch
+from labkit.hardware.budgets.budget import Budget
+MIB = 2**20
+if "grouped" not in sys.argv:
+    def none(*_):
+        raise memory_group.NoGroup("a kernel without control groups")
+    memory_group.enter = none
+print(Budget("small", 1, memory_bytes=200 * MIB).enforce(), flush=True)
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess:
+    """What becomes of a process under a budget of 200 MiB, on a kernel without control groups."""
+    return subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, text=True, timeout=120)
+
+
+def test_what_is_reserved_or_mapped_or_an_observers_does_not_count(tmp_path):
+    (tmp_path / "data").write_bytes(b"")
+    with (tmp_path / "data").open("r+b") as file:
+        file.truncate(300 * MIB)
+    job = run(
+        f"reserved = mmap.mmap(-1, 4096 * MIB)\n"
+        f"with open({str(tmp_path / 'data')!r}, 'rb') as file:\n"
+        "    data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)\n"
+        "assert sum(data[place] for place in range(0, len(data), 4096)) == 0\n"
+        "code = 'import sys; held = bytearray(300 * 2**20); print(1, flush=True); sys.stdin.read()'\n"
+        "pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}\n"
+        "observer = subprocess.Popen([sys.executable, '-c', code], **pipes)\n"
+        "memory_watch.leave_out(observer.pid)\n"
+        "observer.stdout.readline(); time.sleep(3 * memory_watch.FAMILY_S); observer.communicate()\n"
+        "print('survived')"
+    )
+    assert (job.returncode, job.stdout, job.stderr) == (0, "[]\nsurvived\n", "")
+
+
+def test_a_process_that_grows_past_its_budget_gets_a_memory_error_and_can_have_its_word():
+    job = run(
+        "kept = []\n"
+        "try:\n"
+        "    while len(kept) < 100:\n"
+        "        kept.append(bytearray(4 * MIB)); time.sleep(0.002)\n"
+        "except MemoryError as error:\n"
+        "    print(len(kept), error)"
+    )
+    assert (job.returncode, job.stderr) == (0, "")
+    held, words = job.stdout.splitlines()[1].split(maxsplit=1)
+    assert words == "the budget of memory is used up"
+    assert 40 <= int(held) <= 80  # beside Python's own dozen MiB: from a little early to the hard limit
+
+
+def test_a_process_that_does_not_hear_is_killed_with_its_children_and_the_watch_says_why():
+    job = run(
+        "child = subprocess.Popen(['sleep', '1000'])\n"  # has the output open as long as it lives
+        "time.sleep(2 * memory_watch.FAMILY_S)\n"
+        "held = bytearray(4096 * MIB)\n"  # one call into C, which holds the interpreter
+        "print('survived')"
+    )
+    assert job.returncode == -9
+    assert "survived" not in job.stdout
+    assert "The run needs more memory than its budget 'small' allows (200 MiB)" in job.stderr
+
+
+def test_children_count_and_what_they_share_counts_once():
+    job = run(
+        "held = bytearray(120 * MIB)\n"
+        "def child(more):\n"
+        "    if not os.fork():\n"
+        "        own = bytearray(more * MIB); time.sleep(3 * memory_watch.FAMILY_S); os._exit(0)\n"
+        "    os.wait()\n"
+        "child(0); print('shared', flush=True)\n"
+        "child(120); print('survived')"
+    )
+    assert job.stdout.splitlines()[1:] == ["shared"]
+    assert job.returncode in (1, -9) and "budget" in job.stderr
+
+
+@pytest.fixture
+def watch(monkeypatch):
+    """A watch over a process that is only told of, its limit 1,000 MiB; (watch, signals, killed)."""
+    signals, killed = [], []
+    watch = Watch.__new__(Watch)
+    watch._process, watch._family = SimpleNamespace(pid=1, kill=lambda: killed.append(1)), []
+    watch._told, watch._asked_at, watch._killed = {"limit": 1000 * MIB, "heard": False}, None, False
+    monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(pid))
+    return watch, signals, killed
+
+
+def test_at_the_budget_a_process_is_signalled_once_and_an_eighth_beyond_it_is_killed(watch):
+    watch, signals, killed = watch
+    for holds in (999, 1000, 1100, hard_limit(1000 * MIB) // MIB - 1):
+        watch._judge(holds * MIB)
+    assert (signals, killed) == ([1], [])
+    watch._judge(1200 * MIB)
+    assert (signals, killed) == ([1], [1])
+
+
+@pytest.mark.parametrize(("holds", "ends"), [(1050, True), (900, False)])
+def test_a_process_that_goes_on_is_killed_unless_it_made_itself_smaller(watch, holds, ends, monkeypatch):
+    watch, signals, killed = watch
+    watch._judge(1050 * MIB)
+    watch._asked_at -= 2 * memory_watch.ENDING_S
+    watch._judge(holds * MIB)
+    assert killed == [1] * ends
+    watch._judge(1050 * MIB)
+    assert len(signals) == (1 if ends else 2), "the next time is as the first"
+
+
+@pytest.mark.parametrize("by_limit", [True, False])
+def test_what_the_kernel_killed_at_the_limit_of_its_group_is_told_by_the_watch(watch, by_limit, monkeypatch, capsys):
+    watch, _, _ = watch
+    watch._told |= {"group": "a group", "farewell": "too much", "then": "builtins:print"}
+    watch._facts, watch._is_closed = {"end": "; in the last word\n"}, True
+    watch._process.status = lambda: psutil.STATUS_ZOMBIE
+    taken_away = []
+    monkeypatch.setattr(memory_watch.memory_group, "ended_by_limit", lambda group: by_limit)
+    monkeypatch.setattr(memory_watch.memory_group, "take_away", taken_away.append)
+    watch._close()
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (("too much; in the last word\n", "too much\n") if by_limit else ("", ""))
+    assert taken_away == [Path("a group")]

@@ -1,0 +1,131 @@
+"""Cores that no two processes hold."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit.hardware import leases
+from labkit.hardware.leases import CoresHeld, lease_cores, leased_cores, own_cores
+
+needs_two_cores = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two cores"
+)
+HOLD = """
+import sys
+from labkit.hardware.leases import lease_cores
+cores = lease_cores(int(sys.argv[1]), say=lambda words: print(words, flush=True))
+print(*cores, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_lease(monkeypatch, tmp_path):
+    monkeypatch.delenv(leases.LEASED_VARIABLE, raising=False)
+    monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "cores"))
+    monkeypatch.setattr(leases, "core_order", lambda: [0, 1])
+    monkeypatch.setattr(leases, "_held", {})
+
+
+@pytest.fixture
+def holder():
+    """Starts processes that hold so many cores, and ends them."""
+    started = []
+
+    def start(count):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@needs_two_cores
+def test_two_processes_get_cores_of_their_own_and_a_third_is_told_who_has_them(holder, monkeypatch):
+    first, one = holder(1)
+    with leased_cores(1) as mine:
+        assert {one, str(mine[0])} == {"0", "1"}
+        monkeypatch.delenv(leases.LEASED_VARIABLE)  # or this process would wait for the third
+        _, words = holder(1)
+        assert f"process {first.pid} of " in words and f"process {os.getpid()} of " in words
+        assert words.endswith("Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
+
+
+@needs_two_cores
+def test_who_does_not_wait_is_refused_and_takes_none(holder):
+    holder(1)
+    with pytest.raises(CoresHeld, match=r"This needs 2 more CPU cores, and other runs hold CPU \d \(process \d+ of"):
+        lease_cores(2, waits=False)
+    with leased_cores(1, waits=False) as free:
+        assert free == own_cores()
+
+
+@needs_two_cores
+def test_a_killed_holder_frees_its_cores(holder):
+    holding, _ = holder(2)
+    waiting, _ = holder(1)
+    holding.kill()
+    assert waiting.stdout.readline().strip() == "0"
+
+
+def test_what_this_process_holds_counts_and_what_it_starts_may_use_it(holder):
+    with leased_cores(1) as first, leased_cores(1) as again:
+        assert first == again == [0]
+        assert holder(1)[1] == "0"  # this process waits for what it starts
+    assert holder(1)[1] == "0"
+    with pytest.raises(CoresHeld):
+        lease_cores(2, waits=False)
+
+
+def test_a_stop_ends_the_waiting(holder):
+    holder(2)
+    with pytest.raises(KeyboardInterrupt):
+        lease_cores(1, stopped=lambda: True)
+
+
+@pytest.mark.parametrize("content", ["", "5", json.dumps({"pid": 1})])
+def test_a_lock_that_says_nothing_is_a_lock(holder, content):
+    holder(2)
+    for file in leases._file(0).parent.iterdir():
+        file.write_text(content)
+    with pytest.raises(CoresHeld, match="a process that does not say which"):
+        lease_cores(1, waits=False)
+
+
+def test_locks_of_another_user_are_for_all(tmp_path):
+    with leased_cores(1):
+        folder = leases._file(0).parent
+        assert folder.stat().st_mode & 0o7777 == 0o1777
+        assert leases._file(0).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_lock_that_was_swept_away_is_made_anew(holder, monkeypatch):
+    def swept(descriptor, how, lock=leases.fcntl.flock):
+        leases._file(0).unlink(missing_ok=True)
+        monkeypatch.setattr(leases.fcntl, "flock", lock)
+        lock(descriptor, how)
+
+    monkeypatch.setattr(leases.fcntl, "flock", swept)
+    assert leases._lock(leases._file(0)) is None  # the file that it locked is nobody's any more
+    with leased_cores(1) as cores:
+        assert cores == [0]
+
+
+def test_a_system_without_affinity_deals_cores_unlocked(monkeypatch):
+    monkeypatch.setattr(leases, "fcntl", None)
+    assert lease_cores(1) == [0] and not leases._held
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_variable(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "file" / "cores"))
+    with pytest.raises(leases.UserError, match=leases.FOLDER_VARIABLE):
+        lease_cores(1)

@@ -1,0 +1,111 @@
+"""One odd run takes nothing from the others: it becomes a note that names folder, file and reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from labkit.cli import main
+from labkit.runs import Provenance, RunWriter
+from labkit.tta import run_table
+from labkit.widgets import explore
+
+
+def write_run(runs_dir: Path, name: str) -> Path:
+    run = RunWriter.create(
+        runs_dir, "x", config={"job": "own", "train": {"target_metric": "auc", "target": 0.7}}, seed=0, tier=None,
+        budget={"name": "all-cores"}, devices=[], provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    for number, value in enumerate((0.6, 0.8), start=1):
+        point = {"step": number, "wall_s": float(number), "train_s": float(number), "samples": number}
+        run.metric(name="auc", value=value, **point)
+        run.event("evaluated", metric="auc", value=value, metrics={"auc": value}, **point)
+        run.flush()
+    run.finish("done", {"samples": 2, "energy_j": None, "energy_note": "no counter"})
+    return run.folder.rename(runs_dir / name)
+
+
+def change_record(folder: Path, **values) -> None:
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def add_a_line(folder: Path) -> None:
+    events = folder / "events.jsonl"
+    events.write_text("5\n" + events.read_text())
+
+
+def zero_a_part(folder: Path) -> None:
+    part = folder / "metrics" / "part-00001.parquet"
+    part.write_bytes(part.read_bytes()[:60] + bytes(16) + part.read_bytes()[76:])
+
+
+def add_a_copy(folder: Path) -> None:
+    part = folder / "metrics" / "part-00000.parquet"
+    shutil.copy(part, part.with_name("part-00000 2.parquet"))
+
+
+UNREADABLE = {
+    "of-another-program": lambda folder: (folder / "run.json").write_text('{"run": 5}'),
+    "version-as-text": lambda folder: change_record(folder, schema_version="1"),
+    "paused": lambda folder: change_record(folder, status="paused"),
+    "config-as-text": lambda folder: change_record(folder, config="lr=0.1"),
+    "huge-number": lambda folder: (folder / "run.json").write_text('{"schema_version": 1' + "0" * 5000 + "}"),
+}
+IN_PART = {
+    "odd-line": (add_a_line, "events.jsonl: line 1 is no event"),
+    "odd-part": (zero_a_part, "part-00001.parquet: this part is damaged"),
+    "copied-part": (add_a_copy, "part-00000 2.parquet: it is not named as labkit names its parts"),
+}
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    folder = tmp_path / "runs"
+    write_run(folder, "good")
+    for name, damage in (UNREADABLE | {name: damage for name, (damage, _) in IN_PART.items()}).items():
+        damage(write_run(folder, name))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command", [["runs", "list", "--runs-dir"], ["energy", "--estimate", "--runs-dir"], ["report"]]
+)
+def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, command):
+    page = tmp_path / "page.html"
+    assert main([*command, str(runs), *(["--out", str(page)] if command == ["report"] else [])]) == 0
+    told = capsys.readouterr()
+    for name in UNREADABLE:
+        assert f"left out: {runs / name}/run.json" in told.err.replace(f"{runs / name}: ", "")
+    if command == ["report"]:
+        html = page.read_text(encoding="utf-8")
+        assert "4 runs in" in told.out and all(name in html for name in UNREADABLE)
+        assert all(note in told.err and note in html for _, note in IN_PART.values())
+    else:
+        ids = [json.loads((runs / name / "run.json").read_text())["id"] for name in ("good", *IN_PART)]
+        assert all(run in told.out for run in ids)
+
+
+def test_the_explorer_opens(runs):
+    with pytest.warns(UserWarning, match="paused"):
+        assert len(explore(runs).crossings) == 4
+
+
+def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
+    with pytest.warns(UserWarning, match="config is 'lr=0.1', and an object with keys belongs there"):
+        assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
+    for name in UNREADABLE:
+        assert main(["runs", "show", str(runs / name)]) == 2
+        assert f"{runs / name}/run.json: this" in capsys.readouterr().err
+
+
+def test_a_copy_counts_no_rows_twice_and_a_damaged_part_costs_only_itself(runs):
+    with pytest.warns(UserWarning):
+        table = run_table([runs / name for name in IN_PART])
+        from labkit.tta import curves
+
+        values = curves(table["folder"]).groupby("run")["value"].apply(list).to_dict()
+    assert values == {"odd-line": [0.6, 0.8], "odd-part": [0.6], "copied-part": [0.6, 0.8]}

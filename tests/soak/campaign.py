@@ -1,0 +1,131 @@
+"""Reads many damaged copies of one folder in a child process, each within limits, and tells what became of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from damage import damage_folder
+
+from labkit.errors import UserError, refusal
+
+LIMIT_S = 20.0
+LIMIT_BYTES = 2e9
+BAD = ("traceback", "hang", "memory", "died")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one damaged copy."""
+
+    seed: int
+    damage: str
+    kind: str
+    """"refused" (a UserError), "same" (as undamaged), "other" (another answer), or one of BAD."""
+    told: str
+    """The error's text, the answer or the traceback."""
+
+
+class Reader:
+    """A long-lived child process that reads folders; it is started again after a case that it did not survive."""
+
+    def __init__(self):
+        self._child = None
+
+    def read(self, read: Callable[[Path], Any], folder: Path) -> tuple[str, str]:
+        """Call `read(folder)` in the child: "answer", "refused" or one of BAD, and the text of it.
+
+        Args:
+            read: of a module that can be imported; its answer's `repr` is compared.
+            folder: what it reads.
+        """
+        if self._child is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._pipe, theirs = spawn.Pipe()
+            self._child = spawn.Process(target=_serve, args=(theirs, dict(os.environ)), daemon=True)
+            self._child.start()
+            theirs.close()
+            self._pipe.recv()  # it is there
+        self._pipe.send((read, folder))
+        deadline = time.monotonic() + LIMIT_S
+        watched = psutil.Process(self._child.pid)
+        try:
+            while not self._pipe.poll(0.1):
+                if time.monotonic() > deadline:
+                    return self._killed("hang", f"not done after {LIMIT_S:g} s")
+                if watched.memory_info().rss > LIMIT_BYTES:
+                    return self._killed("memory", f"over {LIMIT_BYTES / 1e9:g} GB")
+            kind, told, peak = self._pipe.recv()
+        except (EOFError, psutil.NoSuchProcess):
+            return self._killed("died", f"exit status {self._child.exitcode}")
+        return self._killed("memory", f"{peak / 1e9:.1f} GB") if peak > LIMIT_BYTES else (kind, told)
+
+    def _killed(self, *outcome: str) -> tuple[str, str]:
+        self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.join()
+            self._child = None
+
+
+def _serve(pipe: Any, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    warnings.simplefilter("ignore")
+    pipe.send("there")
+    while True:
+        read, folder = pipe.recv()
+        try:
+            answer = ("answer", repr(read(folder)))
+        except UserError as error:
+            answer = ("refused", str(error))
+        except BaseException as error:  # whatever it is, it is what the campaign looks for
+            # the command line says the system's refusals in words: no such file, no right to read it
+            answer = ("refused", str(error)) if refusal(error) else ("traceback", traceback.format_exc())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        pipe.send((*answer, peak))
+
+
+def campaign(reader: Reader, read: Callable[[Path], Any], original: Path, seeds: range) -> list[Outcome]:
+    """Damage a copy of `original` by each seed and read it; the first bad outcomes fail the test that asked.
+
+    Raises:
+        AssertionError: tracebacks, hangs, or too much memory: each with its seed and damage.
+    """
+    copy = original.with_name("damaged")  # the same path every time, so that answers compare
+    outcomes = []
+    kind, undamaged = _read_copy(reader, read, original, copy, None)[1:]
+    assert kind == "answer", undamaged
+    for seed in seeds:
+        damage, kind, told = _read_copy(reader, read, original, copy, seed)
+        if kind == "answer":
+            kind = "same" if told == undamaged else "other"
+        outcomes.append(Outcome(seed, damage, kind, told))
+    print(f"{read.__name__}: {dict(Counter(outcome.kind for outcome in outcomes))}")
+    bad = [outcome for outcome in outcomes if outcome.kind in BAD]
+    assert not bad, f"{len(bad)} of {len(outcomes)}; one of them alone: LABKIT_SOAK=SEED:SEED+1\n" + "\n".join(
+        f"seed {each.seed}, {each.damage}: {each.kind}\n{each.told[-1500:]}" for each in bad[:5]
+    )
+    return outcomes
+
+
+def _read_copy(reader: Reader, read: Callable, original: Path, copy: Path, seed: int | None) -> tuple[str, str, str]:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(original, copy)
+    damage = "undamaged" if seed is None else damage_folder(copy, seed)
+    return damage, *reader.read(read, copy)

@@ -1,0 +1,62 @@
+"""The campaign itself: it finds what it is there to find."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import campaign
+import pytest
+from damage import damaged
+
+from labkit.errors import UserError
+
+
+def read_numbers(folder: Path) -> list:
+    try:
+        return json.loads((folder / "numbers.json").read_bytes())
+    except (ValueError, OSError) as error:
+        raise UserError("no JSON") from error
+
+
+def read_carelessly(folder: Path) -> float:
+    return sum(json.loads((folder / "numbers.json").read_bytes()))
+
+
+def hang(folder: Path) -> None:
+    time.sleep(60)
+
+
+def take_memory(folder: Path) -> None:
+    bytearray(300_000_000)
+
+
+@pytest.fixture
+def numbers(tmp_path) -> Path:
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers" / "numbers.json").write_text(json.dumps([1.5, 2, 3]))
+    return tmp_path / "numbers"
+
+
+def test_outcomes_are_told_apart_and_repeat(reader, numbers):
+    outcomes = campaign.campaign(reader, read_numbers, numbers, range(60))
+    assert {outcome.kind for outcome in outcomes} == {"refused", "same", "other"}
+    assert campaign.campaign(reader, read_numbers, numbers, range(60)) == outcomes
+
+
+def test_a_traceback_a_hang_and_memory_fail_with_their_seed(reader, numbers, monkeypatch):
+    with pytest.raises(AssertionError, match=r"seed \d+, numbers.json: .*: traceback"):
+        campaign.campaign(reader, read_carelessly, numbers, range(60))
+    monkeypatch.setattr(campaign, "LIMIT_S", 0.3)
+    assert reader.read(hang, numbers) == ("hang", "not done after 0.3 s")
+    monkeypatch.undo()
+    monkeypatch.setattr(campaign, "LIMIT_BYTES", 3e8)
+    assert reader.read(take_memory, numbers)[0] == "memory"
+
+
+@pytest.mark.parametrize("content", [b"", b"a\n", b"a,1\nb,2\n", b'{"a": [1, "x"]}', bytes(range(256))])
+def test_damage_says_what_it_did_to_any_content(content):
+    changes = [damaged(content, random.Random(seed)) for seed in range(100)]
+    assert len({changed for changed, _ in changes}) > 10 and all(what for _, what in changes)

@@ -1,0 +1,72 @@
+"""What other programs took of a run's cores."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from labkit.telemetry.others import Look, in_words, others_now, worse
+
+BUSY_PROCESS = "while True: pass"
+
+
+def look_at(monkeypatch, cores, *counts, count=None):
+    """The result of a `Look` at so many cores, with counts of its beginning and its end."""
+    told = iter(counts)
+    plain = {"steal": 0.0, "waited": None, "pressure": None, "programs": {}}
+    monkeypatch.setattr(Look, "_now", lambda self: plain | next(told))
+    return Look(count, cores=range(cores)).others()
+
+
+@pytest.mark.parametrize(("own", "share"), [(0.0, 0.4), (0.3, 0.25), (0.8, 0.0), (0.9, 0.0)])
+def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, own, share):
+    """One second on two cores, of which 0.8 s were busy."""
+    found = look_at(monkeypatch, 2, {"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 6.0, "busy": 10.8, "own": 3.0 + own})
+    assert found.cpu_share == pytest.approx(share)
+    assert found.disturb is (share > 0.1)
+
+
+def test_cores_that_a_quota_keeps_from_the_run_may_be_busy(monkeypatch):
+    """Of eight cores six are others', and the run has a quota of two."""
+    busy = ({"at": 0.0, "busy": 0.0, "own": 0.0}, {"at": 10.0, "busy": 60.0, "own": 0.0})
+    assert look_at(monkeypatch, 8, *busy, count=2).cpu_share == 0.0
+    assert look_at(monkeypatch, 8, *busy, count=4).cpu_share == pytest.approx(0.5)
+
+
+def test_a_busy_process_is_found_and_named():
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # nobody's child, as other programs are
+    busy = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -c '{BUSY_PROCESS}' >/dev/null 2>&1 & echo $!"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    pid = int(busy.stdout)
+    try:
+        found = others_now(1.0)
+    finally:
+        os.kill(pid, 9)
+    assert found.cpu_share > 0.5 / cores
+    assert found.disturb and f"(process {pid})" in in_words(found.to_dict())
+
+
+def test_what_a_process_starts_is_its_own():
+    with subprocess.Popen([sys.executable, "-c", BUSY_PROCESS]) as child:
+        look = Look()
+        alive = Look(root=child.pid)
+        time.sleep(0.5)
+        own, family = look._now()["own"] - look._before["own"], alive._now()["own"] - alive._before["own"]
+        child.kill()
+    child.wait()
+    assert own >= family > 0.1
+    assert look._now()["own"] >= look._before["own"] + family  # ended, and still counted
+
+
+def test_the_worse_of_two_processes_of_a_run_counts():
+    calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} for share in (0.02, 0.3))
+    assert worse(None, None) is None
+    assert worse(None, calm) is calm
+    assert worse(disturbed, calm) is disturbed

@@ -1,0 +1,59 @@
+"""How a process is bound before its libraries are loaded, and what it finds of other programs."""
+
+import os
+
+import pytest
+
+from labkit.hardware.budgets.budget import Budget
+from labkit.telemetry import others
+from labkit.telemetry.others import Others
+from labkit.tracking.binding import WAIT_POLICY, bind_process
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.stop import StopRequest
+
+QUIET, BUSY = Others(0.02, 0.0, None, None, None), Others(0.5, 0.0, None, None, "stress (process 7)")
+WHOLE = Budget("all-cores", 2)
+
+
+@pytest.fixture
+def bind(monkeypatch):
+    """Binds this process in effigy; (budget, what was told, how threads wait)."""
+    monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
+    monkeypatch.setattr("labkit.tracking.binding.parse_budget", {"all-cores": WHOLE, "one-core": Budget("o", 1)}.get)
+    monkeypatch.delenv(WAIT_POLICY, raising=False)
+
+    def run(budget, found, **more):
+        told = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(others, "others_now", lambda **what: found)
+            patch.setattr(os, "environ", dict(os.environ))
+            bound = bind_process(
+                ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest()
+            )
+            return bound, told, os.environ.get(WAIT_POLICY)
+
+    return run
+
+
+def test_on_a_quiet_machine_threads_wait_as_they_do_by_default(bind):
+    assert bind("all-cores", QUIET) == (WHOLE, [], None)
+    assert bind(None, QUIET) == (None, [], None)
+
+
+@pytest.mark.parametrize("budget", [None, "all-cores"])
+def test_beside_other_programs_threads_wait_passively_which_is_told(bind, budget):
+    _, (told,), waits = bind(budget, BUSY)
+    assert waits == "PASSIVE"
+    assert told.startswith("Before the start other programs took 50% of its cores, most of it stress (process 7)")
+    assert "its threads wait passively" in told
+
+
+def test_one_thread_waits_for_nobody_and_what_the_user_has_set_stays(bind, monkeypatch):
+    _, (told,), waits = bind("one-core", BUSY)
+    assert waits is None and "passively" not in told
+    monkeypatch.setenv(WAIT_POLICY, "ACTIVE")
+    assert bind("all-cores", BUSY)[2] == "ACTIVE"
+
+
+def test_who_runs_jobs_side_by_side_chooses_for_them(bind):
+    assert bind(None, BUSY, collocation={"mode": "cpu-shared"})[1:] == ([], None)
