@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import fmean
 
 from labkit.collocation.interference.held_job import HeldJob, Stretch
-from labkit.collocation.interference.machine import Machine, cores_of_process, measure_machine
+from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.interference.solo_profile import SoloProfile
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.runs import read_run
 from labkit.runs.others import in_words
-from labkit.telemetry.others import Look
+from labkit.telemetry.others import Look, own_affinity
 from labkit.telemetry.samples import Sample, read_samples
 
 TURNS = 3
@@ -51,7 +51,7 @@ def profile_alone(job: PlannedJob, seconds: float = 6.0, *, machine: Machine | N
     with tempfile.TemporaryDirectory(prefix="labkit-") as scratch:
         with HeldJob(job, Path(scratch)) as held:
             on_gpu = held.device != "cpu"
-            ways = {"whole": (None, None)} if on_gpu else cpu_ways(cores_of_process(), held.threads)
+            ways = {"whole": (None, None)} if on_gpu else cpu_ways(list(own_affinity()), held.threads)
             each_s = seconds / TURNS / len(ways)
             turns = [
                 {name: held.run(each_s, cores=cores, threads=threads) for name, (cores, threads) in ways.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,11 +59,6 @@ def measure_machine(device: str = "cpu") -> Machine:
         gb_per_s=card.bandwidth_gb_per_s,
         cache_bytes=_last_cache(dict(cpu.caches)) if device == "cpu" else _gpu_cache(device),
     )
-
-
-def cores_of_process() -> list[int]:
-    """The CPU cores that this process may use, by number."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def _last_cache(caches: dict[str, int]) -> int | None:
