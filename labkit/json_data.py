@@ -87,8 +87,7 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
         if value is None and type(None) in arguments:
             return
         others = [each for each in arguments if each is not type(None)]
-        fitting = [each for each in others if isinstance(value, _plain(each))]
-        check_shape(value, (fitting or others)[0], name)
+        check_shape(value, next((each for each in others if isinstance(value, _plain(each))), others[0]), name)
     elif origin is Literal:
         _refuse_unless(value in arguments, value, name, f"one of {', '.join(map(str, arguments))}")
     elif origin is list:
@@ -108,7 +107,8 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
         _refuse_unless(isinstance(value, dict), value, name, "an object with keys")
         for key, (inner, is_required) in fields.items():
             if key in value:
-                check_shape(value[key], inner, _within(name, key))
+                if type(value[key]) is not inner or inner not in _AS_THEY_ARE:  # no name is made for most
+                    check_shape(value[key], inner, _within(name, key))
             elif is_required:
                 raise ValueError(f"{_within(name, key)} is missing")
     else:
@@ -136,6 +136,7 @@ _WORDS = {
 }
 
 
+@functools.cache
 def _plain(shape: Any) -> tuple[type, ...]:
     """The types that Python's own check knows."""
     origin = typing.get_origin(shape)

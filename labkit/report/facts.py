@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 from labkit.plots.words import count_text
 from labkit.runs import RunRecord
-from labkit.runs.query import readable_runs
 
 PROVENANCE_MEANS = {
     "measured": "measured on this whole machine",
@@ -19,14 +17,13 @@ PROVENANCE_MEANS = {
 VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
 
 
-def page_facts(folders: Iterable[Path | str], left_out: Iterable[str] = ()) -> dict[str, str]:
+def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:
     """Term and words, in the order in which the page shows them.
 
     Args:
-        folders: of the runs.
+        records: of the runs.
         left_out: notes of what could not be read.
     """
-    records = [record for _, record in readable_runs(folders)]
     if not records:
         return {}
     facts = {

@@ -20,8 +20,9 @@ from labkit.plots.theme import INK, PALETTES
 from labkit.report.facts import page_facts
 from labkit.report.section import build_section
 from labkit.runs.notes import notes_kept
+from labkit.runs.query import readable_runs
 from labkit.tta import curves as read_curves
-from labkit.tta import run_table
+from labkit.tta.curves import table_of
 
 
 def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed: bool = False) -> Path:
@@ -35,11 +36,14 @@ def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed:
     Returns:
         The file's absolute path.
     """
-    folders, out = [Path(folder) for folder in folders], Path(out).absolute()
+    out = Path(out).absolute()
     with notes_kept() as left_out:
-        runs = run_table(folders, undisturbed=undisturbed)
-        curves = read_curves(folders, runs=runs)
-    html = build_page(curves, runs, page_facts(runs["folder"], left_out))
+        records = readable_runs(folders)
+        runs = table_of(records, undisturbed=undisturbed)
+        curves = read_curves(runs["folder"], runs=runs)
+    shown = set(runs["run"])
+    facts = page_facts([record for folder, record in records if folder.name in shown], left_out)
+    html = build_page(curves, runs, facts)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:

@@ -60,8 +60,7 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             event = parse_json(line)
-            check_shape(event, Event)
-            check_shape(event, Resumed if event["event"] == "resumed" else Event)
+            check_shape(event, Resumed if isinstance(event, dict) and event.get("event") == "resumed" else Event)
         except ValueError as error:
             if line.strip() and number < len(lines):
                 note_left_out(path, f"line {number} is no event ({error})")

@@ -105,7 +105,8 @@ def part_numbers(path: Path) -> range:
 
 def part_files(folder: Path) -> list[Path]:
     """The files of a folder that are named as parts, in order; another Parquet file, such as a copy, is noted."""
-    paths = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    paths = [path for path in found if path.suffix == ".parquet" and not path.name.startswith(".")]
     for path in paths:
         if not part_numbers(path):
             note_left_out(path, "it is not named as labkit names its parts; some program put a copy beside them")
@@ -156,11 +157,12 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
     """
     names = list(columns or schema.names)
     try:
-        metadata = pq.read_metadata(path)
-        has = metadata.schema.names
-        words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
+        words = [each.name for each in schema if pa.types.is_dictionary(each.type)]
+        if words:  # to ask for one that is not there is an error
+            has = pq.read_schema(path).names
+            words = [name for name in words if name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
-        with pq.ParquetFile(path, metadata=metadata, **options) as file:
+        with pq.ParquetFile(path, **options) as file:
             table = file.read(columns=names, use_threads=False)
         for name in {*names} - {*table.column_names}:
             if schema.field(name).nullable:  # older parts may lack it

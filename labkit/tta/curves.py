@@ -96,15 +96,20 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
             name.
     """
-    folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
-    names = Counter(folder.name for folder in folders)
+    return table_of(readable_runs(folders), undisturbed=undisturbed)
+
+
+def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = False) -> pd.DataFrame:
+    """`run_table` of folders whose records were read (`labkit.runs.query.readable_runs`)."""
+    records = {folder.resolve(): record for folder, record in records}
+    names = Counter(folder.name for folder in records)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise UserError(
             f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
             "two out, or rename it."
         )
-    rows = [_run_row(folder, record) for folder, record in readable_runs(folders) if not record.profiled]
+    rows = [_run_row(folder, record) for folder, record in records.items() if not record.profiled]
     rows = [row for row in rows if not (undisturbed and row["disturbed"])]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
     for _, job in table.groupby("job", sort=False):
