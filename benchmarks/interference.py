@@ -24,10 +24,11 @@ from measuring import write_result
 
 from labkit.collocation.interference.alone import cpu_ways, solo_profile
 from labkit.collocation.interference.held_job import HeldJob, Stretch
-from labkit.collocation.interference.machine import cores_of_process, measure_machine
+from labkit.collocation.interference.machine import measure_machine
 from labkit.collocation.interference.prediction import Prediction, predict_slowdowns
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
+from labkit.telemetry.others import own_affinity
 
 BURNER = """
 import torch
@@ -138,7 +139,7 @@ def of_the_quiet(windows: list[Window], place: int) -> Stretch:
 
 def measure(names: list[str], turns: int, seconds: float, folder: Path) -> Iterator[dict]:
     """Profiles of the jobs, then the pairs as they ran."""
-    cores = cores_of_process()
+    cores = list(own_affinity())
     halves = cores[: len(cores) // 2], cores[len(cores) // 2 :]
     pairs = list(itertools.combinations_with_replacement(names, 2))
     with ExitStack() as stack:

@@ -20,7 +20,8 @@ def accuracy_table(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
     """Time to target, counted from when the first job of the mix may begin.
 
     In mode alone a job waits for those before it to end; the same runs on a device each are OWN_HARDWARE. A job that
-    did not reach its target stays in the table, *censored*: time_s is how long it is known to have been short of it.
+    did not reach its target stays in the table: time_s is inf where it failed, else how long it is known to have been
+    short of it, *censored*.
     Jobs without a target, such as scripts, take their turn and have no row.
 
     Returns:
@@ -48,7 +49,7 @@ def accuracy_table(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
 
 
 def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Over the repeats: Kaplan–Meier medians, in which censored runs count.
+    """Over the repeats: Kaplan–Meier medians, in which failed and censored runs count.
 
     Returns:
         SUMMARY_COLUMNS. median_s is inf where half or more did not reach the target; low_s and high_s are its 95 %
@@ -56,7 +57,7 @@ def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (mix, mode, job), own in accuracy.groupby(["mix", "mode", "job"], sort=False):
-        median, low, high, _ = median_time(own["reached"].to_numpy(), own["time_s"].to_numpy())
+        median, low, high, _ = map(float, median_time(own["reached"].to_numpy(), own["time_s"].to_numpy()))
         times = own.loc[own["reached"], "time_s"]
         rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high, times.min(), times.max()))
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)

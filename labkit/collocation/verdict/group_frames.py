@@ -13,6 +13,7 @@ from labkit.runs import RunRecord, read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
 from labkit.runs.others import in_words
 from labkit.telemetry import peak_memory
+from labkit.tracking.ending import unreached
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",
@@ -35,9 +36,9 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     Returns:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `likeness`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
-        job that did not reach its target is known to have been short of it. course is (N,) steps and (N,) seconds, from
-        the barrier to the end of the training. disturbed says what other programs did to the job's run; empty where
-        nothing is known of it. A number that there is not is NaN.
+        job that did not reach its target is known to have been short of it, inf where it failed and never will. course
+        is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other programs
+        did to the job's run; empty where nothing is known of it. A number that there is not is NaN.
 
     Raises:
         UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
@@ -85,7 +86,8 @@ def _of_round(round_: RoundRecord) -> dict:
 def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tuple[dict, tuple[np.ndarray, np.ndarray]]:
     """Its row, and (steps, wall_s) of its course from (0, 0) to the end of its training; NaN where it had none."""
     row = {name: getattr(job, name) for name in ("job", "label", "status", "reason", "wall_s", "device", "run")}
-    row |= {"target_reached": False, "last_evaluated_s": 0.0, "disturbed": ""}
+    broke = job.status in ("failed", "out_of_memory")
+    row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
     record = _record(folder / job.run) if job.run else None
     if record is None:
         return row, (np.array([np.nan]), np.array([np.nan]))
@@ -101,6 +103,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
             ),
             None,
         )
+    gave_up = job.status == "done" and unreached(record.status, result, train.get("max_seconds")) == "failed"
     evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder / job.run)
     row |= {
@@ -109,7 +112,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
         "steps_per_s": steps[-1] / wall_s[-1] if wall_s[-1] > 0 else np.nan,
         "time_to_target_s": reached_s,
         "target_reached": reached_s is not None,
-        "last_evaluated_s": max(evaluated, default=0.0),
+        "last_evaluated_s": np.inf if broke or gave_up else max(evaluated, default=0.0),
         "target": train.get("target"),
         "metric": train.get("target_metric"),
         "peak_memory_bytes": memory,

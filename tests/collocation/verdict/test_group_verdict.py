@@ -103,16 +103,17 @@ def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
     assert pair.accuracy["reached"].all()
 
 
-def test_a_target_that_was_not_reached_is_censored_and_never_dropped(tmp_path):
+@pytest.mark.parametrize(("status", "time_s"), [("timed_out", 25), ("done", np.inf), ("failed", np.inf)])
+def test_a_target_that_was_not_reached_is_censored_or_failed_and_never_dropped(tmp_path, status, time_s):
     group = HandMadeGroup(tmp_path / "g", WORKLOADS)
     alone(group)
-    short = Told(SLOW_COURSE, ends_s=28.0, evaluated_s=25.0)
+    short = Told(SLOW_COURSE, ends_s=28.0, evaluated_s=25.0, status=status)
     group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": short})
     found = verdict(group.save())
     slow = row(found.accuracy, mode="cpu-shared", job="slow")
-    assert (slow["reached"], slow["time_s"]) == (False, 25)
+    assert (slow["reached"], slow["time_s"]) == (False, time_s)
     everybody = row(found.accuracy, mode="cpu-shared", job=ALL)
-    assert (everybody["reached"], everybody["time_s"]) == (False, 25)
+    assert (everybody["reached"], everybody["time_s"]) == (False, time_s)
     assert np.isinf(row(found.time_to_accuracy, mode="cpu-shared", job=ALL)["median_s"])
     assert row(found.time_to_accuracy, mode="cpu-shared", job="quick")["median_s"] == 7.5
 
@@ -170,8 +171,8 @@ def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
     shared = row(found.modes, mode="cpu-shared")
     assert (shared["repeats"], shared["complete"], shared["measured"]) == (3, 1, 1)
     assert shared["gain"] == pytest.approx(1.3), "not the speed that quick had for itself"
-    censored = row(found.accuracy, mode="cpu-shared", repeat=1, job="slow")
-    assert (censored["reached"], censored["time_s"], censored["target"]) == (False, 0, 0.8)
+    broken = row(found.accuracy, mode="cpu-shared", repeat=1, job="slow")
+    assert (broken["reached"], broken["time_s"], broken["target"]) == (False, np.inf, 0.8)
     (advice,) = advise(found)
     assert advice.mode is None and "slow ran out of memory" in advice.reason
     assert "2 of 3 rounds" in advice.reason
