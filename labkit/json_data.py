@@ -8,7 +8,7 @@ import json
 import math
 import types
 import typing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -195,9 +195,10 @@ def _number(text: str) -> float:
 def _refuse_no_moment(text: str) -> None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or moment.astimezone(UTC).year < 1970:
+        is_moment = moment.tzinfo is not None and moment.timestamp() >= 0
+    except (ValueError, OverflowError):
+        is_moment = False
+    if not is_moment:
         raise ValueError(
             f"{text[:40]!r} is no date and time with its offset from UTC, such as 2026-11-21T10:15:02+01:00"
         )

@@ -87,6 +87,8 @@ def run_collocate(args: argparse.Namespace) -> int:
             "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list"
             + (f"; here are {' and '.join(asked)}." if asked else ".")
         )
+    if args.undisturbed and not args.show:
+        raise UserError("--undisturbed leaves rounds of a group out that has run: give it with --show GROUP.")
     if args.list:
         print_groups(args.runs_dir, as_json=args.json)
         return 0

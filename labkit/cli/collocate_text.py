@@ -86,6 +86,8 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undistu
     from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
     record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
+    if undisturbed and found.jobs.empty:
+        raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
     advice = advise(found)
     broken = [job for each in record.rounds for job in each.jobs if job.status not in ("done", "waiting", "running")]
     status = 130 if stopped else ENDED_BADLY if broken else 0

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from labkit.cli.console import Console
 from labkit.runs.others import in_words
+from labkit.tracking.ending import unreached
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 from labkit.tracking.progress_line import headline, progress_text
 from labkit.tracking.time_left import time_left_s
@@ -78,7 +79,10 @@ class TrainingDisplay:
                 f"after {result['time_to_target_s']:.1f} s and {result['samples_to_target']:,} samples",
             )
         elif result["target_reached"] is False:
-            table.add_row("target", "not reached; analysis counts this run as censored")
+            limit = self._config.get("train", {}).get("max_seconds")
+            kind = unreached(answer["status"], result, limit)
+            means = {"failed": "failed: it never will", "censored": "cut off, or censored: later, or never"}[kind]
+            table.add_row("target", f"not reached; analysis counts this run as {means}")
         for name, value in result["metrics"].items():
             table.add_row(f"test {name}", f"{value:.4f}")
         table.add_row("throughput", _throughput(result))

@@ -27,6 +27,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
 from labkit.hardware.sizes import size_text
+from labkit.process.containment import end_killed
 from labkit.runs.process import OUT_OF_CTRL_C
 
 PROFILES = ("smoke", "standard", "full")
@@ -240,7 +241,7 @@ class _Run:
                 broken = self._wait(worker, family, began)
             finally:
                 family.end()
-                worker.wait()
+                end_killed(worker)
                 with contextlib.suppress(BrokenPipeError):
                     worker.stdin.close()
             self._executed.peak_memory_bytes = family.peak_bytes

@@ -1,7 +1,7 @@
-"""Core leases: no two processes of labkit on a host measure on the same CPU core.
+"""Core leases: no two runs of labkit on a host measure on the same logical CPU.
 
-A lease is a locked file, one a core, in a folder that all users of the host share. The system drops the lock when the
-process that holds it ends, however it ends.
+A lease is a locked file, one a CPU, in a folder that all users of the host share. The system drops the lock when the
+process that holds it ends, however it ends. What that process starts may use its CPUs, too; it waits meanwhile.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+import psutil
+
 from labkit.errors import UserError
 from labkit.hardware.cpu import core_order
 
@@ -26,7 +28,7 @@ except ImportError:  # Windows, which has no CPU affinity for us either
 FOLDER_VARIABLE = "LABKIT_CORE_LEASES"
 """Names the folder of the locks, where it is not /tmp/labkit-cores"""
 LEASED_VARIABLE = "LABKIT_LEASED_CORES"
-"""Tells the processes that a holder starts which cores are theirs to use: "0,1" """
+"""Tells the processes that a holder starts who it is and which cores are theirs to use: "4242:0,1" """
 LOOK_EVERY_S = 0.5
 
 _held: dict[int, int] = {}
@@ -51,7 +53,7 @@ def lease_cores(
     Args:
         count: cores to take, at most those that this process may use.
         waits: whether to wait until so many are free.
-        say: told who holds the others, once, where it waits.
+        say: told who holds the others where it waits, and again when others do.
         stopped: asked while it waits.
 
     Returns:
@@ -66,9 +68,9 @@ def lease_cores(
     if fcntl is None or not hasattr(os, "sched_setaffinity"):
         return order[:count]  # nothing could keep a process on a core
     assert count <= len(order), f"{count} of {len(order)} cores"
-    lent = {int(cpu) for cpu in os.environ.get(LEASED_VARIABLE, "").split(",") if cpu}
+    lent = _lent()
     own = [cpu for cpu in order if cpu in lent or cpu in _held][:count]
-    told = False
+    told = ""
     while len(own) < count:
         missing = count - len(own)
         taken, busy = _take([cpu for cpu in order if cpu not in own], missing)
@@ -80,14 +82,33 @@ def lease_cores(
             raise KeyboardInterrupt
         if not waits:
             raise CoresHeld(f"{holders} Wait until they are done, or ask for fewer cores.")
-        if not told:
+        if holders != told:
             say(f"{holders} Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
-            told = True
+            told = holders
         # not all at the same moments, or two that want all cores could always meet
         time.sleep(LOOK_EVERY_S * (1 + os.getpid() % 16 / 16))
     if _held:
-        os.environ[LEASED_VARIABLE] = ",".join(map(str, own))
+        os.environ[LEASED_VARIABLE] = f"{os.getpid()}:{','.join(map(str, own))}"
     return own
+
+
+def _lent() -> set[int]:
+    """The cores of an ancestor that still holds them."""
+    holder, _, cpus = os.environ.get(LEASED_VARIABLE, "").partition(":")
+    if not holder.isdecimal() or int(holder) not in (parent.pid for parent in psutil.Process().parents()):
+        return set()
+    return {int(cpu) for cpu in cpus.split(",") if cpu.isdecimal()}
+
+
+def _forget_in_child() -> None:
+    """A forked process, such as one that loads data, holds nothing: the lock is its parent's, and goes with that."""
+    for lock in _held.values():
+        os.close(lock)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def own_cores() -> list[int]:
@@ -132,7 +153,10 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
 
 def _lock(path: Path) -> int | None:
     """The descriptor of a file that is now locked; None where another process has it."""
-    descriptor = _open(path)
+    try:
+        descriptor = _open(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -151,7 +175,7 @@ def _open(path: Path) -> int:
     # in a folder that all may write to, some systems refuse to create what another user's file is
     try:
         return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except PermissionError:
+    except PermissionError:  # one that another user has made for itself
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         with contextlib.suppress(FileExistsError):
@@ -166,14 +190,19 @@ def _file(cpu: int) -> Path:
     try:
         folder.mkdir(parents=True)
         folder.chmod(0o1777)
-    except FileExistsError:
-        pass
+    except FileExistsError as error:
+        if folder.is_symlink() or not folder.is_dir():  # which would lead to files of others
+            raise _unusable(folder, error) from error
     except OSError as error:
-        raise UserError(
-            f"{folder}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): "
-            f"name a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
-        ) from error
+        raise _unusable(folder, error) from error
     return folder / f"cpu{cpu}"
+
+
+def _unusable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name a "
+        f"folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
+    )
 
 
 def _user() -> str:

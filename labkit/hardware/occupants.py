@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +49,9 @@ def occupants(device: Device, nvml: Nvml, root: int | None = None) -> tuple[list
     handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
     if handle.reason is not None:
         return [], handle.reason
-    root = os.getpid() if root is None else root
-    ours = {root} | {child.pid for child in psutil.Process(root).children(recursive=True)}
+    ours = {os.getpid(), root}
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+        ours |= {child.pid for child in psutil.Process(root).children(recursive=True)}
     found, why = {}, None
     for kind, call in LISTS.items():
         listed = nvml.read(call, handle.value)

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from labkit.errors import UserError
 from labkit.plots.theme import INK, encoding, faint
-from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, metric_label
+from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 
 SERIES = ["job", "budget", "provenance"]
 ERROR_RATES = ("cer", "wer")
@@ -187,10 +187,14 @@ def nearest(values: pd.Series, target: float, share: float) -> pd.Series:
 
 def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
     """The medians in one sentence, fastest first."""
-    rows = zip(*(survival[name] for name in ("budget", "median", "reached", "runs")), strict=True)
+    rows = sorted(survival.to_dict("records"), key=lambda row: row["median"])
+    told = [
+        "not known" if is_not_known(row["median"], row["failed"], row["runs"]) else axis_text(row["median"], x)
+        for row in rows
+    ]
     parts = [
-        f"{budget_words(budget)} {axis_text(median, x)} ({reached} of {runs} runs)"
-        for budget, median, reached, runs in sorted(rows, key=lambda row: row[1])
+        f"{budget_words(row['budget'])} {median} ({row['reached']} of {row['runs']} runs)"
+        for row, median in zip(rows, told, strict=True)
     ]
     return f"Target {label} {target:.6g}, median until it was reached: {'; '.join(parts)}."
 

@@ -115,6 +115,11 @@ def axis_text(value: float, x: str) -> str:
     return words.get(x, seconds_text)(value) if math.isfinite(value) else "not reached"
 
 
+def is_not_known(median: float, failed: int, runs: int) -> bool:
+    """Whether too many runs were cut off to say when half of them arrive, though half did not fail."""
+    return math.isinf(median) and 2 * failed < runs
+
+
 def budget_words(budget: str) -> str:
     """A budget as part of a sentence: "all cores" for "all-cores".
 

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from labkit.plots.words import budget_words, seconds_text
+from labkit.plots.words import budget_words, is_not_known, seconds_text
 from labkit.report.table import goal_text, in_words, job_name
 
 
@@ -26,6 +26,8 @@ def headline(summary: pd.DataFrame) -> str:
     missed = summary[~summary["time_median_s"].map(math.isfinite)]
     if done.empty:
         got_there = f"{summary['reached'].sum()} of {summary['runs'].sum()} runs got there"
+        if all(is_not_known(row["time_median_s"], row["failed"], row["runs"]) for row in summary.to_dict("records")):
+            return f"{job} was cut off too often to say how long {goal} takes: {got_there}."
         if summary["reached"].sum():
             return f"{job} reached {goal} in half of its runs or fewer: {got_there}."
         return f"{job} did not reach {goal}: {got_there}."

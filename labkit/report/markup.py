@@ -104,7 +104,8 @@ def results_table(identifier: str, table: pd.DataFrame, payload: dict) -> str:
 {chr(10).join(body)}
 </tbody></table></div>
 <ul class="notes"><li>The median is Kaplan–Meier's: a run that failed never arrives, one that was cut off counts until
- then. Expected with restarts is all time spent over the number of successes: each run that fails is started anew, and
+ then. Expected with restarts is all time spent over the number of successes, where no run was cut off (one that was is
+ taken to go on as those did that went on for longer): each run that fails is started anew, and
  paid for. Memory is the highest of the runs; samples/s and energy (whole run) are medians.</li>
 {listed}</ul>"""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from labkit.plots.words import axis_text, count_text, fixed, metric_label
+from labkit.plots.words import axis_text, count_text, fixed, is_not_known, metric_label
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,6 +26,8 @@ HEADINGS = (
     "Energy",
     "Cost with restarts",
 )
+NOT_KNOWN = "not known"
+"""Of a median, where too many runs were cut off"""
 NO_METRIC = "no metric"
 """Of a script that tells labkit none"""
 NO_TARGET = "no target"
@@ -74,7 +76,9 @@ def target_cells(row: pd.Series) -> list[str]:
         return ["–"] * 5
     return [
         reached_text(row),
-        time_text(row["time_median_s"], row["time_low_s"], row["time_high_s"], row["time_level"]),
+        NOT_KNOWN
+        if is_not_known(row["time_median_s"], row["failed"], row["runs"])
+        else time_text(row["time_median_s"], row["time_low_s"], row["time_high_s"], row["time_level"]),
         expected_text(row["expected_s"], row["expected_low_s"], row["expected_high_s"]),
         count_text(row["samples_median"]),
         "–"
@@ -127,7 +131,9 @@ def times_table(times: pd.DataFrame, x: str) -> str:
             row["budget"],
             row["provenance"],
             reached_text(row),
-            time_text(row["median"], row["low"], row["high"], row["level"], x),
+            NOT_KNOWN
+            if is_not_known(row["median"], row["failed"], row["runs"])
+            else time_text(row["median"], row["low"], row["high"], row["level"], x),
             expected_text(row["expected"], row["expected_low"], row["expected_high"], x),
         )
         for row in times.to_dict("records")

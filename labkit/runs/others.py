@@ -6,6 +6,8 @@ from typing import TypedDict
 
 BUSY = 0.1
 """Share of the cores from which other programs disturb a run: below it they are lost in its own noise."""
+MOST_OF_A_CORE = 0.5
+"""Cores from which they do on many cores, whose threads wait for the slowest of them"""
 
 
 class Others(TypedDict):
@@ -22,9 +24,9 @@ class Others(TypedDict):
     largest: str | None
     """The program that took most, where it took a tenth of a core"""
     on_gpu: list[str]
-    """Other processes that computed on the run's GPU"""
+    """Other processes that had the run's GPU open to compute, at its beginning or its end"""
     disturbed: bool
-    """Whether others took a tenth of the cores or more, or computed on the GPU"""
+    """Whether others took a tenth of the cores or half a core, or had the GPU open"""
 
 
 def in_words(others: Others | None) -> str:
@@ -36,11 +38,11 @@ def in_words(others: Others | None) -> str:
     if others is None or not others["disturbed"]:
         return ""
     words = []
-    if others["cpu_share"] >= BUSY:
+    if others["cpu_share"] >= BUSY or not others["on_gpu"]:
         most = f", most of it {others['largest']}" if others["largest"] else ""
         words.append(f"other programs took {others['cpu_share']:.0%} of its cores{most}")
     if others["on_gpu"]:
-        words.append(f"its GPU also computed for {', '.join(others['on_gpu'])}")
+        words.append(f"{', '.join(others['on_gpu'])} had its GPU open, too")
     return " and ".join(words)
 
 

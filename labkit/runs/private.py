@@ -15,14 +15,14 @@ from typing import Any
 from labkit.errors import UserError
 
 HIDDEN = "***"
-ANY_VALUE = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "bearer"}
-"""A name with one of these words, whatever its value"""
-TEXTS = {"auth", "authorization", "token", "apikey"}
-"""A name that ends in one of these words, where the value is a text"""
-OF_TEXT_MODELS = {"pad", "mask", "unk", "cls", "class", "bos", "eos", "sep", "per", "num", "n"}
-"""Before `token`, they make the name of a setting"""
+ANYWHERE = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "bearer"}
+"""A name with one of these words"""
+LAST = {"auth", "authorization", "apikey"}
+"""A name that ends in one of these words"""
 KEYS = {"api", "access", "private", "secret", "ssh", "encryption", "auth"}
 """Before `key`"""
+TOKENS = KEYS | {"", "hf", "hub", "github", "gh", "gitlab", "wandb", "refresh", "session", "user", "bot", "personal"}
+"""Before `token`; of a text model, other words are"""
 LEAST = 8
 """Characters of a secret that is looked for in other texts; a shorter one could be any word"""
 FLAG = re.compile(r"(-{0,2})([A-Za-z_][\w.-]*)(?:=(.*))?", re.DOTALL)
@@ -33,19 +33,16 @@ IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 def is_secret(name: str, value: Any = "") -> bool:
     """Whether a setting looks like a secret.
 
-    >>> [name for name in ("hf-token", "apiKey", "AUTH", "pad_token", "max_tokens", "author") if is_secret(name)]
+    >>> [name for name in ("hf-token", "apiKey", "AUTH", "start_token", "max_tokens", "author") if is_secret(name)]
     ['hf-token', 'apiKey', 'AUTH']
     """
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
     words = [word for word in words if word]
-    if not words or value is None or isinstance(value, bool):
-        return False
-    if ANY_VALUE & set(words):
-        return True
-    if not isinstance(value, str):
+    if not words or not isinstance(value, str):  # a number is a setting
         return False
     before = words[-2] if len(words) > 1 else ""
-    return (words[-1] in TEXTS and before not in OF_TEXT_MODELS) or (words[-1] == "key" and before in KEYS)
+    by_pair = {"key": KEYS, "token": TOKENS}.get(words[-1], ())
+    return bool(ANYWHERE & set(words)) or words[-1] in LAST or before in by_pair
 
 
 def shielded(value: Any) -> Any:

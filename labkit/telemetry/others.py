@@ -15,7 +15,7 @@ import psutil
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
-from labkit.runs.others import BUSY, Others
+from labkit.runs.others import BUSY, MOST_OF_A_CORE, Others
 
 LOOK_S = 0.25
 """How long CPU time is counted before a start"""
@@ -39,7 +39,7 @@ class Look:
             gpu: that the run computes on.
             cores: logical CPUs; those that this process may use if None.
         """
-        self._root = os.getpid() if root is None else root
+        self._root = root if root is not None and psutil.pid_exists(root) else os.getpid()
         self._gpu, self._on_gpu = gpu, _on_gpu(gpu, self._root)
         self._cores = own_affinity() if cores is None else cores
         self._count = min(count or len(self._cores), len(self._cores))
@@ -60,7 +60,7 @@ class Look:
             pressure_share=_share_or_none(before["pressure"], now["pressure"], elapsed),
             largest=self._largest(before["programs"], now["programs"], elapsed),
             on_gpu=on_gpu,
-            disturbed=share >= BUSY or bool(on_gpu),
+            disturbed=share >= BUSY or share * self._count >= MOST_OF_A_CORE or bool(on_gpu),
         )
 
     def _now(self) -> dict[str, Any]:
@@ -101,28 +101,37 @@ def is_quiet() -> bool:
 
 
 def _on_gpu(gpu: Device | None, root: int) -> list[str]:
-    """The other processes that compute on a GPU; none where the driver does not tell, or no name is known here."""
+    """The other processes that have a GPU open to compute; none where the driver does not tell."""
     if gpu is None:
         return []
     with Nvml() as session:
         found, _ = occupants(gpu, session, root)
     # in a container the driver's numbers may be those of the host, and this run its own neighbour
     seen = [each for each in found if each.kind == "compute" and psutil.pid_exists(each.pid)]
-    return [f"{each.name or 'a program'} (process {each.pid})" for each in seen if each.name != MPS_SERVER]
+    named = [(each.name or "a program", each.pid) for each in seen]
+    return [f"{name} (process {pid})" for name, pid in named if not name.endswith(MPS_SERVER)]
 
 
 def own_affinity() -> Sequence[int]:
     """The logical CPUs that this process may use."""
-    cores = range(psutil.cpu_count() or 1)
+    cores = _listed_cores()
     if not hasattr(os, "sched_getaffinity"):
         return cores
     # a container may number its cores otherwise than the system's list does
     return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
 
 
+def _listed_cores() -> Sequence[int]:
+    """The numbers of the cores that the system tells times of, in its order: those that are switched on."""
+    try:
+        return [int(core) for core in re.findall(r"^cpu(\d+)", Path("/proc/stat").read_text(), re.MULTILINE)]
+    except OSError:
+        return range(psutil.cpu_count() or 1)
+
+
 def _busy_s(cores: Sequence[int]) -> tuple[float, float]:
     """CPU seconds so far in which these cores were not idle, and of them those that other virtual machines had."""
-    times = psutil.cpu_times(percpu=True)
+    times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
     busy = steal = 0.0
     for core in cores:
         # guest time is in user time already

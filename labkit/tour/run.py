@@ -31,6 +31,8 @@ class TourRun:
     state: str = "waiting"
     """"waiting", "running", "done", "stopped" or "failed"."""
     folder: Path | None = None
+    began_at: float | None = None
+    """When its folder was there, on the monotonic clock: not while it waited for cores"""
     answer: dict[str, Any] | None = None
     error: UserError | WorkerFailed | None = None
 
@@ -51,9 +53,9 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
         runs_dir: the folder that run folders are made in.
         on_event: called with what happens.
     """
-    began = time.monotonic()
+    spent_s = 0.0
     for number, run in enumerate(tour):
-        left_s = SECONDS_A_RUN * len(tour) - (time.monotonic() - began)
+        left_s = SECONDS_A_RUN * len(tour) - spent_s
         max_seconds = seconds_for_next(left_s, len(tour) - number)
         try:
             _change(run, "running", on_event)
@@ -68,6 +70,8 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             return
         else:
             _change(run, "done", on_event)
+        if run.began_at is not None:
+            spent_s += time.monotonic() - run.began_at
 
 
 def seconds_for_next(left_s: float, runs_left: int) -> float:
@@ -93,7 +97,7 @@ def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEven
 def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
     for event in launched.events():
         if event["kind"] == "Started":
-            run.folder = Path(event["folder"])
+            run.folder, run.began_at = Path(event["folder"]), time.monotonic()
         on_event(run, event)
     run.answer = launched.answer
 

@@ -142,7 +142,8 @@ class Harness:
 
     def described(self) -> dict[str, Any]:
         """What the record says of the script, of what binds it, and of the jobs beside it."""
-        described: dict[str, Any] = {"budget": self.budget.to_dict()}
+        policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
+        described: dict[str, Any] = {"budget": self.budget.to_dict(), "threads_wait": policy}
         if self.script is not None:
             described |= {"script": self.script, "arguments": list(self.arguments)}
         elif getattr(main := sys.modules["__main__"], "__file__", None) is not None:  # no notebook, nor python -c

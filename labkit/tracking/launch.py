@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets.names import parse_budget
 from labkit.process.containment import end_killed
 from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.runs.writer import fail_killed
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
 
@@ -38,6 +40,7 @@ class LaunchedRun:
         environment = dict(os.environ)
         if self.command.budget is not None:
             environment |= parse_budget(self.command.budget).environment()
+        self._was_killed = False
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "labkit.tracking.worker"],
@@ -74,6 +77,7 @@ class LaunchedRun:
 
     def kill(self) -> None:
         """End the process at once; `events` then says so."""
+        self._was_killed = True
         self._process.kill()
 
     def output(self) -> str:
@@ -89,8 +93,10 @@ class LaunchedRun:
             RunFailed: it diverged, or was cut short.
             WorkerFailed: the script raised an error, or the process was killed.
         """
+        folder = None
         for line in self._process.stdout:
             event = json.loads(line)
+            folder = event["folder"] if event["kind"] == "Started" else folder
             if event["kind"] == "Failed":
                 if event["answer"] is not None:
                     raise RunFailed(event["reason"], event["answer"])
@@ -102,6 +108,8 @@ class LaunchedRun:
             yield event
         if self.answer is None:
             status = self._process.wait()
+            if status < 0 and folder is not None and not self._was_killed:  # it crashed, or the system had no memory
+                fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
             arguments = " ".join(self.command.arguments)
             raise WorkerFailed(
                 f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.output()}"

@@ -204,9 +204,9 @@ class Recording:
 
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:
         """Write the final record, of a fault where it is one; `result` gets what the sampler knows."""
-        before = self.before and (self.before.result or {}).get("others")
-        others = worse(before, self._look and self._look.others())
         try:
+            before = self.before and (self.before.result or {}).get("others")
+            result["others"] = worse(before, self._look and self._look.others())
             self._sampler.close()
         finally:
             self._harness.left()
@@ -216,7 +216,6 @@ class Recording:
                     result |= {"peak_memory_bytes": peak_memory(self.folder)}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
                     result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
-                    result["others"] = others
                     if is_fault:
                         self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])

@@ -12,7 +12,17 @@ from labkit.runs.private import shielded
 
 LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds", "max_epochs")
 """What may change when a run is resumed; anything else would make it another run."""
-TOLD = ("budget", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "keeps")
+TOLD = (
+    "budget",
+    "threads_wait",
+    "arguments",
+    "script",
+    "step_note",
+    "confirm_evaluations",
+    "resume",
+    "runs_dir",
+    "keeps",
+)
 """What is recorded and decides nothing, or is checked elsewhere."""
 
 

@@ -68,6 +68,7 @@ ENDINGS = {
     "patience_evaluations",
     "confirm_evaluations",
     "step_note",
+    "keeps",
 }
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
 NO_SETTINGS = {"data", "budget", "profile", "collocation"}
@@ -118,6 +119,7 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
     for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
         settings = pd.DataFrame(list(series["settings"]), index=series.index)
         _tell_apart(table, series, {name: settings[name] for name in ("host", "preset")})
+        settings = settings.drop(columns="threads_wait")  # which other programs decide: told, and no other series
         for _, same in settings.groupby(["host", "preset"], sort=False, dropna=False):
             _tell_apart(table, same, {name: same[name] for name in same})
     return table[RUN_COLUMNS]
@@ -168,7 +170,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "disturbed": in_words(result.get("others")),
         "unreached": unreached(record.status, result, train.get("max_seconds")),
         "confirm": train.get("confirm_evaluations") or CONFIRM,
-        "settings": {"budget": record.ran_under, **told},
+        "settings": {"budget": record.ran_under, **told, "threads_wait": config.get("threads_wait")},
         "host": record.host,
         "wall_s": wall_s,
         "train_s": train_s,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-UNSEEN_FAILURE = 3.0
-"""So many times as long as a success a failure is taken to last while none was seen: a run that comes to the end of its
-epochs has gone on beyond where others had arrived."""
-
 
 def success_interval(
     reached: np.ndarray, runs: np.ndarray, censored: np.ndarray | int = 0
@@ -35,13 +31,13 @@ def expected_to_target(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Expected time (or samples, or cost) until a run has reached the target, each that fails being started anew.
 
-    That is all that was spent, over the number of successes. A run that was cut off is taken to go on as those did
-    that went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one that nobody outlasted
-    counts as a failure that ended there.
+    That is all that was spent, over the number of successes, where no run was cut off. One that was cut off is taken to
+    go on as those did that went on for longer (their weights grow by its own, as in the Kaplan–Meier estimate); one
+    that nobody outlasted counts as a failure that ended there.
 
     The interval puts together, on the logarithmic scale, those of the mean of the successes (Student's t) and of the
     share of successes (`success_interval`), each taken to be off by itself (MOVER, Zou and Donner 2008, Statistics in
-    Medicine 27:1693). By simulation it covers 93 to 100 % (benchmarks/statistics_of_time.py).
+    Medicine 27:1693). There is none where no run failed: how long a failure would last is then not known.
 
     Args:
         spent: (..., R) by each run until it reached the target, failed or was cut off.
@@ -49,8 +45,8 @@ def expected_to_target(
         failed: (..., R).
 
     Returns:
-        The expectation, inf without a success, and the bounds of its 95 % interval, NaN below two successes or three
-        runs that came to an end; each (...).
+        The expectation, inf without a success, and the bounds of its 95 % interval, NaN without a failure and below two
+        successes or three runs that came to an end; each (...).
     """
     from scipy.special import stdtrit
 
@@ -66,7 +62,8 @@ def expected_to_target(
     with np.errstate(divide="ignore", invalid="ignore"):
         share, total = (weight * reached).sum(-1), (weight * spent).sum(-1)
         success = (weight * reached * spent).sum(-1) / share
-        failure = np.where(share < 1 - 1e-9, (total - share * success) / (1 - share), UNSEEN_FAILURE * success)
+        has_failed = share < 1 - 1e-9
+        failure = np.where(has_failed, (total - share * success) / (1 - share), np.nan)
         expected = np.where(successes == 0, np.inf, total / share)
         squares = ((weight * reached * (spent - success[..., None]) / share[..., None]) ** 2).sum(-1)
         error = np.sqrt(squares * successes / (successes - 1)) / success
@@ -75,5 +72,5 @@ def expected_to_target(
         high, low = (success + (1 - bound) / bound * failure for bound in shares)
         low = expected * np.exp(-np.hypot(error, np.log(expected / low)))
         high = expected * np.exp(np.hypot(error, np.log(high / expected)))
-    known = (successes >= 2) & (ends >= 3)
+    known = has_failed & (successes >= 2) & (ends >= 3)
     return expected, np.where(known, low, np.nan), np.where(known, high, np.nan)

@@ -22,22 +22,19 @@ class SpeedUp:
     seeds: int
     """Distinct ones that it rests on, of the series with fewer"""
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval excludes that the two take equally long, or the other one less."""
-        return self.low > 1
 
-
-def speed_up(crossings: pd.DataFrame, than: pd.DataFrame) -> SpeedUp | None:
+def speed_up(crossings: pd.DataFrame, than: pd.DataFrame, among: int = 2) -> SpeedUp | None:
     """How many times as soon the runs of a series reached a target as those of another.
 
     The ratio is that of geometric means, its interval Student's t on logarithms: of pairs where at least three seeds
     are in both series, else of the two means (Welch). A seed that was run more than once counts once, by its mean; runs
-    without a seed are seeds of their own, and never a pair.
+    without a seed are seeds of their own, and never a pair. Where the two were picked among several, as the fastest and
+    another, the interval is wider by as many pairs as there were to pick from (Bonferroni).
 
     Args:
         crossings: of the series, one row a run (`labkit.tta.crossings`).
         than: of the other one.
+        among: so many series they were picked.
 
     Returns:
         None below three distinct seeds, or where a run did not reach the target: the times of the others are then no
@@ -60,7 +57,7 @@ def speed_up(crossings: pd.DataFrame, than: pd.DataFrame) -> SpeedUp | None:
         error = np.sqrt(parts.sum())
         weights = parts**2 / (np.array([len(fast), len(slow)]) - 1)
         freedom = parts.sum() ** 2 / weights.sum() if error else 1.0
-    half = stdtrit(freedom, 0.975) * error
+    half = stdtrit(freedom, 1 - 0.025 / (among * (among - 1) / 2)) * error
     return SpeedUp(*np.exp([mean, mean - half, mean + half]).tolist(), seeds)
 
 

@@ -126,7 +126,7 @@ def _job_rows(metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x
         notes = own["energy_note"].dropna()
         compared = pd.concat([own, series[fastest]])
         is_sound = number != fastest and not (compared["disturbed"] != "").any()
-        sooner = speed_up(of_series[fastest], mine) if is_sound else None
+        sooner = speed_up(of_series[fastest], mine, len(series)) if is_sound else None
         rows.append(
             {
                 **table.iloc[number],

@@ -17,8 +17,9 @@ from labkit.tta.thresholds import SERIES, Attempts, attempts, higher_is_better
 
 MIN_RUNS_FOR_INTERVAL = 5
 """Fewer runs cannot bound a median: their whole range misses it in one case of eight (four runs) or of four (three)."""
-MOST_LEVELS = 200
-"""So many easier targets are looked at, at most, to hold the median of a harder one above theirs."""
+MOST_LEVELS = 2000
+"""So many easier targets are looked at, at most, to hold the median of a harder one above theirs: of ten runs with two
+hundred evaluations each, all"""
 SURVIVAL_COLUMNS = [
     *SERIES,
     "target",
@@ -70,12 +71,13 @@ def survival(
         censored = len(places) - reached - failed
         estimates = _estimates(own)
         if censored.any():
-            easier = _easier_levels(curves, own.runs, targets)
-            before = _estimates(attempts(curves, own.runs, easier, x))
-            order = np.argsort(_hardness(np.append(easier, targets), curves, own.runs), kind="stable")
-            back = np.argsort(order)[len(easier) :]
+            levels = _levels(curves, own.runs)  # from the easiest on
+            before = _estimates(attempts(curves, own.runs, levels, x))
+            hardness = (_hardness(each, curves, own.runs) for each in (levels, targets))
+            easier = np.searchsorted(*hardness) - 1
             for name in ("median", "high", "expected", "expected_high"):
-                estimates[name] = np.fmax.accumulate(np.append(before[name], estimates[name])[order])[back]
+                most = np.append(np.fmax.accumulate(before[name]), np.nan)  # NaN where no level is easier
+                estimates[name] = np.fmax(estimates[name], most[easier])
         success_low, success_high = success_interval(reached, len(places), censored)
         counts = {"target": targets, "runs": len(places), "reached": reached, "failed": failed, "censored": censored}
         shares = {"success_low": success_low, "success_high": success_high}
@@ -97,13 +99,12 @@ def _hardness(targets: np.ndarray, curves: pd.DataFrame, runs: pd.DataFrame) -> 
     return targets if higher_is_better(str(metric), runs) else -targets
 
 
-def _easier_levels(curves: pd.DataFrame, runs: pd.DataFrame, targets: np.ndarray) -> np.ndarray:
-    """Levels of the metric at which the estimates may change, easier than the hardest target."""
+def _levels(curves: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
+    """Levels of the metric at which the estimates change, from the easiest on."""
     levels = np.unique(curves.loc[curves["run"].isin(runs["run"]), "value"].dropna())
-    levels = levels[_hardness(levels, curves, runs) < _hardness(targets, curves, runs).max()]
     if len(levels) > MOST_LEVELS:
         levels = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
-    return levels
+    return levels[np.argsort(_hardness(levels, curves, runs), kind="stable")]
 
 
 def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

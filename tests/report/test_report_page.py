@@ -13,7 +13,7 @@ import pytest
 from labkit.report.headline import headline
 from labkit.report.lookup import target_grid
 from labkit.report.page import build_page, json_for_html
-from labkit.report.table import notes, summary_cells, terminal_tables
+from labkit.report.table import notes, summary_cells, target_cells, terminal_tables
 from labkit.tta import summary
 
 
@@ -86,6 +86,16 @@ def test_the_headline_says_how_much_sooner_only_of_three_seeds_whose_interval_ex
     three[1]["disturbed"] = "other programs took 40% of its cores"
     disturbed = headline(summary(*make(three + seeds([1.6, 1.7, 1.7], **slow))))
     assert disturbed.endswith("how much sooner is not claimed, because other programs disturbed these runs.")
+
+
+def test_three_that_arrive_and_four_that_are_stopped_later_are_no_failure():
+    arrive = [{"seed": seed, "every_s": 10.0 + seed, "values": [0.79, 0.79]} for seed in range(3)]
+    stopped = {"status": "stopped", "unreached": "censored", "every_s": 15.0, "values": [0.6]}
+    (row,) = summary(*make([*arrive, *({**stopped, "seed": seed} for seed in range(3, 7))])).itertuples()
+    assert (row.reached, row.failed, row.censored) == (3, 0, 4)
+    table = summary(*make([*arrive, *({**stopped, "seed": seed} for seed in range(3, 7))]))
+    assert target_cells(table.iloc[0])[1] == "not known"
+    assert headline(table) == "DLRM was cut off too often to say how long AUC 0.78 takes: 3 of 7 runs got there."
 
 
 def test_what_differs_in_two_things_at_once_is_said():

@@ -29,6 +29,14 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, own, share):
     assert found["disturbed"] is (share > 0.1)
 
 
+def test_a_hog_of_most_of_a_core_disturbs_a_run_on_many(monkeypatch):
+    """Of 16 cores one is another's: the run's threads wait for the one that shares it."""
+    counts = ({"at": 0.0, "busy": 0.0, "own": 0.0}, {"at": 10.0, "busy": 160.0, "own": 150.0})
+    found = look_at(monkeypatch, 16, *counts)
+    assert found["cpu_share"] == pytest.approx(1 / 16, abs=1e-3) and found["disturbed"]
+    assert "other programs took 6% of its cores" in in_words(found)
+
+
 def test_cores_that_a_quota_keeps_from_the_run_may_be_busy(monkeypatch):
     """Of eight cores six are others', and the run has a quota of two."""
     busy = ({"at": 0.0, "busy": 0.0, "own": 0.0}, {"at": 10.0, "busy": 60.0, "own": 0.0})

@@ -54,6 +54,8 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
     tail = [_broke(mode, row) for mode, row in modes.iterrows() if mode not in sound.index]
     if missing:
         tail.append(f"Not measured: {', '.join(missing)}.")
+    if disturbed := modes["disturbed"].sum():
+        tail.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
     if "alone" not in sound.index:
         why = "Without the jobs' runs alone there is nothing to compare with: add mode alone."
         return Advice(mix, None, " ".join([why, *tail]), (), missing)

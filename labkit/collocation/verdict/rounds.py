@@ -14,7 +14,7 @@ from labkit.telemetry import Energy
 ROUND_COLUMNS = [
     "mix", "family", "mode", "repeat", "jobs", "complete", "gain", "slowdown", "worst_slowdown", "fairness",
     "makespan_s", "makespan_gain", "energy_j", "energy_ratio", "energy_note", "peak_memory_bytes",
-    "peak_gpu_memory_bytes", "on", "provenance", "note",
+    "peak_gpu_memory_bytes", "on", "provenance", "disturbed", "note",
 ]  # fmt: skip
 NUMBERS = [
     name for name in ROUND_COLUMNS[ROUND_COLUMNS.index("gain") : ROUND_COLUMNS.index("on")] if name != "energy_note"
@@ -110,6 +110,7 @@ def round_table(jobs: pd.DataFrame, baseline: Baseline, energy: dict[int, Energy
                 "peak_gpu_memory_bytes": own["peak_gpu_memory_bytes"].agg(at_once, skipna=False),
                 "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
                 "provenance": own["provenance"].iloc[0],
+                "disturbed": bool((own["disturbed"] != "").any()),
                 "note": _note(own, baseline),
             }
         )

@@ -89,7 +89,8 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
         mix, family, mode, jobs, on, provenance; repeats that were run, and complete, in which all jobs were done;
         measured, the repeats that gain, slowdown and fairness are of; each of MEASURES as geometric mean, with _low and
         _high its 95 % interval (Student's t on logarithms; NaN where one repeat was measured); the largest
-        peak_memory_bytes and peak_gpu_memory_bytes; energy_note; and note, what broke or was missing.
+        peak_memory_bytes and peak_gpu_memory_bytes; energy_note; disturbed, the rounds in which other
+        programs disturbed a job; and note, what broke or was missing.
     """
     rows = []
     for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
@@ -99,11 +100,12 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
             found = mean_of_repeats(own[name])
             row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
         row |= {name: own[name].max() for name in ("peak_memory_bytes", "peak_gpu_memory_bytes")}
+        row["disturbed"] = int(own["disturbed"].sum())
         row["note"] = "; ".join(dict.fromkeys(note for note in own["note"] if note))
         rows.append(row)
     known = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured"]
     numbers = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-    columns = [*known, *numbers, "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_note", "note"]
+    columns = [*known, *numbers, "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_note", "disturbed", "note"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -163,7 +163,8 @@ class Budget:
 
 def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
-    smaller = f"make it smaller: a --batch-size below {batch_size}, or a smaller preset"
+    of_batch = f": a --batch-size below {batch_size}, or a smaller preset" if batch_size > 1 else ""
+    smaller = f"make it smaller{of_batch}"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
         if budget.gpu_memory_bytes is not None:
             cap = size_text(budget.gpu_memory_bytes)
@@ -191,7 +192,7 @@ def too_much(budget: Budget) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of Python, NumPy, Arrow or torch means that memory ran out."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (memory_watch.is_used_up() and isinstance(error, Exception)):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM

@@ -41,6 +41,8 @@ FAMILY_S = 0.5
 """So often children are looked for"""
 ENDING_S = 30.0
 """A process that was told to end has so long to write its record"""
+SIGNAL = getattr(signal, "SIGRTMIN", 0) + 5
+"""Says that the budget is used up; of Linux' free signals, because schedulers send SIGUSR1 and SIGUSR2"""
 READY = b"ready\n"
 
 
@@ -78,7 +80,7 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
                 raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
         _watches.append(watch)
         with contextlib.suppress(ValueError):  # not in the main thread: a signal without a handler ends the process
-            signal.signal(signal.SIGUSR2, _end)
+            signal.signal(SIGNAL, _end)
     _order(limit=memory_bytes, farewell=farewell, then=then)
     with contextlib.suppress(memory_group.NoGroup):
         _order(group=str(memory_group.enter(hard_limit(memory_bytes))))
@@ -96,7 +98,16 @@ def leave_out(pid: int) -> None:
         memory_group.put_outside(pid)
 
 
+_used_up: list[bool] = []
+
+
+def is_used_up() -> bool:
+    """Whether this process was told so: what it then raises, a library may turn into another error."""
+    return bool(_used_up)
+
+
 def _end(*_: Any) -> None:
+    _used_up.append(True)
     _order(heard=True)
     raise MemoryError("the budget of memory is used up")
 
@@ -187,7 +198,7 @@ class Watch:
         elif self._asked_at is None and holds >= limit:
             self._asked_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGUSR2)
+                os.kill(self._process.pid, SIGNAL)
         elif self._asked_at is not None and time.monotonic() - self._asked_at > ENDING_S:
             if holds >= limit:
                 self._kill()
@@ -196,6 +207,10 @@ class Watch:
 
     def _kill(self) -> None:
         self._killed = True
+        with contextlib.suppress(psutil.Error):  # once it is gone, its children cannot be found
+            self._process.suspend()
+            children = self._process.children(recursive=True)
+            self._family = [child for child in children if child.pid not in self._left_out]
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
                 process.kill()

@@ -108,5 +108,5 @@ def test_processes_on_the_gpu_that_are_not_of_the_run_are_named(monkeypatch):
     monkeypatch.setattr(others, "Nvml", lambda: Nvml(library))
     found = Look(gpu=gpu).others()
     assert found["on_gpu"] == [f"train (process {parent})"] and found["disturbed"]
-    assert in_words(found | {"cpu_share": 0.0}) == f"its GPU also computed for train (process {parent})"
+    assert in_words(found | {"cpu_share": 0.0}) == f"train (process {parent}) had its GPU open, too"
     assert not Look(root=parent, gpu=gpu).others()["on_gpu"]  # jobs that share it by plan are of one family

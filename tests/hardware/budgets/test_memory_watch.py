@@ -96,7 +96,8 @@ def watch(monkeypatch):
     """A watch over a process that is only told of, its limit 1,000 MiB; (watch, signals, killed)."""
     signals, killed = [], []
     watch = Watch.__new__(Watch)
-    watch._process, watch._family = SimpleNamespace(pid=1, kill=lambda: killed.append(1)), []
+    process = SimpleNamespace(pid=1, suspend=lambda: None, children=lambda recursive: [], kill=lambda: killed.append(1))
+    watch._process, watch._family, watch._left_out = process, [], set()
     watch._told, watch._asked_at, watch._killed = {"limit": 1000 * MIB, "heard": False}, None, False
     monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(pid))
     return watch, signals, killed
