@@ -188,7 +188,7 @@ def read_run(folder: Path | str) -> RunRecord:
         UserError: there is no record, it cannot be read, or a newer labkit wrote it.
     """
     path = Path(folder) / "run.json"
-    fix = "The metrics beside it may still be readable; restore run.json from a copy, or delete the folder."
+    fix = "Restore it from a copy (the metrics beside it may still be readable); move another program's folder away."
     try:
         content = read_json(path, _Versioned, fix=fix)
     except (FileNotFoundError, NotADirectoryError):

@@ -23,7 +23,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     Threads of one run wait busily for each other, which is best on cores of their own, and ruinous where another
     program takes one of these for a while: a DLRM on two cores beside one busy process trained at 34,000 samples/s so,
     and at 100,000 with threads that wait passively (140,000 on a quiet machine). So they wait passively where others
-    take a tenth of the cores or more; OMP_WAIT_POLICY, where it is set, decides instead.
+    take a tenth of the cores or half a core; OMP_WAIT_POLICY, where it is set, decides instead.
 
     Args:
         command: what is to run.

@@ -64,8 +64,8 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
     Args:
         memory_bytes: that it and its children may hold.
         farewell: what is printed on standard error when they had to be killed.
-        then: a function, as "module:name", that the watch calls with `farewell` and what `tell` told when it has
-            killed them.
+        then: a function, as "module:name", that the watch calls with `farewell`, whether it had to kill them, and what
+            `tell` told, when a process that used up its budget has ended.
         files: descriptors that stay open for that function.
     """
     if not _watches:
@@ -240,10 +240,10 @@ class Watch:
         had_to_kill = self._killed or by_kernel or unheard
         if had_to_kill or self._asked_at is not None:
             self._kill()  # children that are left
-        if had_to_kill:
             self._wait_until_gone()
-            if self._told["then"] is not None:
-                pkgutil.resolve_name(self._told["then"])(self._told["farewell"], **self._facts)
+            if self._told["then"] is not None:  # one that heard the signal may yet have died over its last words
+                pkgutil.resolve_name(self._told["then"])(self._told["farewell"], killed=had_to_kill, **self._facts)
+        if had_to_kill:
             with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
                 print(self._told["farewell"], file=sys.stderr, flush=True)
         if group is not None:

@@ -126,13 +126,18 @@ def test_a_process_that_goes_on_is_killed_unless_it_made_itself_smaller(watch, h
 @pytest.mark.parametrize("by_limit", [True, False])
 def test_what_the_kernel_killed_at_the_limit_of_its_group_is_told_by_the_watch(watch, by_limit, monkeypatch, capsys):
     watch, _, _ = watch
-    watch._told |= {"group": "a group", "farewell": "too much", "then": "builtins:print"}
-    watch._facts, watch._is_closed = {"end": "; in the last word\n"}, True
+    watch._told |= {"group": "a group", "farewell": "too much", "then": "labkit.hardware.budgets.memory_watch:noted"}
+    watch._facts, watch._is_closed = {"folder": "a run"}, True
+
+    def noted(reason, *, killed, folder):
+        print(reason, killed, folder)
+
+    monkeypatch.setattr(memory_watch, "noted", noted, raising=False)
     watch._process.status = lambda: psutil.STATUS_ZOMBIE
     taken_away = []
     monkeypatch.setattr(memory_watch.memory_group, "ended_by_limit", lambda group: by_limit)
     monkeypatch.setattr(memory_watch.memory_group, "take_away", taken_away.append)
     watch._close()
     said = capsys.readouterr()
-    assert (said.out, said.err) == (("too much; in the last word\n", "too much\n") if by_limit else ("", ""))
+    assert (said.out, said.err) == (("too much True a run\n", "too much\n") if by_limit else ("", ""))
     assert taken_away == [Path("a group")]
