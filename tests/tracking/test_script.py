@@ -210,7 +210,8 @@ def test_seeds_are_runs_of_their_own(runs, monkeypatch):
 def test_two_ranks_write_one_run(runs, monkeypatch):
     monkeypatch.chdir(runs.parent)
     begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
-    Path("train.py").write_text(begin + WITH_RUN.replace("epoch / 10", "1") + "print('rank', run.result['ended_by'])")
+    end = "print('rank', run.result['ended_by'])\ndist.destroy_process_group()"  # whose threads may abort an exit
+    Path("train.py").write_text(begin + WITH_RUN.replace("epoch / 10", "1") + end)
     done = python("-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     assert done.returncode == 0, done.stderr
     assert (done.stdout + done.stderr).count("rank target") == 2
