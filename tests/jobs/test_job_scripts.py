@@ -161,7 +161,7 @@ def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train, monk
     from labkit.hardware.budgets.names import offered_budgets, parse_budget
 
     whole, part = offered_budgets()[-1], parse_budget("one-core")
-    monkeypatch.setattr(type(whole), "enforce", lambda self: [])  # the test's own process stays unbound
+    monkeypatch.setattr(type(whole), "enforce", lambda self, *arguments: [])  # the test's own process stays unbound
     for budget in {whole.name: whole, part.name: part}.values():
         record = read_run(train("dlrm", max_epochs=1, budget=budget.name)["folder"])
         assert record.provenance.kind == ("emulated" if budget.emulated else "measured")
@@ -195,7 +195,7 @@ def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train, monk
 def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypatch, job, flags, words):
     from labkit.hardware.budgets.budget import Budget
 
-    monkeypatch.setattr(Budget, "enforce", lambda self: [])  # 1 MiB is not enough to refuse politely
+    monkeypatch.setattr(Budget, "enforce", lambda self, *arguments: [])  # 1 MiB is not enough to refuse politely
     with pytest.raises(UserError, match=words):
         train(job, **flags)
     assert not (tmp_path / "runs").exists()
