@@ -187,15 +187,11 @@ def nearest(values: pd.Series, target: float, share: float) -> pd.Series:
 
 def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
     """The medians in one sentence, fastest first."""
-    rows = sorted(survival.to_dict("records"), key=lambda row: row["median"])
-    told = [
-        "not known" if is_not_known(row["median"], row["failed"], row["runs"]) else axis_text(row["median"], x)
-        for row in rows
-    ]
-    parts = [
-        f"{budget_words(row['budget'])} {median} ({row['reached']} of {row['runs']} runs)"
-        for row, median in zip(rows, told, strict=True)
-    ]
+    rows = zip(*(survival[name] for name in ("budget", "median", "reached", "failed", "runs")), strict=True)
+    parts = []
+    for budget, median, reached, failed, runs in sorted(rows, key=lambda row: row[1]):
+        words = "not known" if is_not_known(median, failed, runs) else axis_text(median, x)
+        parts.append(f"{budget_words(budget)} {words} ({reached} of {runs} runs)")
     return f"Target {label} {target:.6g}, median until it was reached: {'; '.join(parts)}."
 
 

@@ -17,9 +17,9 @@ from labkit.tta.thresholds import SERIES, Attempts, attempts, higher_is_better
 
 MIN_RUNS_FOR_INTERVAL = 5
 """Fewer runs cannot bound a median: their whole range misses it in one case of eight (four runs) or of four (three)."""
-MOST_LEVELS = 2000
-"""So many easier targets are looked at, at most, to hold the median of a harder one above theirs: of ten runs with two
-hundred evaluations each, all"""
+MOST_WORK = 60_000
+"""Runs times easier targets that are looked at, at most, to hold the median of a harder one above theirs: of ten runs
+all targets, up to six hundred evaluations of each; of hundreds of runs some hundreds"""
 SURVIVAL_COLUMNS = [
     *SERIES,
     "target",
@@ -102,8 +102,9 @@ def _hardness(targets: np.ndarray, curves: pd.DataFrame, runs: pd.DataFrame) -> 
 def _levels(curves: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
     """Levels of the metric at which the estimates change, from the easiest on."""
     levels = np.unique(curves.loc[curves["run"].isin(runs["run"]), "value"].dropna())
-    if len(levels) > MOST_LEVELS:
-        levels = levels[np.linspace(0, len(levels) - 1, MOST_LEVELS).astype(int)]
+    most = max(MOST_WORK // len(runs), 100)
+    if len(levels) > most:
+        levels = levels[np.linspace(0, len(levels) - 1, most).astype(int)]
     return levels[np.argsort(_hardness(levels, curves, runs), kind="stable")]
 
 

@@ -19,7 +19,7 @@ from labkit.plots.theme import check_template
 from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name, times_table
-from labkit.runs.query import list_rows
+from labkit.runs.query import run_folders
 from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
@@ -48,10 +48,9 @@ def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labk
     """
     check_template(template)
     if isinstance(folders, str | Path):
-        rows = list_rows(folders)
-        if not rows:
-            raise UserError(f"{folders}: there is no run here: train some, or name another folder.")
-        folders = [row["folder"] for row in rows if not row["profiled"]]
+        runs_dir, folders = folders, run_folders(folders)
+        if not folders:
+            raise UserError(f"{runs_dir}: there is no run here: train some, or name another folder.")
     return Explorer(list(folders), template)
 
 
