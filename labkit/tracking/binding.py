@@ -21,9 +21,9 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     """Bind this process to the cores of a command's budget, for as long as it lives.
 
     Threads of one run wait busily for each other, which is best on cores of their own, and ruinous where another
-    program takes one of these for a while: a DLRM on two cores beside one busy process trained at 34,000 samples/s so,
-    and at 100,000 with threads that wait passively (140,000 on a quiet machine). So they wait passively where others
-    take a tenth of the cores or half a core; OMP_WAIT_POLICY, where it is set, decides instead.
+    program takes one of these for a while: beside one busy process a DLRM on two cores trained 16 times as fast with
+    threads that wait passively (benchmarks/busy_neighbour.py). So they wait passively where others take a tenth of the
+    cores or half a core; OMP_WAIT_POLICY, where it is set, decides instead.
 
     Args:
         command: what is to run.
