@@ -73,7 +73,8 @@ def make_runs(runs_dir: Path, count: int) -> None:
                 run.metric(name=name, value=float(value), **point)
             run.event("evaluated", metric=metric, value=float(values[at]), metrics={metric: float(values[at])}, **point)
         status = {"max_epochs": "done", "diverged": "failed", "stopped": "stopped"}[ended_by]
-        known = {"peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "made up"}
+        known = {"peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "made up", "samples": point["samples"]}
+        known |= {"wall_s": point["wall_s"], "train_s": point["train_s"]}
         run.finish(status, {"ended_by": ended_by, **known})
 
 

@@ -20,7 +20,7 @@ from labkit.plots.theme import INK, PALETTES
 from labkit.report.facts import page_facts
 from labkit.report.section import build_section
 from labkit.runs.notes import notes_kept
-from labkit.runs.query import readable_runs
+from labkit.runs.query import many_objects, readable_runs
 from labkit.tta import curves as read_curves
 from labkit.tta.curves import table_of
 
@@ -37,7 +37,7 @@ def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed:
         The file's absolute path.
     """
     out = Path(out).absolute()
-    with notes_kept() as left_out:
+    with many_objects(), notes_kept() as left_out:
         records = readable_runs(folders)
         runs = table_of(records, undisturbed=undisturbed)
         curves = read_curves(runs["folder"], runs=runs)

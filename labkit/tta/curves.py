@@ -91,7 +91,8 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
         higher_is_better is None where there was no target. disturbed says what other programs did to the run, and is
         empty where they did not; unreached is what the run is for a target that it did not reach ("failed" or
         "censored"), confirm its confirming evaluations, settings a dictionary of what tells series apart. wall_s,
-        train_s and samples are those of the last event. A number that a run does not have is NaN; energy_note says why.
+        train_s and samples are those of its end, or of the last event. A number that a run does not have is NaN;
+        energy_note says why.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -142,7 +143,8 @@ def _data_label(data: pd.Series) -> dict[tuple[str, str], str]:
 def _run_row(folder: Path, record: RunRecord) -> dict:
     config, result = record.config, record.result or {}
     train, data = config.get("train", {}), config.get("data", {})
-    events = read_events(folder)
+    is_whole = {"wall_s", "train_s", "samples"} <= result.keys() and train.get("target_metric")
+    events = [] if is_whole else read_events(folder)  # a run that ended has said what they say
     end = next((event for event in reversed(events) if "wall_s" in event), {})
     evaluated = next((list(event.get("metrics", ())) for event in events if event["event"] == "evaluated"), [])
     wall_s, train_s, samples = (_number(end.get(name, result.get(name))) for name in ("wall_s", "train_s", "samples"))

@@ -19,7 +19,7 @@ from labkit.plots.theme import check_template
 from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name, times_table
-from labkit.runs.query import run_folders
+from labkit.runs.query import many_objects, run_folders
 from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
@@ -59,14 +59,15 @@ class Explorer(widgets.VBox):
 
     def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
         self._folders, self._template = folders, template
-        self._runs = run_table(folders)
+        with many_objects():
+            self._runs = run_table(folders)
+            names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
+            self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
         self.undisturbed = widgets.Checkbox(
             description="leave out runs that other programs disturbed", indent=False, layout={"width": "360px"}
         )
         if not (self._runs["disturbed"] != "").any():
             self.undisturbed.layout.display = "none"
-        names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
-        self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
         jobs = [job for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]
