@@ -9,8 +9,8 @@ from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 
 LIKE = 1.25
-"""Machines whose speeds differ by no more than this factor count as of one kind, which is what they vary by here from
-one measurement to the next"""
+"""Machines whose speeds differ by no more than this factor count as of one kind; our choice, to be beyond the noise of
+two measurements and below the step from one generation of processors to the next"""
 
 
 @dataclass(frozen=True)
