@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import shutil
-import sys
 import time
 import traceback
 import warnings
@@ -20,6 +18,7 @@ import psutil
 from damage import damage_folder
 
 from labkit.errors import UserError, refusal
+from labkit.telemetry.memory import own_peak_bytes
 
 LIMIT_S = 20.0
 LIMIT_BYTES = 2e9
@@ -97,8 +96,7 @@ def _serve(pipe: Any, environment: dict[str, str]) -> None:
         except BaseException as error:  # whatever it is, it is what the campaign looks for
             # the command line says the system's refusals in words: no such file, no right to read it
             answer = ("refused", str(error)) if refusal(error) else ("traceback", traceback.format_exc())
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        pipe.send((*answer, peak))
+        pipe.send((*answer, own_peak_bytes()))
 
 
 def campaign(reader: Reader, read: Callable[[Path], Any], original: Path, seeds: range) -> list[Outcome]:

@@ -7,7 +7,7 @@ import os
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reader():
     from campaign import Reader  # its module is found from here only
 
