@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
                 raise UserError(f"{found.place}: a list or group is no name of a field: write name: value.")
             made = self.construct_object(value, deep=True)
             if made not in (None, ""):
-                found[key.value], found.lines[key.value] = made, value.start_mark.line + 1
+                found[key.value], found.lines[key.value] = made, key.start_mark.line + 1
         return found
 
 
