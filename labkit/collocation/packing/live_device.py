@@ -88,9 +88,7 @@ def _is_reached(gpu: Device) -> bool:
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _live(
-    device: Device, number: int, share: Share, counted_bytes: int | None, nvml: Callable[[], Nvml]
-) -> LiveDevice:
+def _live(device: Device, number: int, share: Share, counted_bytes: int | None, nvml: Callable[[], Nvml]) -> LiveDevice:
     name = device.uuid or device.torch_name or device.kind
     memory_bytes = share.memory_bytes
     if share.cores is not None:

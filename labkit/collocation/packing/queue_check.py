@@ -51,7 +51,7 @@ def check_queue(
         estimate: bytes that a job's process takes; None where nobody knows. Jobs that are alike are estimated once.
         recorded: profiles of a device of the same kind.
     """
-    estimated: dict[tuple, int | None | UserError] = {}
+    estimated: dict[tuple, int | UserError | None] = {}
     largest = max(devices, key=lambda device: device.memory_bytes)
     rows = []
     for queued in queue:
@@ -110,7 +110,7 @@ def admission_here(live: Sequence[LiveDevice], margin_bytes: int = 0) -> Admissi
 
 
 def _profile(queued: QueuedJob, memory_bytes: int, recorded: RecordedProfiles | None) -> tuple[JobProfile, str]:
-    """A profile, and where its utilisation is from; what is of the recorded machine alone, such as times, is not in it."""
+    """A profile, and where its utilisation is from; times of the recorded machine are not in it."""
     own, like = queued.profile, recorded.of(queued.job) if recorded else None
     if own is not None:
         return replace(own, like=like and like.like), "busy by the queue"

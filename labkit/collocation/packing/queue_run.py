@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ LOOK_EVERY_S = 0.25
 """So often arrivals and a request to stop are looked at."""
 FULL_SHARE = 0.05
 """A device with less of its memory free than this was full when one of its processes was killed: our choice."""
+READINGS = 3
+"""So many of the latest readings count for that: what a killed process held is free at once."""
 
 
 @dataclass(kw_only=True)
@@ -156,9 +159,8 @@ class _QueueRun:
         self.on_event, self.stop = on_event, stop
         self._fates: dict[str, tuple[str, str]] = {}
         """Ending and reason of jobs that told theirs, and whose process has not ended yet"""
-        self._lowest = [math.inf] * len(devices)
-        """The least of the last two readings of what each device has free: what a killed process held is free at once"""
-        self._seen: list[dict[str, float]] = [{}] * len(devices)
+        self._free = [deque([math.inf], maxlen=READINGS) for _ in devices]
+        """What each device had free, as last seen"""
         self._opened_s, self._looked_s = time.monotonic(), -EVERY_S
         words = f"{record.policy} queue of {len(record.jobs)} jobs"
         self._told = told_of_mix(record.mode, [job.queued.job for job in record.jobs], words)
@@ -195,8 +197,7 @@ class _QueueRun:
         self._looked_s = self._now_s()
         for position, seen in enumerate(self.monitor.look()):
             self.scheduler.observed(position, **seen)
-            before, self._seen[position] = self._seen[position], seen
-            self._lowest[position] = min(each.get("monitored_free_bytes", math.inf) for each in (before, seen))
+            self._free[position].append(seen.get("monitored_free_bytes", math.inf))
 
     def _start(self, job: TrackedJob) -> None:
         attempt = job.attempts[-1]
@@ -256,7 +257,7 @@ class _QueueRun:
     def _died(self, job: TrackedJob, event: dict[str, Any]) -> tuple[str, str]:
         """Ending and reason of a process that had no word to say."""
         by, device = how_ended(event), job.attempts[-1].device
-        share = self._lowest[device] / self.devices[device].packing.memory_bytes
+        share = min(self._free[device]) / self.devices[device].packing.memory_bytes
         if event["status"] == -signal.SIGKILL and share < FULL_SHARE:
             return "out of memory", f"{by} while {share:.0%} of the device's memory was free"
         return "failed", by

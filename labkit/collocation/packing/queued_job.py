@@ -51,7 +51,9 @@ class QueuedJob:
 
     def __post_init__(self):
         if not 0 <= self.arrives_s < math.inf:
-            raise UserError(f"arrives is {self.arrives_s:g}: give seconds from 0, counted from the opening of the queue.")
+            raise UserError(
+                f"arrives is {self.arrives_s:g}: give seconds from 0, counted from the opening of the queue."
+            )
 
     @property
     def name(self) -> str:

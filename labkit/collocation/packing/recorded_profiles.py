@@ -12,7 +12,7 @@ from labkit.collocation.packing.policy import Slowdown, slowdown_by_utilisation
 from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.data.store import shipped_datasets
-from labkit.json_data import check_shape, read_json
+from labkit.json_data import read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
 
@@ -49,7 +49,7 @@ class RecordedProfiles:
     """Of the machine"""
     provenance: Provenance
     jobs: tuple[RecordedJob, ...]
-    pairs: tuple[RecordedPair, ...] = ()
+    pairs: tuple[RecordedPair, ...]
 
     def of(self, job: PlannedJob) -> JobProfile | None:
         """The profile of a job that differs in name, seed and place at most; None where it was never measured."""
@@ -114,7 +114,7 @@ def shared_slowdown(recorded: RecordedProfiles, part: float = 1.0) -> Slowdown:
             [known.get((one.like, other.like)) for place, other in enumerate(profiles) if place != own]
             for own, one in enumerate(profiles)
         ]
-        if part < 1 or None in sum(beside, []):
+        if part < 1 or any(None in pairs for pairs in beside):
             return slowdown_by_utilisation(profiles, part)
         return [len(profiles) / 2 * fmean(pairs) if pairs else 1.0 for pairs in beside]
 

@@ -93,7 +93,7 @@ class Scheduler:
             self._recovering += [] if attempt.alone else [job]
 
     def observed(self, device: int, **seen: float) -> None:
-        """A monitor read a device: `monitored_free_bytes`, `monitored_utilisation`, or both; the last reading counts."""
+        """What a monitor read of a device, as `DeviceState` names it; the last reading counts."""
         self._observed[device] = seen
 
     def starts(self, at_s: float) -> list[TrackedJob]:
