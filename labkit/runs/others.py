@@ -11,10 +11,8 @@ MOST_OF_A_CORE = 0.5
 
 
 class Others(TypedDict):
-    """What others took of a run's cores, and who had its GPU."""
-
     cpu_share: float
-    """Of the CPU time of the run's cores, 0 to 1: other programs and, where the machine is virtual, other machines"""
+    """0 to 1, of the CPU time of the run's cores: other programs and, where the machine is virtual, other machines"""
     largest: str | None
     """The program that took most, where it took a tenth of a core"""
     on_gpu: list[str]
