@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from labkit.hardware.allocator import VARIABLES
-from labkit.profiling.diagnosis.case import Case
-from labkit.profiling.diagnosis.finding import Claim, Finding
+from labkit.profiling.diagnosis.case import Case, Claim, Finding
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
