@@ -61,9 +61,9 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
     """
     import torch
 
-    from labkit.telemetry.sources.host import host_counters
+    from labkit.telemetry.sources.host import ProcessCounters
 
-    *_, process = host_counters(os.getpid(), own_pid=-1)
+    process = ProcessCounters(os.getpid(), own_pid=-1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
