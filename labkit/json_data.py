@@ -59,7 +59,7 @@ def read_json(path: Path, shape: Any, *, fix: str) -> Any:
 def check_shape(value: Any, shape: Any, name: str = "") -> None:
     """Check JSON data against a type: what is named must fit, and keys beyond are left alone.
 
-    A type is as in annotations: int, float (no NaN), str, bool, Any, X | None, Literal, list, dict, TypedDict,
+    A type is as in annotations: int, float (no NaN), str, bool, Any, X | None, Literal, list, tuple, dict, TypedDict,
     dataclasses, and Annotated with a function that raises a ValueError for what it refuses.
 
     Raises:
@@ -71,7 +71,7 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
     ValueError: seeds.1 is '2', and a whole number belongs there
     """
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
-    kinds, words = _PLAIN.get(shape, ((list, "a list") if origin is list else (dict, "an object with keys")))
+    kinds, words = _PLAIN.get(shape, ((list, "a list") if origin in (list, tuple) else (dict, "an object with keys")))
     if shape is Any or (value is None and type(None) in inner):
         return
     if origin is Literal:

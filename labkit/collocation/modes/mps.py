@@ -36,9 +36,9 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
                 f"{clients} jobs are more clients than MPS has on {device.name}, which are {client_limit(device)}: run "
                 "fewer together"
             )
-        if device.kind == "gpu" and not sys.platform.startswith("linux"):
+        if device.kind != "cpu" and not sys.platform.startswith("linux"):
             reasons.append("CUDA MPS is for Linux only: use mode naive")
-        elif device.kind == "gpu" and not (mps := find_mps())["available"]:
+        elif device.kind != "cpu" and not (mps := find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
         return reasons
 
