@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from labkit.cli.console import Console
+from labkit.cli.live import LiveDisplay
 from labkit.collocation.launching.plan_run import RoundBegins, RoundEnded
 from labkit.collocation.launching.round import JobEvent
-from labkit.errors import UserError
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Progress
 from labkit.tracking.progress_line import progress_text
@@ -26,37 +24,8 @@ SECONDS_A_LINE = 1.0
 """Evaluations that come faster are not all printed: a log keeps every line"""
 
 
-class JobsDisplay:
-    """A context manager, within which a terminal has lines that change."""
-
-    def __init__(self, console: Console):
-        self.console = console
-        self._noticed: set[str] = set()
-        self._live = Live(console=console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
-
-    def update(self, *lines: Text) -> None:
-        """Show these lines on a terminal."""
-        if self.console.is_terminal:
-            self._live.update(Group(*lines))
-
-    def notice(self, text: str) -> None:
-        """What a job wants known; all of them may say the same."""
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self.console.print(text, style="dim", soft_wrap=True)
-
-
-class GroupDisplay(JobsDisplay):
-    """Shows the rounds of a plan, and writes what became of a CSV's rows back to it."""
+class GroupDisplay(LiveDisplay):
+    """Shows the rounds of a plan, and keeps what became of a CSV's rows."""
 
     def __init__(self, console: Console, plan: Plan, csv: CsvPlan | None = None):
         super().__init__(console)
@@ -70,40 +39,28 @@ class GroupDisplay(JobsDisplay):
         elif isinstance(event, RoundEnded):
             self._end(event)
         elif event.job in self._rows and (line := self._rows[event.job].take(event.event)):
-            self._line(f"  {line}")
+            self.line(f"  {line}")
         elif event.event["kind"] == "Notice":
             self.notice(event.event["text"])
-        self.update(Text(self._head, style="bold"), *(row.text() for row in self._rows.values()))
+        self.update(Text(self._head, style="bold"), *map(str, self._rows.values()))
 
     def _begin(self, event: RoundBegins) -> None:
         record = event.record
         repeat = f", repeat {record.repeat + 1} of {self.plan.repeats}" if self.plan.repeats > 1 else ""
         self._head = f"round {event.number} of {event.of}: {record.mode}{repeat}"
         self._rows = {outcome.job: _Row(outcome.job, outcome.label) for outcome in record.jobs}
-        self._line(self._head)
+        self.line(self._head)
 
     def _end(self, event: RoundEnded) -> None:
         record = event.record
         if self.console.is_terminal:
             ends = ", ".join(f"{each.job} {_end_text(each.status, each.wall_s)}" for each in record.jobs)
             self.console.print(f"{self._head}: {ends}", soft_wrap=True)
-        lines = {} if self.csv is None else self.csv.rows.get(record.workload, {})
-        results = {
-            lines[each.job]: (RADT_STATUS.get(each.status, "FAILED"), each.run or "")
-            for each in record.jobs
+        rows = {} if self.csv is None else self.csv.rows.get(record.workload, {})
+        for each in record.jobs:
             # a row is finished when its last repeat is
-            if each.job in lines and (each.status != "done" or record.repeat == self.plan.repeats - 1)
-        }
-        if results:
-            try:
-                self.csv.write_back(results)
-            except UserError as error:  # its user has changed it meanwhile: that is theirs now
-                self.csv = None
-                self.console.print(str(error), style="yellow", soft_wrap=True)
-
-    def _line(self, line: str) -> None:
-        if not self.console.is_terminal:
-            self.console.print(line, soft_wrap=True)
+            if each.job in rows and (each.status != "done" or record.repeat == self.plan.repeats - 1):
+                self.csv.record(record.workload, each.job, RADT_STATUS.get(each.status, "FAILED"), each.run or "")
 
 
 class _Row:
@@ -130,8 +87,8 @@ class _Row:
             return f"{self.job}: {self.status}{reason}"
         return None
 
-    def text(self) -> Text:
-        return Text(f"  {self.job:<20} {self.status}", no_wrap=True, overflow="ellipsis")
+    def __str__(self) -> str:
+        return f"  {self.job:<20} {self.status}"
 
 
 def words_of(event: dict[str, Any], metric: str | None = None) -> str | None:

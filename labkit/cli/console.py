@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, TextIO
 
 import rich.console
+from rich import box
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH_FOR_PROGRAMS = 200
+"""Characters a line of a table where no terminal says otherwise, so that nothing is cut off for `grep`"""
+LONGEST_LABEL = 40
+"""Characters of the first column's cells that are never wrapped"""
 # C0 and C1 controls but for tab and line end, each as its picture in Unicode or a question mark
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
 _PICTURES |= dict.fromkeys(range(128, 160), ord("?"))
+_NUMBER = re.compile(r"[-+≤≥~]?\.?\d|[-–]$|inf")
 
 
 class Console(rich.console.Console):
@@ -51,6 +63,42 @@ def harmless(text: str) -> str:
 def marked(template: str, *values: object) -> Text:
     """A text of ours with rich's markup, and values in its braces that are taken as they are."""
     return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
+
+
+def print_frame(console: Console, frame: pd.DataFrame, title: str | None = None) -> None:
+    """Print a frame as a table: numbers to the right, missing cells empty, long text wrapped.
+
+    Args:
+        console: where to.
+        frame: its columns' names are the headings. Cells are numbers (a caller who wants other digits gives text),
+            text, or a `rich.text.Text` of its own colour; a column of texts that all begin with a number (`2.5 s`)
+            stands to the right too. The first column names the rows.
+        title: above it.
+    """
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    columns = [[_cell(value) for value in frame[name]] for name in frame]
+    for place, (name, cells) in enumerate(zip(frame, columns, strict=True)):
+        said = [str(cell) for cell in cells if str(cell)]
+        right = place > 0 and bool(said) and all(_NUMBER.match(cell) for cell in said)
+        short = place == 0 and max(map(len, said), default=0) <= LONGEST_LABEL
+        table.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
+    console.print(table, width=None if console.is_terminal else max(console.width, WIDTH_FOR_PROGRAMS))
+
+
+def _cell(value: Any) -> str | Text:
+    import pandas as pd
+
+    if isinstance(value, Text):
+        return value
+    if pd.isna(value):
+        return ""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return str(value)
+    if isinstance(value, Integral) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
 
 
 def say(line: object, *, to_stderr: bool = False) -> None:

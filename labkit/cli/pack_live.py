@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.text import Text
 
-from labkit.cli.collocate_live import JobsDisplay, words_of
+from labkit.cli.collocate_live import words_of
 from labkit.cli.console import Console
+from labkit.cli.live import LiveDisplay
 
 if TYPE_CHECKING:
     from labkit.collocation.launching.round import JobEvent
     from labkit.collocation.packing.queued_job import QueuedJob
 
 
-class QueueDisplay(JobsDisplay):
+class QueueDisplay(LiveDisplay):
     """Shows who runs where, how many wait, and each end."""
 
     def __init__(self, console: Console, queue: Sequence[QueuedJob], policy: str):
@@ -58,11 +59,11 @@ class QueueDisplay(JobsDisplay):
         reason = f" ({told['reason']})" if told["reason"] and told["status"] != "done" else ""
         self._line(f"{self._clock()}  {job}: {told['status']}{reason}")
 
-    def _lines(self) -> list[Text]:
+    def _lines(self) -> list[str | Text]:
         waiting = self.jobs - self._ended - len(self._running)
         head = f"{self._clock()}  {self._ended} of {self.jobs} ended, {len(self._running)} run, {waiting} wait or come"
         rows = [f"  {job:<24} {device:<10} {words}" for job, (device, words) in self._running.items()]
-        return [Text(head, style="bold"), *(Text(row, no_wrap=True, overflow="ellipsis") for row in rows)]
+        return [Text(head, style="bold"), *rows]
 
     def _line(self, line: str) -> None:
         self.console.print(line, soft_wrap=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
+from labkit.cli.live import LiveDisplay
 from labkit.runs.others import in_words
 from labkit.tracking.ending import unreached
 from labkit.tracking.events import Notice, Preparing, Progress, Started
@@ -17,32 +17,22 @@ from labkit.tracking.progress_line import headline, progress_text
 from labkit.tracking.time_left import time_left_s
 
 
-class TrainingDisplay:
+class TrainingDisplay(LiveDisplay):
     """One line that lives on a terminal, or a line an evaluation where the output is a file."""
 
     def __init__(self, *, to_stderr: bool):
-        self.console = Console(stderr=to_stderr)
-        self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+        super().__init__(Console(stderr=to_stderr))
         self.folder: str | None = None
         """Of the run that began last"""
         self._config: dict[str, Any] = {}
         self._evaluations: list[tuple[float, float]] = []
 
-    def __enter__(self) -> TrainingDisplay:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self.console.is_terminal:
-            self._live.stop()
-
     def show(self, event: Any) -> None:
         """Take an event of `labkit.tracking.events`."""
         if isinstance(event, Notice):
-            self.console.print(event.text, style="dim", highlight=False, soft_wrap=True)
+            self.notice(event.text)
         elif isinstance(event, Preparing):
-            self._update(f"preparing data {event.fraction:4.0%}  {event.text}")
+            self.update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
             self._config, self._evaluations, self.folder = event.config, [], event.folder
             text = Text(headline(event.run, event.config))
@@ -59,14 +49,9 @@ class TrainingDisplay:
         left = time_left_s(self._config, progress.point.wall_s, progress.point.samples, self._evaluations)
         if left is not None:
             line += f"  about {left:.0f} s left"
-        if self.console.is_terminal:
-            self._live.update(Text(line))
-        elif progress.evaluated:
-            self.console.print(line, highlight=False, soft_wrap=True)
-
-    def _update(self, line: str) -> None:
-        if self.console.is_terminal:
-            self._live.update(Text(line))
+        self.update(line)
+        if progress.evaluated:
+            self.line(line)
 
     def print_result(self, answer: dict[str, Any]) -> None:
         """Print how the run ended, and the test split's metrics."""

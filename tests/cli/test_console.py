@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 
+import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from labkit.cli import main
-from labkit.cli.console import Console, marked
+from labkit.cli.console import Console, marked, print_frame
+from labkit.cli.live import LiveDisplay
 from labkit.runs import Provenance, RunWriter
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
@@ -39,3 +41,35 @@ def test_a_run_of_any_name_is_shown(tmp_path, capsys):
         assert "".join(SHOWN.split()) in shown and "\x1b" not in shown
     assert main(["runs", "show", NAME, "--runs-dir", str(tmp_path)]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_is_known():
+    console = Console(file=io.StringIO())
+    frame = pd.DataFrame(
+        {
+            "job": [NAME, "b"],
+            "steps": [1234, 5],
+            "took": ["2.5 s", None],
+            "gain": [float("nan"), 0.12345],
+            "why": [Text("bad", "red"), "word " * 50],
+        }
+    )
+    print_frame(console, frame, "two jobs")
+    title, _, heads, _, first, second, more, *_ = console.file.getvalue().splitlines()
+    assert title.strip() == "two jobs" and "nan" not in first and "None" not in second
+    assert first.split() == [*SHOWN.split(), "1,234", "2.5", "s", "bad"] and second.split()[:3] == ["b", "5", "0.123"]
+    for name, line, text in (("steps", second, " 5"), ("took", first, "2.5 s"), ("gain", second, "0.123")):
+        assert line.index(text) + len(text) == heads.index(name) + len(name)
+    assert more.strip().startswith("word")
+
+
+def test_a_display_has_lines_that_change_on_a_terminal_and_lines_of_a_log_elsewhere():
+    for is_terminal in (True, False):
+        console = Console(file=io.StringIO(), force_terminal=is_terminal)
+        with LiveDisplay(console) as display:
+            display.update("50 %")
+            display.line("half of it")
+            display.notice("no GPU")
+            display.notice("no GPU")
+        text = console.file.getvalue()
+        assert ("50 %" in text) == is_terminal and ("half of it" in text) != is_terminal and text.count("no GPU") == 1
