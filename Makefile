@@ -18,6 +18,8 @@ TORCH_INDEX ?=
 BENCH ?=
 # Extra arguments of pytest, for example PYTEST_ARGS="-k resume".
 PYTEST_ARGS ?=
+# How many tests run at once: as many as the machine has cores, four at most.
+WORKERS ?= --numprocesses logical --maxprocesses 4
 # The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first twenty.
 SOAK ?= 20:200
 
@@ -86,7 +88,7 @@ tour: setup
 	@$(BIN)/python -m labkit tour
 
 test: setup
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 # Damaged data, manifests, plans, traces and run folders; SOAK=17:18 repeats the case of seed 17.
 soak: setup

@@ -1,14 +1,20 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and how pytest-xdist's workers share the machine."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from pathlib import Path
 
+import filelock
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from labkit.compiled import why_not_compiled
+
+# beside other tests, threads that wait busily take the cores from those that work
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Under `make test &` Ctrl-C is ignored, and by all that the tests start, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -24,6 +30,35 @@ CHROMIUM_ARGUMENTS = [
     "--no-first-run",
     "--disable-quic",
 ]
+
+
+APART = ("tests/test_readme.py", "tests/test_examples.py")
+"""Files whose tests share nothing, so that workers divide them"""
+
+
+class _ByFile(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return nodeid if file in APART else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Let each file's tests run in one worker, for they share fixtures."""
+    return _ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """Run a `quiet` test while no other runs: it locks out the others, who share the lock among them."""
+    lock = filelock.ReadWriteLock(shared_folder(item.config) / "quiet.db")
+    with lock.write_lock() if item.get_closest_marker("quiet") else lock.read_lock():
+        return (yield)
+
+
+def shared_folder(config: pytest.Config) -> Path:
+    """The temporary folder of the whole test run, whichever worker asks."""
+    folder = config._tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(config, "workerinput") else folder
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -43,9 +78,9 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    """Keep prepared data out of the user's cache: one folder for the whole test session."""
-    cache = tmp_path_factory.getbasetemp() / "labkit-cache"
+def own_cache(pytestconfig, monkeypatch):
+    """Keep prepared data out of the user's cache: one folder for the whole test run."""
+    cache = shared_folder(pytestconfig) / "labkit-cache"
     monkeypatch.setenv("LABKIT_CACHE", str(cache))
     return cache
 

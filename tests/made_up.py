@@ -7,15 +7,7 @@ import pandas as pd
 
 from labkit.runs import Provenance, RunWriter
 
-DISTURBED = {
-    "cpu_share": 0.4,
-    "steal_share": 0.0,
-    "waited_share": 0.1,
-    "pressure_share": None,
-    "largest": "stress (process 7)",
-    "on_gpu": [],
-    "disturbed": True,
-}
+DISTURBED = {"cpu_share": 0.4, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
 
 
 def made_up(

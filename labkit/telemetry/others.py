@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
 from labkit.runs.others import BUSY, MOST_OF_A_CORE, Others
+from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25
 """How long CPU time is counted before a start"""
@@ -49,34 +50,27 @@ class Look:
         """What others took since."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
-        whole = elapsed * self._count
         took = (now["busy"] - before["busy"]) - (now["own"] - before["own"])
         spare = elapsed * (len(self._cores) - self._count)  # that the run could not have used
-        share, on_gpu = _share(took - spare, whole), sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
+        share = round(min(1.0, max(0.0, (took - spare) / (elapsed * self._count))), 3)
+        on_gpu = sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
             cpu_share=share,
-            steal_share=_share(now["steal"] - before["steal"], elapsed * len(self._cores)),
-            waited_share=_share_or_none(before["waited"], now["waited"], whole),
-            pressure_share=_share_or_none(before["pressure"], now["pressure"], elapsed),
             largest=self._largest(before["programs"], now["programs"], elapsed),
             on_gpu=on_gpu,
             disturbed=share >= BUSY or share * self._count >= MOST_OF_A_CORE or bool(on_gpu),
         )
 
     def _now(self) -> dict[str, Any]:
-        busy, steal = _busy_s(self._cores)
         family = _family(self._root)
         return {
             "at": time.monotonic(),
-            "busy": busy,
-            "steal": steal,
-            "own": sum(map(_cpu_s, family)),
-            "waited": _waited_s(),
-            "pressure": _pressure_s(),
-            "programs": _programs({process.pid for process in family}),
+            "busy": _busy_s(self._cores),
+            "own": sum(_cpu_s(process, with_ended=True) for process in family),
+            "programs": {each.pid: _cpu_s(each) for each in psutil.process_iter() if each not in family},
         }
 
-    def _largest(self, before: Mapping[int, float], now: Mapping[int, float], elapsed: float) -> str | None:
+    def _largest(self, before: dict[int, float], now: dict[int, float], elapsed: float) -> str | None:
         took = {pid: cpu_s - before.get(pid, 0.0) for pid, cpu_s in now.items()}
         for pid in sorted(took, key=took.get, reverse=True):
             if took[pid] < BUSY * elapsed:
@@ -100,6 +94,15 @@ def is_quiet() -> bool:
     return not others_now()["disturbed"]
 
 
+def own_affinity() -> Sequence[int]:
+    """The logical CPUs that this process may use."""
+    cores = _listed_cores()
+    if not hasattr(os, "sched_getaffinity"):
+        return cores
+    # a container may number its cores otherwise than the system's list does
+    return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
+
+
 def _on_gpu(gpu: Device | None, root: int) -> list[str]:
     """The other processes that have a GPU open to compute; none where the driver does not tell."""
     if gpu is None:
@@ -112,15 +115,6 @@ def _on_gpu(gpu: Device | None, root: int) -> list[str]:
     return [f"{name} (process {pid})" for name, pid in named if not name.endswith(MPS_SERVER)]
 
 
-def own_affinity() -> Sequence[int]:
-    """The logical CPUs that this process may use."""
-    cores = _listed_cores()
-    if not hasattr(os, "sched_getaffinity"):
-        return cores
-    # a container may number its cores otherwise than the system's list does
-    return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
-
-
 def _listed_cores() -> Sequence[int]:
     """The numbers of the cores that the system tells times of, in its order: those that are switched on."""
     try:
@@ -129,16 +123,10 @@ def _listed_cores() -> Sequence[int]:
         return range(psutil.cpu_count() or 1)
 
 
-def _busy_s(cores: Sequence[int]) -> tuple[float, float]:
-    """CPU seconds so far in which these cores were not idle, and of them those that other virtual machines had."""
+def _busy_s(cores: Sequence[int]) -> float:
+    """CPU seconds so far in which these cores were not idle, those that other virtual machines had included."""
     times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
-    busy = steal = 0.0
-    for core in cores:
-        # guest time is in user time already
-        ignored = ("idle", "iowait", "guest", "guest_nice")
-        busy += sum(times[core]) - sum(getattr(times[core], name, 0.0) for name in ignored)
-        steal += getattr(times[core], "steal", 0.0)
-    return busy, steal
+    return sum(busy_and_idle_s(times[core])[0] for core in cores)
 
 
 def _family(root: int) -> list[psutil.Process]:
@@ -149,48 +137,11 @@ def _family(root: int) -> list[psutil.Process]:
         return []
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process and of those that it started and that have ended."""
+def _cpu_s(process: psutil.Process, *, with_ended: bool = False) -> float:
+    """CPU seconds of a process, and of those that it started and that have ended."""
     try:
         times = process.cpu_times()
     except psutil.Error:  # it has just ended, and its parent has its time
         return 0.0
-    ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return times.user + times.system + ended
-
-
-def _programs(family: set[int]) -> dict[int, float]:
-    """CPU seconds of every process that is not of the family."""
-    found = {}
-    for process in psutil.process_iter():
-        if process.pid not in family:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                found[process.pid] = times.user + times.system
-    return found
-
-
-def _waited_s() -> float | None:
-    """Seconds that threads of this process were ready and had no core (Linux' sched-stats.rst, field 2)."""
-    try:
-        tasks = list(Path("/proc/self/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
-    except (OSError, IndexError, ValueError):  # not Linux, a kernel without them, or a thread that has just ended
-        return None
-
-
-def _pressure_s() -> float | None:
-    """Seconds in which some thread of this host waited for a core (Linux' accounting/psi.rst)."""
-    try:
-        found = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) / 1e6 if found else None
-
-
-def _share(part: float, whole: float) -> float:
-    return round(min(1.0, max(0.0, part / whole)), 3)
-
-
-def _share_or_none(before: float | None, now: float | None, whole: float) -> float | None:
-    return None if before is None or now is None else _share(now - before, whole)
+    ended = (getattr(times, "children_user", 0.0), getattr(times, "children_system", 0.0)) if with_ended else ()
+    return times.user + times.system + sum(ended)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.hardware.jetson import JETSON, LOADS
+from labkit.hardware.devices import JETSON, JETSON_LOADS
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.tool_stream import ToolStream
 
@@ -49,14 +49,15 @@ class JetsonCounters:
         """
         self._gpu = gpu
         self._files = {
-            "gpu_utilisation": _reader(root, LOADS, 0.1),  # per mille
+            "gpu_utilisation": _reader(root, JETSON_LOADS, 0.1),  # per mille
             "sm_clock": _reader(root, _CLOCKS, 1e-6),  # Hz
             "board_power": _power_reader(root),
         }
         self._tool: ToolStream | None = None
         if None in self._files.values():
             period_ms = max(10, round(1000 / hz))
-            self._tool = ToolStream(["tegrastats", "--interval", str(period_ms)], period_s=period_ms / 1000, keep=1)
+            asked = ["--interval", str(period_ms)]
+            self._tool = ToolStream("tegrastats", lambda _: asked, period_s=period_ms / 1000, keep=1)
 
     def read(self) -> Iterator[Reading]:
         """Yield the load, the clock and the board's power."""
