@@ -10,7 +10,7 @@ import pytest
 from fresh_memory import EACH_BYTES, FRESH
 
 from labkit.hardware.allocator import keep_memory
-from labkit.profiling.recording.page_faults import fault_cost_us, minor_faults
+from labkit.profiling.recording.costs import fault_cost_us, minor_faults
 
 PAGES = FRESH * EACH_BYTES / mmap.PAGESIZE
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
