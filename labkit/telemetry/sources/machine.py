@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from labkit.hardware.device import Device
 from labkit.hardware.devices import JETSON, is_jetson
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.faults import OnFault
+from labkit.telemetry.reading import OnFault
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.host import HostCounters, ProcessCounters
