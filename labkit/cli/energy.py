@@ -38,7 +38,7 @@ def run_energy(args: argparse.Namespace) -> int:
             raise UserError(f"{flag} is {value:g}: give a number above zero.")
     from labkit.runs import find_run
     from labkit.runs.query import readable_runs, run_folders
-    from labkit.tta.energy_account import energy_account
+    from labkit.tta.energy import energy_account
 
     folders = [find_run(which, args.runs_dir) for which in args.which]
     folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
