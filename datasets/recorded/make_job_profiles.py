@@ -17,7 +17,6 @@ from statistics import fmean
 
 import numpy as np
 
-from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import cpu_admission, get_policy
 from labkit.collocation.packing.queue_run import read_queue_record, run_queue
@@ -25,6 +24,7 @@ from labkit.collocation.packing.queued_job import Attempt, JobProfile, QueuedJob
 from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
+from labkit.collocation.plan_check import job_memory
 from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run
 from labkit.telemetry.others import Look

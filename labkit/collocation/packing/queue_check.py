@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.policy import Admission, PackingDevice, cpu_admission
 from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.packing.recorded_profiles import RecordedProfiles, read_recorded, shared_slowdown
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import job_memory
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 

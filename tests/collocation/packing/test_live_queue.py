@@ -12,7 +12,7 @@ import pytest
 from queues import GIB
 
 from labkit.collocation.launching.worker_process import worker_process
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Share
 from labkit.collocation.packing import queue_run
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.monitor import Monitor
