@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.interference.alone import profile_alone
 from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.packing.generate import generate_queue
@@ -31,6 +30,7 @@ from labkit.collocation.packing.recorded_profiles import (
 )
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
+from labkit.collocation.plan_check import job_memory
 from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run
 from labkit.tracking.stop import StopRequest

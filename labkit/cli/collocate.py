@@ -106,11 +106,11 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.cli.collocate_live import GroupDisplay
     from labkit.cli.collocate_text import print_check, print_verdict
     from labkit.cli.console import Console, print_last
-    from labkit.collocation.checking.plan_check import check_plan, job_memory
     from labkit.collocation.launching.plan_run import resume_plan, run_plan
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.modes.device_choice import find_device
     from labkit.collocation.modes.mig_changes import made_slices
+    from labkit.collocation.plan_check import check_plan, job_memory
     from labkit.hardware.devices import get_devices
     from labkit.tracking.stop import StopRequest
 

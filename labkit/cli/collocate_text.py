@@ -20,8 +20,8 @@ from labkit.runs.notes import note_left_out
 if TYPE_CHECKING:
     import pandas as pd
 
-    from labkit.collocation.checking.plan_check import PlanCheck
     from labkit.collocation.plan.plan import Plan
+    from labkit.collocation.plan_check import PlanCheck
     from labkit.collocation.verdict.verdict import Verdict
 
 LEGEND = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Share
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError

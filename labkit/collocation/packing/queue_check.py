@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from labkit.collocation.checking.plan_check import job_memory
 from labkit.collocation.interference.machine import Machine, measure_machine
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import PackingDevice
@@ -15,6 +14,7 @@ from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import RecordedProfiles, cpu_admission, read_recorded, shared_slowdown
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import job_memory
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.queued_job import TrackedJob
+from labkit.collocation.verdict.turns import jain
 
 if TYPE_CHECKING:
     from labkit.collocation.packing.queue_record import QueueRecord
@@ -171,18 +172,6 @@ def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict
         "energy_j": np.nan,
         "energy_note": "a simulation knows no power",
     }
-
-
-def jain(values: Iterable[float]) -> float:
-    """Jain's fairness index, (Σx)² / (n Σx²), from 1/n to 1; NaN of nothing.
-
-    >>> jain([2, 2, 2]), jain([1, 0, 0, 0])
-    (1.0, 0.25)
-    """
-    values = np.asarray(list(values), dtype=float)
-    if not len(values):
-        return float("nan")
-    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
 def _covered_s(spans: list[tuple[float, float]]) -> float:

@@ -121,12 +121,11 @@ def _whose(found: dict, job: pd.Series, places: dict[str, tuple[str | None, str]
     if not found["samples"] or found["scope"] == "process":
         return {"own": found["samples"] > 0, "note": found["note"]}
     gpu, device = places[job["job"]]
-    others = {
-        "mig": sum(each == device for _, each in places.values()),
-        "device": sum(each == gpu for each, _ in places.values()),
-        "host": len(places),
+    place, others = {
+        "mig": ("the slice", sum(each == device for _, each in places.values())),
+        "device": ("the whole GPU", sum(each == gpu for each, _ in places.values())),
+        "host": ("the whole machine", len(places)),
     }[found["scope"]]
-    place = {"mig": "the slice", "device": "the whole GPU", "host": "the whole machine"}[found["scope"]]
-    own = others == 1 and found["scope"] != "host"
     shared = f"of {place}, " + (f"which {others} jobs shared" if others > 1 else "which no other job of the round used")
+    own = others == 1 and found["scope"] != "host"
     return {"own": own, "note": "; ".join(part for part in (shared, found["note"]) if part)}

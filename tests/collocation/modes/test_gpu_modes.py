@@ -147,8 +147,6 @@ def test_limits_for_each_client_come_with_volta(control):
 
 
 def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
-    ((_, reason),) = refusals("mps", [A], fake_nvml("kepler"))
-    assert "compute capability 3.5: Tesla K20 has 3.0" in reason
     state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
     ((_, reason),) = refusals("mps", [A], fake_nvml("ampere", mig=state))
     assert "is a MIG slice" in reason
@@ -195,7 +193,6 @@ def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, 
     ("generation", "mig", "possible"),
     [
         (None, None, {"alone", "cpu-shared", "cpu-pinned"}),
-        ("kepler", None, {"alone", "naive", "cpu-shared", "cpu-pinned"}),
         ("pascal", None, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
         ("ampere", {"on": False}, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
         (

@@ -55,8 +55,7 @@ def changes(state):
 def test_instances_are_made_used_and_removed_and_those_of_others_stay(state):
     library = fake_nvml("ampere", mig=state)
     jobs = [*JOBS, PlannedJob("c", "dlrm")]
-    with changed_layout(layout_of(state, jobs), Nvml(library)) as new:
-        assert [device.mig_profile for device in new] == ["1g.10gb", "1g.10gb"]
+    with changed_layout(layout_of(state, jobs), Nvml(library)):
         assert set(read_mig(state)["instances"]) == {"1", "2", "3"}
         devices = get_devices(Nvml(library))
         shares = mode_shares("mig", jobs, devices[1], devices, nvml=Nvml(library))
@@ -126,17 +125,6 @@ def test_a_gpu_that_somebody_uses_is_not_changed(state, used, how):
     library = fake_nvml("ampere", mig=state, **{how: {used: [process(1)]}})
     layout = layout_of(state)
     with pytest.raises(UserError, match="in use by process 1 "), changed_layout(layout, Nvml(library)):
-        raise AssertionError("the layout is not there")
-    assert changes(state) == []
-
-
-def test_mig_is_never_turned_on(state):
-    layout = layout_of(state)
-    write_mig(state, on=False)
-    with (
-        pytest.raises(UserError, match=f"The GPU {FIRST} has MIG off"),
-        changed_layout(layout, Nvml(fake_nvml("ampere", mig=state))),
-    ):
         raise AssertionError("the layout is not there")
     assert changes(state) == []
 

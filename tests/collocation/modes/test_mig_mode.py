@@ -7,10 +7,7 @@ from fake_gpu_tools import FIRST, PROFILES, SECOND, fake_nvml, process, write_mi
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.mig import proposed_layout
-from labkit.collocation.modes.mig_layout import SliceWish, fitting_layout
-from labkit.collocation.modes.mig_profiles import Placement, mig_profiles, taken_placements
-from labkit.collocation.modes.place import Place
+from labkit.collocation.modes.mig import fitting_layout, mig_profiles
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
@@ -137,63 +134,48 @@ def test_without_mig_the_mode_is_refused(generation, device, words, tmp_path, st
     assert name is None and words in reason
 
 
-def test_where_each_job_has_a_slice_no_layout_is_proposed(state):
-    library = fake_nvml("ampere", mig=state)
-    devices = get_devices(Nvml(library))
-    with Nvml(library) as nvml:
-        assert proposed_layout([A, B], Place(devices[1], devices, nvml)) == (None, "each job has a slice already")
-
-
-def test_profiles_are_read_with_their_places(state):
+def test_profiles_are_read_with_their_places_and_what_lies_there(state):
     with Nvml(fake_nvml("ampere", mig=state)) as nvml:
-        gpu = get_devices(Nvml(fake_nvml("ampere", mig=state)))[1]
-        found = {profile.name: profile for profile in mig_profiles(gpu, nvml)}
-        taken, why = taken_placements(gpu, nvml)
+        profiles, taken, why = mig_profiles(get_devices(Nvml(fake_nvml("ampere", mig=state)))[1], nvml)
+    found = {profile.name: profile for profile in profiles}
     assert set(found) == set(PROFILES)
-    assert (found["2g.10gb"].number, found["2g.10gb"].slices, found["2g.10gb"].memory_bytes) == (14, 2, 9856 * 2**20)
-    assert found["2g.10gb"].placements == (Placement(0, 2), Placement(2, 2), Placement(4, 2))
-    assert not found["1g.5gb+me"].is_plain
-    assert why is None and sorted(taken, key=lambda place: place.start) == [
-        Placement(0, 4), Placement(4, 2), Placement(6, 1),
-    ]  # fmt: skip
+    assert (found["2g.10gb"].slices, found["2g.10gb"].memory_bytes) == (2, 9856 * 2**20)
+    assert found["2g.10gb"].places == ((0, 2), (2, 2), (4, 2))
+    assert why is None and sorted(taken) == [(0, 4), (4, 2), (6, 1)]
 
 
 @pytest.fixture
 def profiles(state):
     library = fake_nvml("ampere", mig=state)
     with Nvml(library) as nvml:
-        return mig_profiles(get_devices(Nvml(library))[1], nvml)
+        return mig_profiles(get_devices(Nvml(library))[1], nvml)[0]
+
+
+ANY = (None, 0)
 
 
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        ([SliceWish()], "7g.40gb:0"),
-        ([SliceWish()] * 2, "3g.20gb:0,3g.20gb:4"),
-        ([SliceWish()] * 3, "2g.10gb:0,2g.10gb:2,2g.10gb:4"),
-        ([SliceWish()] * 7, ",".join(f"1g.5gb:{start}" for start in range(7))),
-        ([SliceWish()] * 8, None),
-        ([SliceWish(memory_bytes=8 * GIB)] * 4, "1g.10gb:0,1g.10gb:2,1g.10gb:4,1g.10gb:6"),
-        ([SliceWish(memory_bytes=8 * GIB)] * 5, None),
-        ([SliceWish(memory_bytes=15 * GIB), SliceWish(), SliceWish()], "3g.20gb:4,2g.10gb:0,2g.10gb:2"),
-        ([SliceWish("1g.5gb+me"), SliceWish(memory_bytes=12 * GIB)], "4g.20gb:0,1g.5gb+me:4"),
-        ([SliceWish("1g.5gb", 8 * GIB)], None),
-        ([SliceWish(memory_bytes=50 * GIB)], None),
+        ([ANY], "7g.40gb:0"),
+        ([ANY] * 2, "3g.20gb:0,3g.20gb:4"),
+        ([ANY] * 3, "2g.10gb:0,2g.10gb:2,2g.10gb:4"),
+        ([ANY] * 7, ",".join(f"1g.5gb:{start}" for start in range(7))),
+        ([ANY] * 8, None),
+        ([(None, 8 * GIB)] * 4, "1g.10gb:0,1g.10gb:2,1g.10gb:4,1g.10gb:6"),
+        ([(None, 8 * GIB)] * 5, None),
+        ([(None, 15 * GIB), ANY, ANY], "3g.20gb:4,2g.10gb:0,2g.10gb:2"),
+        ([("1g.5gb+me", 0), (None, 12 * GIB)], "4g.20gb:0,1g.5gb+me:4"),
+        ([("1g.5gb", 8 * GIB)], None),
+        ([(None, 50 * GIB)], None),
     ],
 )
 def test_a_layout_has_the_largest_equal_slices_that_fit(wishes, expected, profiles):
-    layout = fitting_layout(FIRST, wishes, profiles)
-    assert (layout and layout.tuples) == expected
-    if layout:
-        places = [place for _, place in layout.instances]
-        assert not any(one.meets(other) for one in places for other in places if one is not other)
+    for offered in (profiles, profiles[::-1]):
+        layout = fitting_layout(FIRST, wishes, offered)
+        assert (layout and layout.tuples) == expected
 
 
 def test_a_layout_leaves_what_lies_there(profiles):
-    assert fitting_layout(FIRST, [SliceWish()], profiles, [Placement(0, 4)]).tuples == "3g.20gb:4"
-    assert fitting_layout(FIRST, [SliceWish()], profiles, [Placement(0, 8)]) is None
-
-
-def test_a_layout_has_variants_of_a_profile_only_for_jobs_that_ask_for_them(profiles):
-    layout = fitting_layout(FIRST, [SliceWish()] * 7, profiles[::-1])
-    assert {profile.name for profile, _ in layout.instances} == {"1g.5gb"}
+    assert fitting_layout(FIRST, [ANY], profiles, [(0, 4)]).tuples == "3g.20gb:4"
+    assert fitting_layout(FIRST, [ANY], profiles, [(0, 8)]) is None

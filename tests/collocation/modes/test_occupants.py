@@ -9,8 +9,9 @@ import pynvml
 import pytest
 from fake_gpu_tools import FIRST, SECOND, fake_nvml, process
 
-from labkit.collocation.modes import occupants as module
-from labkit.collocation.modes.occupants import warnings, why_occupied
+from labkit.collocation import plan_check
+from labkit.collocation.modes.gpu import why_occupied
+from labkit.collocation.plan_check import device_warnings
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
@@ -70,35 +71,32 @@ def test_a_desktop_is_a_warning_and_no_reason():
     with Nvml(library) as nvml:
         gpu = first_gpu(library)
         assert why_occupied(gpu, nvml) is None
-        (warning,) = warnings(gpu, nvml)
+    (warning,) = device_warnings(gpu, Nvml(library))
     assert "also draws" in warning and "Xorg" in warning
 
 
 def test_where_the_driver_does_not_tell_a_warning_says_so():
     library = fake_nvml("ampere")
     library.nvmlDeviceGetComputeRunningProcesses.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    with Nvml(library) as nvml:
-        (warning,) = warnings(first_gpu(library), nvml)
+    (warning,) = device_warnings(first_gpu(library), Nvml(library))
     assert "cannot be told: not supported on this GPU" in warning
 
 
 def test_a_foreign_daemon_is_a_warning(tmp_path):
     (tmp_path / "control").touch()
     library = fake_nvml("ampere")
-    with Nvml(library) as nvml:
-        assert warnings(first_gpu(library), nvml) == [
-            "An MPS daemon of someone else runs on this machine: no job will be its client."
-        ]
+    assert device_warnings(first_gpu(library), Nvml(library)) == [
+        "An MPS daemon of someone else runs on this machine: no job will be its client."
+    ]
 
 
 def test_a_busy_machine_is_a_warning_and_an_idle_one_is_none(monkeypatch):
-    with Nvml(fake_nvml(None)) as nvml:
-        busy = {"cpu_share": 0.42, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
-        monkeypatch.setattr(module, "others_now", lambda: busy)
-        (warning,) = warnings(cpu_device(), nvml)
-        assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
-        monkeypatch.setattr(module, "others_now", lambda: busy | {"disturbed": False})
-        assert warnings(cpu_device(), nvml) == []
+    busy = {"cpu_share": 0.42, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
+    monkeypatch.setattr(plan_check, "others_now", lambda: busy)
+    (warning,) = device_warnings(cpu_device())
+    assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
+    monkeypatch.setattr(plan_check, "others_now", lambda: busy | {"disturbed": False})
+    assert device_warnings(cpu_device()) == []
 
 
 def test_processes_on_the_gpu_that_are_not_of_the_run_are_named(monkeypatch):

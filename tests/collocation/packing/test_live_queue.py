@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from labkit.collocation.launching.worker_process import worker_process
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Share
 from labkit.collocation.packing import live, queue_run
 from labkit.collocation.packing.admission import Admission
 from labkit.collocation.packing.device_state import PackingDevice

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.collocation.checking.plan_check import check_plan
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
 
 GIB = 2**30

@@ -18,7 +18,6 @@ import pynvml
 FIRST, SECOND = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 GENERATIONS = {
     # name, compute capability, CUDA cores, GiB
-    "kepler": ("Tesla K20", (3, 0), 2496, 5),
     "pascal": ("NVIDIA GeForce GTX 1080 Ti", (6, 1), 3584, 11),
     "ampere": ("NVIDIA A100-SXM4-40GB", (8, 0), 6912, 40),
     "hopper": ("NVIDIA H100 80GB HBM3", (9, 0), 16896, 80),
@@ -205,7 +204,7 @@ def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
     """A command for this test, found before all others."""
     tool = folder / "bin" / name
     tool.parent.mkdir(exist_ok=True)
-    tool.write_text(f"#!{sys.executable}\n{code}")
+    tool.write_text(f"#!{sys.executable} -S\n{code}")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     return tool
