@@ -39,7 +39,7 @@ LABS = (
     Lab(
         "20_train_speech",
         "Train a speech recogniser to a target",
-        ("torch", "torchaudio", "soundfile", "jiwer", "plotly"),
+        ("torch", "soundfile", "jiwer", "plotly"),
     ),
     Lab("30_what_utilisation_means", "What utilisation means", ("torch", "pandas", "plotly"), disk_gb=0.1),
     Lab("31_the_observer_effect", "The observer effect", ("torch", "pandas", "plotly", "scipy"), disk_gb=0.1),

@@ -7,7 +7,6 @@ from importlib import metadata
 
 PACKAGES = {
     "torch": "core",
-    "torchaudio": "core",
     "numpy": "core",
     "pandas": "core",
     "scipy": "core",

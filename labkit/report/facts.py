@@ -14,7 +14,7 @@ PROVENANCE_MEANS = {
     "recorded": "measured on another machine and shipped",
     "predicted": "calculated by a model, not run",
 }
-VERSIONS_SHOWN = ("labkit", "python", "torch", "torchaudio", "numpy", "cuda")
+VERSIONS_SHOWN = ("labkit", "python", "torch", "numpy", "cuda")
 
 
 def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:

@@ -77,7 +77,7 @@ def mel_energies(waves: Tensor) -> Tensor:
 def mel_bands() -> Tensor:
     """Triangles (F, 257) over the frequencies of the transform, even on Slaney's mel scale and of equal area.
 
-    Source: M. Slaney, Auditory Toolbox (1998), as librosa and torchaudio have it: 15 mel are 1 kHz, linear below it and
+    Source: M. Slaney, Auditory Toolbox (1998), as librosa has it: 15 mel are 1 kHz, linear below it and
     27 mel a factor of 6.4 above it.
     """
     mel = np.linspace(0, 15 + 27 * np.log(SAMPLE_RATE_HZ / 2 / 1000) / np.log(6.4), MEL_BINS + 2)
@@ -91,9 +91,9 @@ def mel_bands() -> Tensor:
 def normalise_speakers(path: Path, keys: list[tuple[str, ...]], frames: list[int], bins: int) -> None:
     """Rewrite a file of features, for each speaker mean 0 and variance 1 a bin over all of their frames.
 
-    That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from another:
-    over a single word of 0.3 s the word itself is most of what a mean and variance see. Splits are normalised apart, so
-    nothing of the test split reaches training.
+    That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from
+    another: over a single word of 0.3 s the word itself is most of what a mean and variance see. Splits are normalised
+    apart, so nothing of the test split reaches training.
 
     Args:
         path: float16 (sum of frames, bins), utterance after utterance.

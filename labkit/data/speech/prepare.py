@@ -174,7 +174,7 @@ def _work(utterances: list[Utterance], frames_an_output: int) -> Group:
         for utterance, wave in zip(utterances, decoded.waves, strict=True)
     ]
     computed = iter(log_mel([wave for wave, error in zip(decoded.waves, found, strict=True) if error is None]))
-    features = [next(computed).astype(np.float16) if error is None else error for error in found]
+    features = [next(computed).astype(np.float16, order="C") if error is None else error for error in found]
     decoded.waves.clear()
     return Group(utterances, decoded, features)
 
