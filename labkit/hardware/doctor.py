@@ -1,4 +1,4 @@
-"""The doctor: what this machine is, which labs run on it, and what to install for the others."""
+"""The doctor: what this machine is, and what to install on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.cpu import CpuInfo, isa_capped, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.hardware.labs import LABS
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.software import PACKAGES, install_command, package_versions
 from labkit.hardware.tiers import match_tier
@@ -70,17 +69,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         "profilers": [tool.to_dict() for tool in find_profilers()],
         "packages": versions,
         "budgets": [budget.to_dict() for budget in offered_budgets(devices)],
-        "labs": [],
     }
-    for lab in LABS:
-        obstacles = lab.obstacles(versions, cpu.memory_bytes, disk_free)
-        entry = {
-            "notebook": lab.notebook,
-            "title": lab.title,
-            "runs": not obstacles,
-            "why": "; ".join(obstacles) or None,
-        }
-        report["labs"].append(entry)
     report["advice"] = _advice(report)
     return report
 

@@ -6,9 +6,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.course.colab import COLAB_CELL
+from labkit.course.labs import LABS
 from labkit.course.lint import ANSWER, CHECK, faults
 from labkit.course.notebook_file import authored, canonical, read_notebook
-from labkit.hardware.labs import LABS
 from labkit.project import binder_url, colab_url
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"

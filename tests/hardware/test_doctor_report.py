@@ -14,10 +14,10 @@ import pytest
 from test_nvml_devices import fake_nvml
 
 from labkit.cli import doctor as command
+from labkit.course.labs import LABS, labs_on
 from labkit.fast.times import StepTimes, remember
 from labkit.hardware import software
 from labkit.hardware.doctor import examine
-from labkit.hardware.labs import LABS
 from labkit.hardware.nvml import Nvml
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="fake tools are shell scripts")
@@ -105,7 +105,7 @@ def test_a_missing_package_stops_only_the_labs_that_need_it(tools, no_driver, mo
 
     monkeypatch.setattr(software.metadata, "version", version)
     report = examine(no_driver)
-    labs = {lab["notebook"]: lab for lab in report["labs"]}
+    labs = {lab["notebook"]: lab for lab in labs_on(report)}
     assert len(labs) == len(LABS)
     assert not labs["20_train_speech"]["runs"] and "soundfile" in labs["20_train_speech"]["why"]
     assert all(lab["runs"] for name, lab in labs.items() if name != "20_train_speech")
@@ -122,7 +122,7 @@ def test_without_the_notebook_packages_no_lab_runs_and_they_are_advised(tools, n
 
     monkeypatch.setattr(software.metadata, "version", version)
     report = examine(no_driver)
-    assert not any(lab["runs"] for lab in report["labs"])
+    assert not any(lab["runs"] for lab in labs_on(report))
     assert any('pip install "jupyterlab' in item["do"] for item in report["advice"])
 
 
@@ -132,7 +132,7 @@ def test_a_small_machine_is_told_what_it_lacks(tools, no_driver, monkeypatch):
     small = doctor.read_cpu()
     values = {name: getattr(small, name) for name in small.__dataclass_fields__}
     monkeypatch.setattr(doctor, "read_cpu", lambda: type(small)(**values | {"memory_bytes": 10**9}))
-    assert all("needs 2 GB of memory" in lab["why"] for lab in examine(no_driver)["labs"])
+    assert all("needs 2 GB of memory" in lab["why"] for lab in labs_on(examine(no_driver)))
 
 
 def doctor_command(*argv):
