@@ -38,7 +38,7 @@ def run_budgets(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from labkit.cli.console import Console
-    from labkit.hardware.budgets.stand_ins import OF_A_CPU, OF_A_GPU
+    from labkit.hardware.budgets.names import OF_A_CPU, OF_A_GPU
 
     table = Table(box=box.SIMPLE)
     for title in ("budget", "what a run may use", "the run is", "also not emulated"):
@@ -72,20 +72,14 @@ def _cores() -> str:
 
 
 def _memory() -> str:
-    from labkit.hardware.budgets.budget import can_cap_memory
-    from labkit.hardware.budgets.memory_group import NoGroup, home
+    from labkit.hardware.budgets.memory_watch import held
 
-    if not can_cap_memory():
+    if held(os.getpid()) is None:
         return "not limited, which this system cannot do for one process"
-    binds = (
+    return (
         "a watch beside the run, which ends it with an error that names the budget once the run and its children hold "
-        "more (mapped files not counted)"
+        "more (mapped files not counted); should it grow faster than the watch looks, it is killed a moment later"
     )
-    try:
-        home()
-    except NoGroup as why:
-        return f"{binds}; should it grow faster than the watch looks, it is killed a moment later: {why}"
-    return f"{binds}; an eighth beyond, a memory control group (cgroup v2) lets the kernel kill them"
 
 
 def _check(names: list[str], *, as_json: bool) -> int:

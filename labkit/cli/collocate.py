@@ -21,7 +21,7 @@ EPILOG = """examples:
   labkit collocate --jobs "dlrm:tour x2, speech:tour" --mode cpu-shared,cpu-pinned --repeats 3
   labkit collocate --jobs "train.py --seed {seed} x2" --mode cpu-pinned
   labkit collocate plan.yaml --check
-  labkit collocate experiment.csv          (a CSV of radT's; statuses are written back)
+  labkit collocate experiment.csv          (a CSV of radT's; statuses go to experiment.status.csv)
   labkit collocate --show GROUP
 """
 

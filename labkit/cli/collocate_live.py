@@ -10,7 +10,6 @@ from labkit.cli.console import Console
 from labkit.cli.live import LiveDisplay
 from labkit.collocation.launching.plan_run import RoundBegins, RoundEnded
 from labkit.collocation.launching.round import JobEvent
-from labkit.errors import UserError
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Progress
 from labkit.tracking.progress_line import progress_text
@@ -26,7 +25,7 @@ SECONDS_A_LINE = 1.0
 
 
 class GroupDisplay(LiveDisplay):
-    """Shows the rounds of a plan, and writes what became of a CSV's rows back to it."""
+    """Shows the rounds of a plan, and keeps what became of a CSV's rows."""
 
     def __init__(self, console: Console, plan: Plan, csv: CsvPlan | None = None):
         super().__init__(console)
@@ -57,19 +56,11 @@ class GroupDisplay(LiveDisplay):
         if self.console.is_terminal:
             ends = ", ".join(f"{each.job} {_end_text(each.status, each.wall_s)}" for each in record.jobs)
             self.console.print(f"{self._head}: {ends}", soft_wrap=True)
-        lines = {} if self.csv is None else self.csv.rows.get(record.workload, {})
-        results = {
-            lines[each.job]: (RADT_STATUS.get(each.status, "FAILED"), each.run or "")
-            for each in record.jobs
+        rows = {} if self.csv is None else self.csv.rows.get(record.workload, {})
+        for each in record.jobs:
             # a row is finished when its last repeat is
-            if each.job in lines and (each.status != "done" or record.repeat == self.plan.repeats - 1)
-        }
-        if results:
-            try:
-                self.csv.write_back(results)
-            except UserError as error:  # its user has changed it meanwhile: that is theirs now
-                self.csv = None
-                self.console.print(str(error), style="yellow", soft_wrap=True)
+            if each.job in rows and (each.status != "done" or record.repeat == self.plan.repeats - 1):
+                self.csv.record(record.workload, each.job, RADT_STATUS.get(each.status, "FAILED"), each.run or "")
 
 
 class _Row:

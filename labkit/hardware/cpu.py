@@ -7,13 +7,11 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from labkit.hardware.budgets.limits import cgroup_limits
 
 ISA_FLAGS = {
     "avx2": "avx2",
@@ -83,31 +81,67 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
         root: the root of the file system, for tests.
     """
     cpuinfo = _cpuinfo(root)
-    limits = cgroup_limits(root)
+    quota, limit = cgroup_limits(root)
     memory = psutil.virtual_memory()
-    limited = limits.memory_bytes is not None and limits.memory_bytes < memory.total
-    total = limits.memory_bytes if limited else memory.total
+    limited = limit is not None and limit < memory.total
+    total = limit if limited else memory.total
     logical = psutil.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
+    board = root / "proc/device-tree/model"
 
     def within_quota(cores: int) -> int:
-        return cores if limits.cores is None else max(1, min(cores, math.floor(limits.cores)))
+        return cores if quota is None else max(1, min(cores, math.floor(quota)))
 
     return CpuInfo(
         model=_model(cpuinfo),
         architecture=platform.machine(),
-        board=_board(root),
+        board=(_text(board) or "").strip("\0\n ") or None,
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=logical,
         available_cores=within_quota(usable),
         machine_cores=within_quota(max(usable, _first_process_cores(root) or logical)),
-        quota_cores=limits.cores,
+        quota_cores=quota,
         isa=_isa(cpuinfo),
         caches=_caches(root),
         memory_bytes=total,
         memory_available_bytes=min(memory.available, total),
         memory_limited=limited,
     )
+
+
+def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
+    """What a container leaves: the tightest limits of this process' control group and its parents, v1 and v2.
+
+    Returns:
+        Cores (1.5 means one and a half) and bytes of memory, None where there is no limit.
+    """
+    cores: list[float] = []
+    memory: list[int] = []
+    for folder in _control_groups(root):
+        # v2 has both numbers in one file, v1 one in each of two, and -1 for no quota
+        quota, period = ((_text(folder / "cpu.max") or "").split() or [None, None])[:2]
+        quota, period = quota or _text(folder / "cpu.cfs_quota_us"), period or _text(folder / "cpu.cfs_period_us")
+        if quota not in (None, "max", "-1") and period:
+            cores.append(int(quota) / int(period))
+        limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+        # v1 writes "no limit" as the largest multiple of the page size
+        if limit not in (None, "max") and int(limit) < 2**62:
+            memory.append(int(limit))
+    return min(cores, default=None), min(memory, default=None)
+
+
+def _control_groups(root: Path) -> Iterator[Path]:
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory") and "cpu" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        folder = mount / path.lstrip("/")
+        # In a container the path may be the host's and not exist here: its own group is then the mount itself.
+        while folder != mount and mount in folder.parents:
+            yield folder
+            folder = folder.parent
+        yield mount
 
 
 def isa_capped(isa: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], list[str]]:
@@ -141,17 +175,15 @@ def core_order(root: Path = Path("/")) -> list[int]:
     seen: dict[str, int] = {}
     ranks = {}
     for cpu in allowed:
-        siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        core = siblings.read_text().strip() if siblings.is_file() else str(cpu)
+        core = _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
         ranks[cpu] = seen[core] = seen.get(core, -1) + 1
     return sorted(allowed, key=lambda cpu: (ranks[cpu], cpu))
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
     # The first processor's entries; a machine that mixes cores still shares one instruction set.
-    path = root / "proc/cpuinfo"
     entries: dict[str, str] = {}
-    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
         key, colon, value = line.partition(":")
         if colon:
             entries.setdefault(key.strip().lower(), value.strip())
@@ -164,30 +196,17 @@ def _model(cpuinfo: Mapping[str, str]) -> str:
 
 
 def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:
-    listed = cpuinfo.get("flags") or cpuinfo.get("features")
+    listed = cpuinfo.get("flags") or cpuinfo.get("features") or _sysctl("machdep.cpu.leaf7_features")
     if listed is not None:
         present = set(listed.lower().split())
-        return tuple(ours for flag, ours in ISA_FLAGS.items() if flag in present)
-    leaf7 = _sysctl("machdep.cpu.leaf7_features")
-    if leaf7 is not None:
-        present = {name.lower() for name in leaf7.split()}
         return tuple(ours for flag, ours in ISA_FLAGS.items() if flag in present)
     # Every 64-bit Arm has Advanced SIMD; what else it has, this system does not say.
     return ("neon",) if platform.machine().lower() in ("arm64", "aarch64") else None
 
 
-def _board(root: Path) -> str | None:
-    path = root / "proc/device-tree/model"
-    return path.read_bytes().decode(errors="replace").strip("\0\n ") if path.is_file() else None
-
-
 def _first_process_cores(root: Path) -> int | None:
     """How many cores the first process of this machine or container may use; None where the system does not say."""
-    try:
-        status = (root / "proc/1/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", status, re.MULTILINE)
+    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", _text(root / "proc/1/status") or "", re.MULTILINE)
     return int(allowed[1].replace(",", ""), 16).bit_count() if allowed else None
 
 
@@ -203,7 +222,10 @@ def _caches(root: Path) -> dict[str, int]:
 
 
 def _text(path: Path) -> str | None:
-    return path.read_text().strip() if path.is_file() else None
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def _sysctl(name: str) -> str | None:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
-from labkit.hardware.jetson import is_jetson, jetson_gpu
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.visibility import visible_devices
-
-__all__ = ["Device", "cpu_device", "get_devices"]
 
 CORES_PER_SM = {"5": 128, "6.0": 64, "6": 128, "7": 64, "8.0": 64, "8": 128, "9": 128, "10": 128, "12": 128}
 """FP32 cores of a multiprocessor, by compute capability or its major number.
 
 Source: CUDA C++ Programming Guide, "Compute Capabilities", throughput of 32-bit floating-point add.
 """
+JETSON = "jetson"
+"""Stands for the UUID of the one GPU of an NVIDIA Jetson module, which has none that files tell."""
+JETSON_LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sys/devices/platform/*.gpu/load")
+"""Where the load of that GPU stands, by the age of the module. Source: Jetson Linux Developer Guide."""
 
 
 def get_devices(nvml: Nvml | None = None) -> list[Device]:
@@ -34,7 +36,9 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
         found = _read_gpus(session) if session.available else []
     cpu = cpu_device()
     if not found and is_jetson():
-        found = [jetson_gpu(cpu)]
+        why = "NVML does not show the GPU of this Jetson"
+        missing = dict.fromkeys(("sm_count", "compute_capability", "power_limit_w", "driver_version"), why)
+        found = [Device("gpu", 0, f"{cpu.name} GPU", uuid=JETSON, memory_bytes=cpu.memory_bytes, missing=missing)]
     return [cpu, *visible_devices(found, os.environ.get("CUDA_VISIBLE_DEVICES"))]
 
 
@@ -52,20 +56,32 @@ def cpu_device() -> Device:
     )
 
 
+def is_jetson(root: Path = Path("/")) -> bool:
+    """Whether this machine is an NVIDIA Jetson module: a CPU and a GPU on one memory."""
+    return (root / "etc/nv_tegra_release").exists() or any(root.glob(JETSON_LOADS[-1]))
+
+
 class _Fields:
     """Collects the values of one device, and the reasons for those that could not be read."""
 
-    def __init__(self, nvml: Nvml):
-        self.nvml = nvml
+    def __init__(self, nvml: Nvml, handle: Any):
+        self._nvml, self._handle = nvml, handle
         self.values: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
+        self.read("name", "nvmlDeviceGetName")
+        self.read("uuid", "nvmlDeviceGetUUID")
+        self.read("memory_bytes", "nvmlDeviceGetMemoryInfo", lambda memory: memory.total)
 
-    def read(self, name: str, call: str, *args, convert: Callable[[Any], Any] = lambda value: value) -> None:
-        reading = self.nvml.read(call, *args)
+    def read(self, name: str, call: str, convert: Callable[[Any], Any] = lambda value: value) -> None:
+        arguments = () if call.startswith("nvmlSystem") else (self._handle,)
+        reading = self._nvml.read(call, *arguments)
         if reading.reason is None:
             self.values[name] = convert(reading.value)
         else:
             self.missing[name] = reading.reason
+
+    def device(self, kind: str, index: int, **values: Any) -> Device:
+        return Device(kind, index, missing=self.missing, **{"name": "unnamed GPU"} | values | self.values)
 
 
 def _read_gpus(nvml: Nvml) -> list[Device]:
@@ -73,85 +89,110 @@ def _read_gpus(nvml: Nvml) -> list[Device]:
     for index in range(nvml.read("nvmlDeviceGetCount").value or 0):
         handle = nvml.read("nvmlDeviceGetHandleByIndex", index)
         if handle.reason is not None:
-            lost = {"torch_name": handle.reason}
-            devices.append(Device(kind="gpu", index=index, name="unreadable GPU", missing=lost))
-            continue
-        devices += _read_gpu(nvml, index, handle.value)
+            devices.append(Device("gpu", index, "unreadable GPU", missing={"torch_name": handle.reason}))
+        else:
+            devices += _read_gpu(nvml, index, handle.value)
     return devices
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> list[Device]:
-    fields = _Fields(nvml)
-    fields.read("name", "nvmlDeviceGetName", handle)
-    fields.read("uuid", "nvmlDeviceGetUUID", handle)
-    fields.read("memory_bytes", "nvmlDeviceGetMemoryInfo", handle, convert=lambda memory: memory.total)
-    fields.read(
-        "compute_capability",
-        "nvmlDeviceGetCudaComputeCapability",
-        handle,
-        convert=lambda pair: f"{pair[0]}.{pair[1]}",
-    )
-    fields.read("power_limit_w", "nvmlDeviceGetPowerManagementLimit", handle, convert=lambda mw: mw / 1000)
+    fields = _Fields(nvml, handle)
+    fields.read("compute_capability", "nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}")
+    fields.read("power_limit_w", "nvmlDeviceGetPowerManagementLimit", lambda mw: mw / 1000)
     fields.read("driver_version", "nvmlSystemGetDriverVersion")
-    fields.read("mig_mode", "nvmlDeviceGetMigMode", handle, convert=lambda modes: "on" if modes[0] else "off")
-    _read_sm_count(fields, handle)
-    values = {"name": "unnamed GPU"} | fields.values
-    if values.get("mig_mode") != "on":
-        return [Device(kind="gpu", index=index, missing=fields.missing, **values)]
-    slices = _read_slices(nvml, index, handle, values)
-    if not slices:
+    fields.read("mig_mode", "nvmlDeviceGetMigMode", lambda modes: "on" if modes[0] else "off")
+    _read_sm_count(fields)
+    if fields.values.get("mig_mode") == "on":
+        if slices := _read_slices(nvml, handle, fields.device("gpu", index)):
+            return slices
         fields.missing["torch_name"] = "MIG is on but this GPU has no MIG slice, so nothing can run on it"
-        return [Device(kind="gpu", index=index, missing=fields.missing, **values)]
-    return slices
+    return [fields.device("gpu", index)]
 
 
-def _read_sm_count(fields: _Fields, handle: Any) -> None:
+def _read_sm_count(fields: _Fields) -> None:
     # NVML knows a whole GPU's cores, not its multiprocessors.
-    fields.read("sm_count", "nvmlDeviceGetNumGpuCores", handle)
+    fields.read("sm_count", "nvmlDeviceGetNumGpuCores")
     cores, capability = fields.values.pop("sm_count", None), fields.values.get("compute_capability")
     if cores is None:
         return
     if capability is None:
         fields.missing["sm_count"] = f"needs the compute capability: {fields.missing['compute_capability']}"
-        return
-    per_sm = CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0])
-    if per_sm is None:
+    elif per_sm := CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0]):
+        fields.values["sm_count"] = cores // per_sm
+    else:
         fields.missing["sm_count"] = f"cores per multiprocessor of compute capability {capability} are not known"
-        return
-    fields.values["sm_count"] = cores // per_sm
 
 
-def _read_slices(nvml: Nvml, index: int, handle: Any, parent: dict[str, Any]) -> list[Device]:
+def _read_slices(nvml: Nvml, handle: Any, parent: Device) -> list[Device]:
     slices = []
     for place in range(nvml.read("nvmlDeviceGetMaxMigDeviceCount", handle).value or 0):
         mig = nvml.read("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
         if mig.reason is not None:
             continue  # an empty place: NVML numbers places, not slices
-        fields = _Fields(nvml)
-        fields.read("name", "nvmlDeviceGetName", mig.value)
-        fields.read("uuid", "nvmlDeviceGetUUID", mig.value)
-        fields.read("memory_bytes", "nvmlDeviceGetMemoryInfo", mig.value, convert=lambda memory: memory.total)
-        fields.read(
-            "sm_count",
-            "nvmlDeviceGetAttributes",
-            mig.value,
-            convert=lambda attributes: attributes.multiprocessorCount,
-        )
-        values = {"name": parent["name"]} | fields.values
-        profile = re.search(r"\d+(c\.\d+)?g\.\d+gb\S*", values["name"])
+        fields = _Fields(nvml, mig.value)
+        fields.read("sm_count", "nvmlDeviceGetAttributes", lambda attributes: attributes.multiprocessorCount)
+        name = fields.values.setdefault("name", parent.name)
+        profile = re.search(r"\d+(c\.\d+)?g\.\d+gb\S*", name)
         if profile is None:
-            fields.missing["mig_profile"] = f"the slice's name does not say it: {values['name']}"
+            fields.missing["mig_profile"] = f"the slice's name does not say it: {name}"
+        fields.missing["power_limit_w"] = "a MIG slice has no power limit of its own"
         slices.append(
-            Device(
-                kind="mig",
-                index=index,
-                compute_capability=parent.get("compute_capability"),
-                driver_version=parent.get("driver_version"),
+            fields.device(
+                "mig",
+                parent.index,
+                compute_capability=parent.compute_capability,
+                driver_version=parent.driver_version,
                 mig_mode="on",
-                mig_parent_uuid=parent.get("uuid"),
+                mig_parent_uuid=parent.uuid,
                 mig_profile=profile and profile.group(),
-                missing=fields.missing | {"power_limit_w": "a MIG slice has no power limit of its own"},
-                **values,
             )
         )
     return slices
+
+
+def visible_devices(devices: Sequence[Device], setting: str | None) -> list[Device]:
+    """Return the devices a process may use, in CUDA's order and with their torch names.
+
+    As CUDA does, the list is read up to its first invalid entry: an unknown or ambiguous name, a number out
+    of range, a repeated device. Unset means all, empty means none. Numbers count GPUs in PCI order.
+
+    Args:
+        devices: GPUs and MIG slices in NVML's order; a slice stands where its GPU would.
+        setting: the value of CUDA_VISIBLE_DEVICES, or None where it is unset.
+
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Device
+    Enumeration" (one compute instance a process, and no whole GPU beside it).
+    """
+    if setting is None:
+        return _name_for_torch(devices)
+    chosen: list[Device] = []
+    for entry in setting.split(","):
+        found = _find(devices, entry.strip())
+        if not found or any(device in chosen for device in found):
+            break
+        chosen += found
+    return _name_for_torch(chosen)
+
+
+def _find(devices: Sequence[Device], entry: str) -> list[Device]:
+    if entry.isdecimal():
+        return [device for device in devices if device.index == int(entry)]
+    if not entry.startswith(("GPU-", "MIG-")):
+        return []
+    field = "uuid" if entry.startswith("MIG-") else "gpu_uuid"
+    found = [device for device in devices if (getattr(device, field) or "").startswith(entry)]
+    return found if len({getattr(device, field) for device in found}) == 1 else []
+
+
+def _name_for_torch(devices: Sequence[Device]) -> list[Device]:
+    first_slice = next((device for device in devices if device.kind == "mig"), None)
+    named, number = [], 0
+    for device in devices:
+        if device is first_slice or (first_slice is None and "torch_name" not in device.missing):
+            device, number = replace(device, torch_name=f"cuda:{number}"), number + 1
+        elif first_slice is not None:
+            only = "one MIG slice a process" if device.kind == "mig" else "no whole GPU beside a MIG slice"
+            why = f"CUDA uses {only}: set CUDA_VISIBLE_DEVICES={device.uuid} to use this one"
+            device = replace(device, missing=device.missing | {"torch_name": why})
+        named.append(device)
+    return named

@@ -17,7 +17,7 @@ class BackgroundRun:
     def __init__(self, job: str, runs_dir: Path | str = "runs", **settings: Any):
         """Start it; the call returns at once. Arguments as those of `watch`."""
         command = job_command(job, runs_dir=runs_dir, **settings)
-        self._launched = LaunchedRun(command).__enter__()  # the thread below leaves it
+        self._launched = LaunchedRun(command).start()  # the thread below leaves it
         self._folder: Path | None = None
         self._error: BaseException | None = None
         self._has_folder = threading.Event()

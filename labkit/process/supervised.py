@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import queue
 import secrets
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.process.containment import DAEMON, GONE_S, MARK, end_killed, kill_until_gone, marked, wait_until_gone
-from labkit.process.supervisor import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S, event_of
-from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.process.child import Child
+from labkit.process.containment import DAEMON, GONE_S, MARK, kill_until_gone, marked, wait_until_gone
+from labkit.process.supervisor import DAEMON_ENDS_S, POLITE_S, TERM_S, TIDY_S
 
 MPS_S = 60.0
 """For our MPS daemon to start or to say why not."""
@@ -71,41 +64,35 @@ class SupervisedJobs:
         if sys.platform == "win32":
             raise UserError("Jobs are started together on Linux and macOS only: on Windows, use WSL.")
         self.mark = secrets.token_hex(8)
-        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.process.supervisor", str(self._polite_s)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=os.environ | {MARK: self.mark},
-            **OUT_OF_CTRL_C,
-        )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._child = Child(
+            "labkit.process.supervisor",
+            {"polite_s": self._polite_s},
+            environment={MARK: self.mark},
+            polite_s=self._polite_s + TERM_S + 2 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
+        ).start()
         self.alive = True
         return self
 
     def start(self, job: JobProcess) -> None:
         """Start a job; it comes as far as its first step and waits there for `go`."""
-        self._order(do="start", **asdict(job))
+        self._child.send({"kind": "start", **asdict(job)})
 
     def go(self, *names: str) -> None:
         """Let jobs take their first step, all at once."""
         for name in names:
-            self._order(do="go", job=name)
+            self._child.send({"kind": "go", "job": name})
 
     def end(self, name: str) -> None:
         """Ask a job to end, politely first; all that it started ends with it."""
-        self._order(do="end", job=name)
+        self._child.send({"kind": "end", "job": name})
 
     def kill(self, name: str) -> None:
         """Kill a job and all that it started, at once."""
-        self._order(do="kill", job=name)
+        self._child.send({"kind": "kill", "job": name})
 
     def remove_at_end(self, path: Path) -> None:
         """Remove a file or folder at the end, even should this process be killed before it could."""
-        self._order(do="remove_at_end", path=str(path))
+        self._child.send({"kind": "remove_at_end", "path": str(path)})
 
     def sweep(self) -> list[int]:
         """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go.
@@ -113,8 +100,7 @@ class SupervisedJobs:
         Raises:
             SupervisorDied: the supervisor was killed.
         """
-        self._order(do="sweep")
-        event = self._answer("swept", 3 * GONE_S + DAEMON_ENDS_S)
+        event = self._answer({"kind": "sweep"}, "swept", 3 * GONE_S + DAEMON_ENDS_S)
         return [] if event is None else event["left"]
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
@@ -126,8 +112,7 @@ class SupervisedJobs:
         Raises:
             UserError: it does not start.
         """
-        self._order(do="mps", gpus=list(gpus))
-        event = self._answer("mps", MPS_S)
+        event = self._answer({"kind": "mps", "gpus": list(gpus)}, "mps", MPS_S)
         if event is None:
             raise UserError(f"CUDA MPS does not start: it said nothing for {MPS_S:g} s.")
         if "why_not" in event:
@@ -144,21 +129,18 @@ class SupervisedJobs:
             SupervisorDied: the supervisor was killed; its jobs have been killed by now.
         """
         try:
-            event = self._events.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        if event is None:
+            return self._child.next_message(timeout_s)
+        except EOFError:
             self.alive = False
             self._kill_marked()
-            self._errors.seek(0)
             raise SupervisorDied(
-                f"the supervisor of the jobs ended with status {self._process.wait()}, and they with it: "
-                f"{self._errors.read()[-2000:].strip() or 'it said nothing'}"
-            )
-        return event
+                f"the supervisor of the jobs ended with status {self._child.status()}, and they with it: "
+                f"{self._child.last_words().strip() or 'it said nothing'}"
+            ) from None
 
-    def _answer(self, kind: str, timeout_s: float) -> dict[str, Any] | None:
+    def _answer(self, order: dict[str, Any], kind: str, timeout_s: float) -> dict[str, Any] | None:
         """The event that answers an order; others that come before it are of jobs that have ended."""
+        self._child.send(order)
         until = time.monotonic() + timeout_s
         while (left_s := until - time.monotonic()) > 0:
             event = self.next_event(left_s)
@@ -167,37 +149,11 @@ class SupervisedJobs:
         return None
 
     def __exit__(self, *exception) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.close()
+        self.alive = False
         try:
-            self._process.wait(self._polite_s + TERM_S + 2 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S)
-        except BaseException as error:
-            self._process.kill()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
+            self._child.end()
         finally:
-            self.alive = False
             self._kill_marked()
-            end_killed(self._process)
-            self._errors.close()
-
-    def _order(self, **order: Any) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the next event tells that it has died
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-
-    def _listen(self) -> None:
-        over = False
-        try:
-            with self._process.stdout as stream:
-                for line in stream:
-                    event = event_of(line)  # what a library prints at its start is none
-                    over = over or event.get("kind") == "over"
-                    if event and not over:
-                        self._events.put(event)
-        finally:
-            if not over:
-                self._events.put(None)
 
     def _kill_marked(self) -> None:
         """Kill what the supervisor left, should it have been killed itself."""

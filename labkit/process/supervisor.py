@@ -1,7 +1,7 @@
 """The supervisor: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
 
-It takes orders as JSON lines on standard input and answers with JSON lines on standard output. When its input closes,
-because the launcher is done or was killed, it ends every job and everything that they started, politely first.
+When its input closes, because the launcher is done or was killed, it ends every job and everything that they started,
+politely first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 import psutil
 
 from labkit.errors import UserError
+from labkit.process.child import Parent, message_of
 from labkit.process.containment import (
     DAEMON,
     JOB,
@@ -46,15 +46,6 @@ DAEMON_ENDS_S = 30.0
 """The guard of our MPS daemon asks it to quit, waits, and kills it, within this."""
 
 
-def event_of(line: str | bytes) -> dict[str, Any]:
-    """The event that a line holds; empty where it holds none, because something else was printed to the pipe."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}
-    return event if isinstance(event, dict) and "kind" in event else {}
-
-
 @dataclass
 class _Job:
     name: str
@@ -68,8 +59,9 @@ class _Job:
 
 
 class _Supervisor:
-    def __init__(self, polite_s: float) -> None:
-        self.polite_s = polite_s
+    def __init__(self) -> None:
+        self.launcher = Parent()
+        self.polite_s = self.launcher.content["polite_s"]
         self.jobs: dict[str, _Job] = {}
         self.selector = selectors.DefaultSelector()
         self.orders, self.closing = b"", False
@@ -77,7 +69,7 @@ class _Supervisor:
         self.temporary: list[Path] = []
         self.mark = os.environ[MARK]
 
-    def run(self) -> int:
+    def run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's
         signal.signal(signal.SIGTERM, lambda *_: self._close())
         woken, wake = os.pipe()
@@ -87,31 +79,30 @@ class _Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         adopt_orphans()
         self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
-        self.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._hear_orders)
+        self.selector.register(self.launcher.inlet, selectors.EVENT_READ, self._hear_orders)
         while not (self.closing and not self.jobs):
             for key, _ in self.selector.select(self._until_next_deadline()):
                 key.data()
             self._reap()
             self._do_what_is_due()
-        self._tell(kind="over", left=self._sweep())
+        self._sweep()
         for left_over in self.temporary:
             if left_over.is_dir():
                 shutil.rmtree(left_over, ignore_errors=True)
             else:
                 left_over.unlink(missing_ok=True)
-        return 0
 
     # orders
 
     def _hear_orders(self) -> None:
-        chunk = os.read(sys.stdin.fileno(), 2**16)
+        chunk = os.read(self.launcher.inlet, 2**16)
         if not chunk:
             self._close()
             return
         *lines, self.orders = (self.orders + chunk).split(b"\n")
         for line in lines:
             order = json.loads(line)
-            getattr(self, f"_do_{order.pop('do')}")(**order)
+            getattr(self, f"_do_{order.pop('kind')}")(**order)
 
     def _do_start(
         self, name: str, program: list[str], content: dict[str, Any], log: str, environment: dict[str, str]
@@ -129,14 +120,14 @@ class _Supervisor:
         job = self.jobs[name] = _Job(name, process)
         os.set_blocking(process.stdout.fileno(), False)
         self.selector.register(process.stdout, selectors.EVENT_READ, lambda: self._hear(job))
-        self._tell(kind="started", job=name, pid=process.pid)
-        self._write(job, json.dumps(content))
+        self.launcher.tell("started", job=name, pid=process.pid)
+        self._write(job, content)
         if self.closing:
             self._do_end(name)
 
     def _do_go(self, job: str) -> None:
         if job in self.jobs:
-            self._write(self.jobs[job], "go")
+            self._write(self.jobs[job], {"kind": "go"})
 
     def _do_end(self, job: str) -> None:
         ending = self.jobs.get(job)
@@ -163,14 +154,14 @@ class _Supervisor:
         try:
             environment, self.mps_guard = start_mps(gpus)
         except UserError as error:
-            self._tell(kind="mps", why_not=str(error))
+            self.launcher.tell("mps", why_not=str(error))
         else:
-            self._tell(kind="mps", environment=environment)
+            self.launcher.tell("mps", environment=environment)
         finally:
             del os.environ[JOB]
 
     def _do_sweep(self) -> None:
-        self._tell(kind="swept", left=self._sweep())
+        self.launcher.tell("swept", left=self._sweep())
 
     def _do_remove_at_end(self, path: str) -> None:
         self.temporary.append(Path(path))
@@ -180,15 +171,15 @@ class _Supervisor:
         if not self.closing:
             self.closing = True
             with contextlib.suppress(KeyError):
-                self.selector.unregister(sys.stdin.fileno())
+                self.selector.unregister(self.launcher.inlet)
             for name in list(self.jobs):
                 self._do_end(name)
 
     # jobs
 
-    def _write(self, job: _Job, line: str) -> None:
+    def _write(self, job: _Job, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has ended, or is ending
-            job.process.stdin.write(line.encode() + b"\n")
+            job.process.stdin.write(json.dumps(message).encode() + b"\n")
             job.process.stdin.flush()
 
     def _hear(self, job: _Job) -> bool:
@@ -202,8 +193,8 @@ class _Supervisor:
             return False
         *lines, job.heard = (job.heard + chunk).split(b"\n")
         for line in lines:
-            if event := event_of(line):
-                self._tell(kind="told", job=job.name, event=event)
+            if event := message_of(line):
+                self.launcher.tell("told", job=job.name, event=event)
         return True
 
     def _signal(self, job: _Job, number: signal.Signals) -> None:
@@ -254,7 +245,7 @@ class _Supervisor:
         still = [words for pid in left if (words := still_there(pid))]
         # its status is None where it has not ended
         status = job.process.poll()
-        self._tell(kind="ended", job=job.name, status=status, asked=job.asked, left=left, still=still)
+        self.launcher.tell("ended", job=job.name, status=status, asked=job.asked, left=left, still=still)
 
     def _until_next_deadline(self) -> float | None:
         due = [when for job in self.jobs.values() for when, _ in job.deadlines]
@@ -290,16 +281,7 @@ class _Supervisor:
             self.mps_guard.wait(DAEMON_ENDS_S)
         self.mps_guard = None
 
-    def _tell(self, **event: Any) -> None:
-        try:
-            sys.stdout.write(json.dumps(event) + "\n")
-            sys.stdout.flush()
-        except OSError:  # the launcher is gone
-            self._close()
-
 
 if __name__ == "__main__":
-    status = _Supervisor(float(sys.argv[1])).run()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    os._exit(status)
+    _Supervisor().run()
+    os._exit(0)

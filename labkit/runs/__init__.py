@@ -3,8 +3,7 @@
 from labkit.runs.events import read_events
 from labkit.runs.query import find_run, list_runs, read_metrics, read_telemetry
 from labkit.runs.record import SCHEMA_VERSION, Provenance, RunRecord, read_run
-from labkit.runs.stop_file import request_stop
-from labkit.runs.writer import RunWriter, lock_run
+from labkit.runs.writer import RunWriter, lock_run, request_stop
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -11,16 +11,8 @@ MOST_OF_A_CORE = 0.5
 
 
 class Others(TypedDict):
-    """Shares are from 0 to 1; None where the system does not say."""
-
     cpu_share: float
-    """Of the CPU time of the run's cores: other programs and, where the machine is virtual, other machines"""
-    steal_share: float
-    """Of the same, other virtual machines"""
-    waited_share: float | None
-    """Of the CPU time of the run's cores, how long threads of the run were ready and had no core (run queue)"""
-    pressure_share: float | None
-    """Of the time, how long some thread of the host waited for a core (/proc/pressure/cpu)"""
+    """0 to 1, of the CPU time of the run's cores: other programs and, where the machine is virtual, other machines"""
     largest: str | None
     """The program that took most, where it took a tenth of a core"""
     on_gpu: list[str]

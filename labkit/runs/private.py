@@ -15,34 +15,26 @@ from typing import Any
 from labkit.errors import UserError
 
 HIDDEN = "***"
-ANYWHERE = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "bearer"}
-"""A name with one of these words"""
-LAST = {"auth", "authorization", "apikey"}
-"""A name that ends in one of these words"""
-KEYS = {"api", "access", "private", "secret", "ssh", "encryption", "auth"}
-"""Before `key`"""
-TOKENS = KEYS | {"", "hf", "hub", "github", "gh", "gitlab", "wandb", "refresh", "session", "user", "bot", "personal"}
-"""Before `token`; of a text model, other words are"""
+SECRET = re.compile(
+    r"(?:^|_)(?:passw(?:or)?d|passphrase|secrets?|credentials?|bearer)(?:_|$)|(?:^|_)(?:auth|authorization|apikey)$"
+    r"|(?:^|_)(?:api|access|private|ssh|encryption|auth)_(?:key|token)$"
+    r"|^token$|(?:^|_)(?:hf|hub|github|gh|gitlab|wandb|refresh|session|user|bot|personal)_token$"
+)
+"""Names in snake_case; of a text model, other words stand before `token`."""
 LEAST = 8
 """Characters of a secret that is looked for in other texts; a shorter one could be any word"""
-FLAG = re.compile(r"(-{0,2})([A-Za-z_][\w.-]*)(?:=(.*))?", re.DOTALL)
 IN_TEXT = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*(?:=|\s+)|[A-Za-z_][\w.-]*=)(\"[^\"]*\"|'[^']*'|[^\s'\",;)\]]+)")
 IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 
 
-def is_secret(name: str, value: Any = "") -> bool:
+def is_secret(name: str) -> bool:
     """Whether a setting looks like a secret.
 
     >>> [name for name in ("hf-token", "apiKey", "AUTH", "start_token", "max_tokens", "author") if is_secret(name)]
     ['hf-token', 'apiKey', 'AUTH']
     """
-    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().replace("-", "_").replace(".", "_").split("_")
-    words = [word for word in words if word]
-    if not words or not isinstance(value, str):  # a number is a setting
-        return False
-    before = words[-2] if len(words) > 1 else ""
-    by_pair = {"key": KEYS, "token": TOKENS}.get(words[-1], ())
-    return bool(ANYWHERE & set(words)) or words[-1] in LAST or before in by_pair
+    snake = re.sub(r"([a-z])([A-Z])", r"\1_\2", name)
+    return SECRET.search(re.sub(r"[-._]+", "_", snake).strip("_").lower()) is not None
 
 
 def shielded(value: Any) -> Any:
@@ -76,19 +68,16 @@ def given_again(recorded: list[str], given: list[str], place: object) -> list[st
     Raises:
         UserError: a secret is not given.
     """
-    kept, missing = [], []
-    arguments = iter(restored(recorded))
-    new = {argument.partition("=")[0] for argument in given}
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if equals and value == HIDDEN:
-            missing += [name] if name not in new else []
+    kept, hidden = [], []
+    for argument in restored(recorded):
+        name, _, value = argument.partition("=")
+        if value == HIDDEN:
+            hidden.append(name)
         elif argument == HIDDEN and kept:
-            flag = kept.pop()
-            missing += [flag] if flag not in new else []
+            hidden.append(kept.pop())
         else:
             kept.append(argument)
-    if missing:
+    if missing := [name for name in hidden if name not in {argument.partition("=")[0] for argument in given}]:
         raise UserError(
             f"{place}: the value of {', '.join(missing)} looks like a secret and was not kept: give it again, as in "
             f"--resume RUN -- {missing[0]} VALUE. LABKIT_VERBATIM=1 makes new runs keep such values."
@@ -96,41 +85,26 @@ def given_again(recorded: list[str], given: list[str], place: object) -> list[st
     return kept
 
 
-def _shielded(value: Any, secrets: tuple[str, ...]) -> Any:
+def _shielded(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, dict):
         return {
-            name: _hidden(item) if is_secret(str(name), _first(item)) else _shielded(item, secrets)
+            # a number is a setting, and a group of settings is judged by its own names
+            name: HIDDEN if is_secret(str(name)) and isinstance(item, str | list | tuple) else _shielded(item, secrets)
             for name, item in value.items()
         }
-    if isinstance(value, list | tuple):
-        return _shielded_arguments(list(value), secrets)
+    if isinstance(value, list | tuple):  # which may be a command line
+        hidden = [_is_value_of(flag, item) for flag, item in zip([None, *value], value, strict=False)]
+        return [HIDDEN if hide else _shielded(item, secrets) for hide, item in zip(hidden, value, strict=True)]
     return _shielded_text(value, secrets) if isinstance(value, str) else value
 
 
-def _first(value: Any) -> Any:
-    """Of a list, which may be one of secrets, the first item; a group of settings is judged by its own names."""
-    return (
-        (value[0] if value else None) if isinstance(value, list | tuple) else None if isinstance(value, dict) else value
-    )
+def _is_value_of(flag: Any, item: Any) -> bool:
+    """Whether an argument is the value of a flag before it that is a secret's."""
+    are_words = isinstance(flag, str) and isinstance(item, str)
+    return are_words and flag.startswith("-") and "=" not in flag and is_secret(flag) and not item.startswith("--")
 
 
-def _hidden(value: Any) -> Any:
-    return [HIDDEN] * len(value) if isinstance(value, list | tuple) else HIDDEN
-
-
-def _shielded_arguments(items: list[Any], secrets: tuple[str, ...]) -> list[Any]:
-    """A list, which may be a command line: what follows the name of a secret is one."""
-    found = []
-    for item in items:
-        before = FLAG.fullmatch(found[-1]) if found and isinstance(found[-1], str) and isinstance(item, str) else None
-        if before and before[1] and before[3] is None and is_secret(before[2]) and not item.startswith("--"):
-            found.append(HIDDEN)
-        else:
-            found.append(_shielded(item, secrets))
-    return found
-
-
-def _shielded_text(text: str, secrets: tuple[str, ...]) -> str:
+def _shielded_text(text: str, secrets: list[str]) -> str:
     for home in _homes():
         if home in text:
             text = re.sub(rf"(?<![\w/.-]){re.escape(home)}(?![\w.-])", "~", text)
@@ -144,15 +118,16 @@ def _shielded_text(text: str, secrets: tuple[str, ...]) -> str:
     return IN_URL.sub(HIDDEN, text) if "://" in text else text
 
 
-def _known_secrets() -> tuple[str, ...]:
+def _known_secrets() -> list[str]:
     """Those of this process' command line and environment: a message may quote them."""
-    known = [value for name, value in os.environ.items() if is_secret(name, value)]
+    known = {value for name, value in os.environ.items() if is_secret(name)}
     for flag, value in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
-        if (found := FLAG.fullmatch(flag)) and found[1] and is_secret(found[2]):
-            known.append(value if found[3] is None else found[3])
+        name, equals, its_value = flag.partition("=")
+        if name.startswith("-") and is_secret(name):
+            known.add(its_value if equals else value)
     # a folder in which secrets lie is none
     known = {each for each in known if len(each) >= LEAST and not each.startswith(("/", "~", "."))}
-    return tuple(sorted(known, key=len, reverse=True))
+    return sorted(known, key=len, reverse=True)
 
 
 @functools.cache

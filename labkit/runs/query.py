@@ -77,24 +77,8 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = [
-        "run",
-        "folder",
-        "job",
-        "budget",
-        "group",
-        "seed",
-        "status",
-        "provenance",
-        "profiled",
-        "target_metric",
-        "target",
-        "target_reached",
-        "time_to_target_s",
-        "disturbed",
-        "started_at",
-    ]
-    return pd.DataFrame(list_rows(runs_dir), columns=columns)
+    columns = "run folder job budget group seed status provenance profiled target_metric target target_reached"
+    return pd.DataFrame(list_rows(runs_dir), columns=[*columns.split(), "time_to_target_s", "disturbed", "started_at"])
 
 
 def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:

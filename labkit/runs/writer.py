@@ -12,6 +12,7 @@ import secrets
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,7 +24,35 @@ from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.private import shielded
 from labkit.runs.process import own_process
 from labkit.runs.record import Provenance, RunRecord, read_run, timestamp
-from labkit.runs.stop_file import StopFile
+
+STOP, LOOK_EVERY_S = "stop-requested", 0.25
+"""Lies in the folder of a run that was asked to stop, which looks for it so often."""
+
+
+def request_stop(folder: Path | str) -> None:
+    """Ask the run in `folder` to end after its step under way, with everything saved.
+
+    Raises:
+        UserError: it is not running.
+    """
+    status = read_run(folder).status
+    if status != "running":
+        raise UserError(f"{folder}: this run is {status}, so there is nothing to stop.")
+    (Path(folder) / STOP).touch()
+
+
+class StopFile:
+    """Looks for the request in a run's folder, a few times a second however often it is asked."""
+
+    def __init__(self, folder: Path):
+        self._path, self._looked_at, self._found = folder / STOP, 0.0, False
+        self._path.unlink(missing_ok=True)  # asked of an earlier process of this run
+
+    def __bool__(self) -> bool:
+        now = time.monotonic()
+        if not self._found and now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at, self._found = now, self._path.exists()
+        return self._found
 
 
 class RunWriter:
@@ -49,15 +78,10 @@ class RunWriter:
         runs_dir: Path,
         name: str,
         *,
-        config: dict[str, Any],
-        budget: dict[str, Any],
-        tier: str | None,
-        devices: list[dict[str, Any]],
-        seed: int | None,
         provenance: Provenance,
-        software: dict[str, Any],
+        **described: Any,
     ) -> RunWriter:
-        """Make a new run folder below `runs_dir`, its status "running".
+        """Make a new run folder below `runs_dir`, its status "running"; `described` are further fields of `RunRecord`.
 
         Raises:
             UserError: the folder cannot be made there.
@@ -68,20 +92,15 @@ class RunWriter:
         record = RunRecord(
             id=folder.name,
             name=name,
-            config=config,
-            budget=budget,
-            tier=tier,
-            devices=devices,
             host=platform.node(),
-            software=software,
             git_commit=_git_commit(),
-            seed=seed,
             argv=list(sys.argv),
             provenance=provenance,
             status="running",
             pid=pid,
             pid_started=pid_started,
             started_at=timestamp(),
+            **described,
         )
         record.save(folder)
         writer = cls(folder, record, lock)
@@ -101,18 +120,15 @@ class RunWriter:
     ) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
-        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and on what
-        host and devices, with which software and by what command the run went on. On another host than before, the
-        record names the new one and its provenance says that the times mix two machines. The result of a run that was
-        done stays until it is done again.
+        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and where,
+        with what and by which command the run went on. On another host than before, the record names the new one and
+        its provenance says that the times mix two machines. The old result stays until there is a new one.
 
         Args:
             folder: the run's.
             lock: what `lock_run` gave, taken before `from_step` was read.
             from_step: the step of the checkpoint that the run goes on from.
-            config: what the run goes on with.
-            software: versions it goes on with.
-            devices: what it goes on with; the one it computes on is found by the budget's name for it.
+            config: what the run goes on with, as are software and devices.
         """
         record = read_run(folder)
         host = platform.node()
@@ -125,14 +141,8 @@ class RunWriter:
             left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
         record.save(folder)
         writer = cls(folder, record, lock)
-        environment = {
-            "host": host,
-            "devices": devices,
-            "software": software,
-            "argv": list(sys.argv),
-            "pid": record.pid,
-        }
-        writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **environment)
+        where = {"host": host, "devices": devices, "software": software, "argv": list(sys.argv), "pid": record.pid}
+        writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **where)
         return writer
 
     def event(self, event: str, /, **values: Any) -> None:

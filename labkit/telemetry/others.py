@@ -55,24 +55,17 @@ class Look:
         share, on_gpu = _share(took - spare, whole), sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
             cpu_share=share,
-            steal_share=_share(now["steal"] - before["steal"], elapsed * len(self._cores)),
-            waited_share=_share_or_none(before["waited"], now["waited"], whole),
-            pressure_share=_share_or_none(before["pressure"], now["pressure"], elapsed),
             largest=self._largest(before["programs"], now["programs"], elapsed),
             on_gpu=on_gpu,
             disturbed=share >= BUSY or share * self._count >= MOST_OF_A_CORE or bool(on_gpu),
         )
 
     def _now(self) -> dict[str, Any]:
-        busy, steal = _busy_s(self._cores)
         family = _family(self._root)
         return {
             "at": time.monotonic(),
-            "busy": busy,
-            "steal": steal,
+            "busy": _busy_s(self._cores),
             "own": sum(map(_cpu_s, family)),
-            "waited": _waited_s(),
-            "pressure": _pressure_s(),
             "programs": _programs({process.pid for process in family}),
         }
 
@@ -129,16 +122,11 @@ def _listed_cores() -> Sequence[int]:
         return range(psutil.cpu_count() or 1)
 
 
-def _busy_s(cores: Sequence[int]) -> tuple[float, float]:
-    """CPU seconds so far in which these cores were not idle, and of them those that other virtual machines had."""
+def _busy_s(cores: Sequence[int]) -> float:
+    """CPU seconds so far in which these cores were not idle; those that other virtual machines had are among them."""
     times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
-    busy = steal = 0.0
-    for core in cores:
-        # guest time is in user time already
-        ignored = ("idle", "iowait", "guest", "guest_nice")
-        busy += sum(times[core]) - sum(getattr(times[core], name, 0.0) for name in ignored)
-        steal += getattr(times[core], "steal", 0.0)
-    return busy, steal
+    ignored = ("idle", "iowait", "guest", "guest_nice")  # guest time is in user time already
+    return sum(sum(times[core]) - sum(getattr(times[core], name, 0.0) for name in ignored) for core in cores)
 
 
 def _family(root: int) -> list[psutil.Process]:
@@ -170,27 +158,5 @@ def _programs(family: set[int]) -> dict[int, float]:
     return found
 
 
-def _waited_s() -> float | None:
-    """Seconds that threads of this process were ready and had no core (Linux' sched-stats.rst, field 2)."""
-    try:
-        tasks = list(Path("/proc/self/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
-    except (OSError, IndexError, ValueError):  # not Linux, a kernel without them, or a thread that has just ended
-        return None
-
-
-def _pressure_s() -> float | None:
-    """Seconds in which some thread of this host waited for a core (Linux' accounting/psi.rst)."""
-    try:
-        found = re.search(r"^some .*total=(\d+)", Path("/proc/pressure/cpu").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found[1]) / 1e6 if found else None
-
-
 def _share(part: float, whole: float) -> float:
     return round(min(1.0, max(0.0, part / whole)), 3)
-
-
-def _share_or_none(before: float | None, now: float | None, whole: float) -> float | None:
-    return None if before is None or now is None else _share(now - before, whole)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.hardware.budgets import memory_watch
-from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.process.child import Child
 from labkit.telemetry.faults import OnFault
 
 LEAST_HZ, DEFAULT_HZ, MOST_HZ = 0.1, 2.0, 100.0
 """Samples a second: at least, if nobody says how many, and at most."""
-READY = b"ready\n"
-"""What the sampler writes when its first sample is taken."""
-FAULT = b"fault "
-"""How a line of the sampler begins that tells of a fault: [kind, what] follows."""
 MOST_RESTARTS = 3
 START_S = 60.0
 """For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""
@@ -31,8 +22,7 @@ PATIENCE_S = 10.0
 class Sampler:
     """Starts the sampler for this process and ends it with the block; both are done whatever the block does.
 
-    One that dies is started again, and the gap in its samples stays. The sampler also ends by itself when its standard
-    input closes, which the kernel does for a killed parent.
+    One that dies is started again, and the gap in its samples stays.
     """
 
     def __init__(self, folder: Path, hz: float = DEFAULT_HZ, on_fault: OnFault = lambda kind, what: None):
@@ -58,50 +48,32 @@ class Sampler:
 
     def __exit__(self, *exception) -> None:
         self._ending = True
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        if self._watcher.ident is not None:
-            self._watcher.join(PATIENCE_S)
-            if self._watcher.is_alive():
-                self._process.kill()
-                self._watcher.join(PATIENCE_S)  # a driver may keep even a killed process
+        if self._watcher.ident is None:
+            self._child.end()
+            return
+        self._child.stop()
+        self._watcher.join(PATIENCE_S)
+        if self._watcher.is_alive():
+            self._child.kill()
+            self._watcher.join(PATIENCE_S)  # a driver may keep even a killed process
 
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample; why there will be none, or None."""
-        command = [sys.executable, "-m", "labkit.telemetry.sampling", str(self.folder), str(os.getpid()), str(self.hz)]
-        self._process = subprocess.Popen(
-            [*command, str(len(self.deaths))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            **OUT_OF_CTRL_C,
-        )
-        memory_watch.leave_out(self._process.pid)
+        told = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
+        self._child = Child("labkit.telemetry.sampling", told, polite_s=PATIENCE_S).start()
+        memory_watch.leave_out(self._child.pid)
         if self._ending:  # while it was being started again
-            self._process.kill()
+            self._child.kill()
         # its imports take half a second of a core, which must not be taken from the run's clock
-        given_up = threading.Event()
-        overdue = threading.Timer(START_S, lambda: (given_up.set(), self._process.kill()))
-        overdue.daemon = True
-        overdue.start()
         try:
-            for line in self._lines():
-                if line == READY:
+            while (message := self._child.next_message(START_S)) is not None:
+                if message["kind"] == "ready":
                     return None
-        finally:
-            overdue.cancel()
-        death = self._death()
-        return f"it took no sample within {START_S:g} s" if given_up.is_set() else death
-
-    def _lines(self) -> Iterator[bytes]:
-        """What the sampler writes, faults told on the way."""
-        self._last_words = b""
-        for line in self._process.stdout:
-            if line.startswith(FAULT):
-                self._tell(*json.loads(line.removeprefix(FAULT)))
-            else:
-                self._last_words = line
-                yield line
+                self._tell(**message)
+        except EOFError:
+            return self._death()
+        self._child.kill()
+        return f"it took no sample within {START_S:g} s"
 
     def _tell(self, kind: str, what: str) -> None:
         try:
@@ -112,11 +84,12 @@ class Sampler:
     def _watch(self) -> None:
         """Wait for the sampler's end, and start it again where that was not asked for."""
         while True:
-            for _ in self._lines():
-                pass
-            death = self._death()
-            if self._process.returncode == 0 or self._ending:
-                self.failure = death if self._process.returncode else None
+            for fault in self._child.messages():
+                self._tell(**fault)
+            death, status = self._death(), self._child.status()
+            self._child.end()
+            if status == 0 or self._ending:
+                self.failure = death if status else None
                 return
             if len(self.deaths) == MOST_RESTARTS:
                 self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
@@ -130,6 +103,5 @@ class Sampler:
 
     def _death(self) -> str:
         """What is known of the end of the latest process, which has closed its output."""
-        self._process.wait()
-        self._process.stdout.close()
-        return self._last_words.decode(errors="replace").strip() or f"the sampler ended with {self._process.returncode}"
+        status, lines = self._child.status(), self._child.last_words().strip().splitlines()
+        return lines[-1] if lines else f"the sampler ended with {status}"

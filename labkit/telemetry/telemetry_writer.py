@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.runs.merged_parts import MergingPartWriter
-from labkit.runs.parts import TELEMETRY
+from labkit.runs.parts import TELEMETRY, MergingPartWriter
 from labkit.telemetry.reading import Reading
 
 SERIES = ("device", "scope", "counter")

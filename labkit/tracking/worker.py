@@ -1,94 +1,52 @@
 """The process of one script: `python -m labkit.tracking.worker`.
 
-The first line on standard input is a `ScriptCommand`; "go" lets it take its first step, where it waits for that; the
-end of input, because its starter is done or was killed, asks it to stop. Events go out as JSON lines; what the script
-prints goes to standard error.
+It is told a `ScriptCommand`; the order "go" lets it take its first step, where it waits for that. What it tells are the
+events of `labkit.tracking.events`, and at last "Ended" or "Failed".
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import threading
 import traceback
 from dataclasses import asdict
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
-from labkit.process.containment import PARENT, die_with
-
-if TYPE_CHECKING:
-    from labkit.tracking.stop import StopRequest
-
-
-class _Orders:
-    """Listens to the starter."""
-
-    def __init__(self, orders: int, stop: StopRequest):
-        """Listen at a file descriptor."""
-        self._go, self._stop = threading.Event(), stop
-        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
-
-    def wait_for_go(self) -> None:
-        self._go.wait()
-
-    def _listen(self, orders: int) -> None:
-        heard = b""
-        while chunk := os.read(orders, 4096):  # not through a buffer, whose lock would be held at exit
-            heard += chunk
-            if b"go\n" in heard:
-                self._go.set()
-        self._stop.request("its launcher")
-        self._go.set()
+from labkit.process.child import Parent
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.stop import StopRequest
 
 
 def main() -> int:
-    if parent := os.environ.pop(PARENT, None):  # what this process starts has another parent
-        die_with(int(parent))
+    parent = Parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a starter may ignore, and so would its children
-    values = json.loads(_first_line())
-    if values.get("cores") is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, values["cores"])  # before any library counts its cores
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library or a script prints is no event
-    orders = os.dup(0)
-    with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)
+    command = ScriptCommand.from_dict(parent.content)
+    if command.cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, command.cores)  # before any library counts its cores
+    stop, go = StopRequest(), threading.Event()
 
-    from labkit.tracking.command import ScriptCommand
-    from labkit.tracking.stop import StopRequest
+    def end() -> None:
+        stop.request("its launcher")
+        go.set()
 
-    stop = StopRequest()
+    parent.listen(lambda order: go.set(), end)
     with stop:  # a SIGTERM is polite, too
-        return _run(ScriptCommand.from_dict(values), stop, _Orders(orders, stop), events)
+        return _run(command, stop, go, parent)
 
 
-def _first_line() -> bytes:
-    """The first line of standard input, and not a byte more: what follows are orders."""
-    line = b""
-    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
-        line += byte
-    return line
-
-
-def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> int:
+def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: Parent) -> int:
     from labkit.errors import UserError, refusal
     from labkit.hardware.budgets.budget import is_out_of_memory
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.events import Ready
 
-    def tell(kind: str, content: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # where the starter is gone, so is this process in a moment
-            events.write(json.dumps({"kind": kind, **content}) + "\n")
-            events.flush()
-
     def hear(event: Any) -> None:
-        tell(type(event).__name__, asdict(event))
+        parent.tell(type(event).__name__, **asdict(event))
         if isinstance(event, Ready) and command.waits:
-            orders.wait_for_go()
+            go.wait()
 
     try:
         from labkit.tracking.binding import bind_process
@@ -96,7 +54,7 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
         budget = bind_process(command, hear, stop)
         from labkit.tracking.script import exit_status, run_command  # torch comes with it
 
-        answer = run_command(command, stop, hear, budget=budget, outlet=events.fileno())
+        answer = run_command(command, stop, hear, budget=budget, outlet=parent.outlet)
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if isinstance(error, SystemExit):
@@ -111,9 +69,9 @@ def _run(command: Any, stop: StopRequest, orders: _Orders, events: IO[str]) -> i
         # a run that was cut short, by a full disk say, is "stopped", and its folder is known
         answer = error.answer if isinstance(error, RunFailed) else None
         refused = isinstance(reason, UserError)
-        tell("Failed", {"status": status, "reason": str(reason), "answer": answer, "refused": refused})
+        parent.tell("Failed", status=status, reason=str(reason), answer=answer, refused=refused)
         return 2
-    tell("Ended", answer)
+    parent.tell("Ended", **answer)
     return exit_status(answer)
 
 

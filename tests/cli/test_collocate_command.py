@@ -86,7 +86,7 @@ def test_one_thing_at_a_time(arguments, capsys):
     assert "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list" in capsys.readouterr().err
 
 
-def test_a_csv_of_radts_has_its_statuses_written_back(tmp_path, script, capsys):
+def test_a_csv_of_radts_has_its_statuses_beside_it(tmp_path, script, capsys):
     plan = tmp_path / "experiment.csv"
     plan.write_text(
         "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params\n"
@@ -99,10 +99,10 @@ def test_a_csv_of_radts_has_its_statuses_written_back(tmp_path, script, capsys):
     assert "1-1 is finished, and left out." in said
     (group,) = GroupRecord.folders(tmp_path / "runs")
     runs = [job.run for job in read_group(group).rounds[0].jobs]
-    lines = plan.read_text().splitlines()
+    lines = plan.with_name("experiment.status.csv").read_text().splitlines()
     assert lines[1] == "1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0"
     assert lines[2] == f"1,2,left,FINISHED,{runs[0]},cpu,-,smi+top,train.py,3 0"
-    assert lines[3] == f'1,2,right,FINISHED,{runs[1]},cpu,-,smi+top,train.py,"3 0"'
+    assert lines[3] == f"1,2,right,FINISHED,{runs[1]},cpu,-,smi+top,train.py,3 0"
 
 
 def test_a_killed_group_is_resumed_where_it_was(tmp_path, script):
@@ -251,7 +251,7 @@ def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
     wait_for(is_second)
     launcher.kill()
     launcher.wait(60)
-    assert "FINISHED" not in plan.read_text()
+    assert "FINISHED" not in plan.read_text() and not plan.with_name("experiment.status.csv").exists()
     wait_for(lambda: not processes_of(tmp_path))
 
 

@@ -46,9 +46,6 @@ def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", da
 
 DISTURBED = {
     "cpu_share": 0.4,
-    "steal_share": 0.0,
-    "waited_share": 0.1,
-    "pressure_share": None,
     "largest": "stress (process 7)",
     "on_gpu": [],
     "disturbed": True,

@@ -4,8 +4,7 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.runs import read_telemetry
-from labkit.runs.merged_parts import MergingPartWriter
-from labkit.runs.parts import TELEMETRY, current_parts, part_numbers, write_part
+from labkit.runs.parts import TELEMETRY, MergingPartWriter, current_parts, part_numbers, write_part
 
 
 def row(time_ns: int, counter: str) -> dict:
@@ -80,7 +79,7 @@ def test_a_kill_around_the_merge_loses_nothing(tmp_path, when, monkeypatch):
         write_part(table, path, **options)
 
     if when == "before":
-        monkeypatch.setattr("labkit.runs.merged_parts.write_part", killed)
+        monkeypatch.setattr("labkit.runs.parts.write_part", killed)
         with pytest.raises(SystemExit):
             fill(made, range(6))
     else:
@@ -103,7 +102,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
     def full(*args, **options):
         raise UserError("the disk is full")
 
-    monkeypatch.setattr("labkit.runs.merged_parts.write_part", full)
+    monkeypatch.setattr("labkit.runs.parts.write_part", full)
     with pytest.raises(UserError, match="disk is full"):
         fill(made, range(2, 6))
     assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(2)]

@@ -16,8 +16,7 @@ BUSY_PROCESS = "while True: pass"
 def look_at(monkeypatch, cores, *counts, count=None):
     """The result of a `Look` at so many cores, with counts of its beginning and its end."""
     told = iter(counts)
-    plain = {"steal": 0.0, "waited": None, "pressure": None, "programs": {}}
-    monkeypatch.setattr(Look, "_now", lambda self: plain | next(told))
+    monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | next(told))
     return Look(count, cores=range(cores)).others()
 
 

@@ -33,7 +33,7 @@ def test_a_killed_job_leaves_no_sampler(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from labkit.telemetry import Sampler\n"
         "sampler = Sampler(Path(sys.argv[1])).__enter__()\n"
-        "print(sampler._process.pid, flush=True); os.kill(os.getpid(), 9)"
+        "print(sampler._child.pid, flush=True); os.kill(os.getpid(), 9)"
     )
     job = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     pid = int(job.stdout)
@@ -69,7 +69,7 @@ def test_a_sampler_that_cannot_start_says_why(tmp_path):
 
 def test_a_sampler_that_hangs_before_its_first_sample_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("labkit.telemetry.sampler.START_S", 0.5)
-    monkeypatch.setattr("labkit.telemetry.sampler.sys.executable", write_endless(tmp_path / "python"))
+    monkeypatch.setattr("labkit.process.child.sys.executable", write_endless(tmp_path / "python"))
     before = psutil.Process().children()
     with Sampler(tmp_path / "run") as sampler:
         assert sampler.failure == "it took no sample within 0.5 s"
@@ -96,9 +96,9 @@ def wait_for(condition) -> None:
 
 def test_a_sampler_that_dies_is_started_again_and_its_gap_is_marked(tmp_path):
     with Sampler(tmp_path) as sampler:
-        first = sampler._process.pid
+        first = sampler._child.pid
         os.kill(first, signal.SIGKILL)
-        wait_for(lambda: sampler.deaths and sampler._process.pid != first)
+        wait_for(lambda: sampler.deaths and sampler._child.pid != first)
     assert sampler.failure is None
     assert sampler.deaths == ["the sampler ended with -9"]
     assert samples(tmp_path, "samplers_died") == [1]
@@ -108,18 +108,18 @@ def test_a_sampler_that_dies_again_and_again_is_given_up_and_says_so(tmp_path):
     with Sampler(tmp_path) as sampler:
         killed = set()
         while sampler._watcher.is_alive():
-            if sampler._process.pid not in killed:
-                killed.add(sampler._process.pid)
-                os.kill(sampler._process.pid, signal.SIGKILL)
+            if sampler._child.pid not in killed:
+                killed.add(sampler._child.pid)
+                os.kill(sampler._child.pid, signal.SIGKILL)
             time.sleep(0.02)
     assert sampler.failure and len(sampler.deaths) <= MOST_RESTARTS
 
 
 def test_samples_that_came_too_late_are_counted(tmp_path):
     with Sampler(tmp_path, hz=20) as sampler:
-        os.kill(sampler._process.pid, signal.SIGSTOP)
+        os.kill(sampler._child.pid, signal.SIGSTOP)
         time.sleep(0.5)  # ten samples fall due
-        os.kill(sampler._process.pid, signal.SIGCONT)
+        os.kill(sampler._child.pid, signal.SIGCONT)
     assert sum(samples(tmp_path, "samples_missed")) >= 8
 
 

@@ -235,7 +235,7 @@ def test_samples_below_zero_are_refused(run):
 
 def test_a_stop_asked_for_by_the_folder_skips_no_evaluation(run, monkeypatch):
     """Or the resumed run would evaluate at other steps than one that was never stopped."""
-    monkeypatch.setattr("labkit.runs.stop_file.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("labkit.runs.writer.LOOK_EVERY_S", 0)
     with pytest.raises(SystemExit), run(evaluate_every=1) as open_run:
         for _ in open_run.batches(range(5)):
             open_run.step(samples=1)

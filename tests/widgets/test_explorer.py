@@ -229,7 +229,7 @@ def test_runs_without_an_evaluation_have_nothing_to_explore(tmp_path):
 
 
 def test_runs_that_other_programs_disturbed_can_be_left_out(tmp_path):
-    disturbed = {"cpu_share": 0.4, "steal_share": 0.0, "waited_share": None, "pressure_share": None, "largest": None}
+    disturbed = {"cpu_share": 0.4, "largest": None}
     folders = [write_run(tmp_path, "all-cores", seed, 1.0) for seed in range(2)]
     assert explore(folders).undisturbed.layout.display == "none"
     disturbed |= {"on_gpu": [], "disturbed": True}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.plan.job_settings import read_setting
-from labkit.collocation.plan.mistakes import did_you_mean
+from labkit.collocation.plan.job_settings import read_setting, read_settings
+from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.yaml_file import Node, YamlFile, text
-from labkit.collocation.plan.yaml_jobs import YamlJobs
+from labkit.collocation.plan.yaml_file import Fields, group, note_unknown, read_field, read_jobs, read_yaml
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 
@@ -32,7 +30,8 @@ jobs:
     memory: 2GiB
     utilisation: 0.5"""
 TOP_LEVEL = ("jobs", "profiles", "seconds")
-ROW_FIELDS = ("arrives", "profile", "duration", "utilisation")
+NUMBERS = ("arrives", "duration", "utilisation")
+ROW_FIELDS = ("profile", *NUMBERS)
 """Of a row, beside those of a job in a plan; `memory` is both the job's and its profile's"""
 PROFILE_FIELDS = {
     "duration": float,
@@ -62,10 +61,23 @@ def read_queue(path: Path) -> list[QueuedJob]:
     Raises:
         UserError: with every mistake of every row.
     """
-    file = YamlFile(path, EXAMPLE)
-    queue = _Reader(file).queue()
-    file.mistakes.raise_if_any()
-    return queue
+    fields, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    note_unknown(fields, TOP_LEVEL, mistakes)
+    profiles: dict[str, JobProfile | None] = {}  # None for a wrong one, so that its rows are not blamed, too
+    given = read_field(fields, "profiles", mistakes, partial(group, example="small: {memory: 2GiB}"), {})
+    for name, values in given.items():
+        profiles[name] = None
+        with mistakes.noting(f"{path}, line {given.lines[name]}, profile {name!r}"):
+            profiles[name] = _group(values)
+    seconds = read_field(fields, "seconds", mistakes, partial(read_setting, kind=float))
+    if "jobs" not in fields:
+        mistakes.add(fields.place, "there is no job in it: list some under jobs.")
+    queue = []
+    for row, job in read_jobs(fields, mistakes, None if seconds is None else f"{seconds}", ROW_FIELDS):
+        with mistakes.noting(row.place):
+            queue.append(_queued(row, job, profiles))
+    mistakes.raise_if_any()
+    return [job for job in queue if job is not None]
 
 
 def memory_faults(queue: Sequence[QueuedJob], devices: Sequence[PackingDevice]) -> list[str]:
@@ -80,89 +92,27 @@ def memory_faults(queue: Sequence[QueuedJob], devices: Sequence[PackingDevice]) 
     ]
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The fields of a row that are the queue's."""
-
-    arrives_s: float
-    own: dict[str, Any]
-    """duration and utilisation, where the row has them"""
-    profile: JobProfile | None
-
-
-class _Reader:
-    """Reads one file, noting mistakes with it."""
-
-    def __init__(self, file: YamlFile):
-        self.file = file
-        self.mistakes = file.mistakes
-        self.profiles: dict[str, JobProfile | None] = {}
-        """By name; None for a wrong one, so that its rows are not blamed, too"""
-
-    def queue(self) -> list[QueuedJob]:
-        place = self.file.place(self.file.root)
-        top = self.file.fields(self.file.root, place, TOP_LEVEL, "jobs: ...") or {}
-        if "profiles" in top:
-            self._read_profiles(top["profiles"])
-        seconds = self.file.value(top, "seconds", lambda node: read_setting(text(node), float))
-        if "jobs" not in top:
-            self.mistakes.add(place, "there is no job in it: list some under jobs.")
-            return []
-        jobs = YamlJobs(self.file, seconds, ROW_FIELDS)
-        planned = jobs.read(top["jobs"])
-        asked = {place: self._asked(own, place) for place, own in jobs.beside.items()}
-        queued = [self._queued(job, asked[job.where]) for job in planned]
-        return [job for job in queued if job is not None]
-
-    def _asked(self, own: dict[str, Node], place: str) -> _Asked:
-        numbers = {
-            name: self.file.value(own, name, lambda node: read_setting(text(node), float), place)
-            for name in ("arrives", "duration", "utilisation")
-            if name in own
-        }
-        arrives_s = numbers.pop("arrives", None) or 0.0
-        if arrives_s < 0:
-            self.mistakes.add(place, f"it is {arrives_s:g}: give seconds from 0.", within="field 'arrives'")
-        return _Asked(max(0.0, arrives_s), numbers, self._row_profile(own.get("profile"), place))
-
-    def _row_profile(self, node: Node | None, place: str) -> JobProfile | None:
-        if not isinstance(node, yaml.ScalarNode):
-            return None if node is None else self._group(node, place, "field 'profile'")
-        if node.value not in self.profiles:
-            known = (
-                did_you_mean(node.value, self.profiles) if self.profiles else "write it under the top-level profiles."
-            )
-            self.mistakes.add(place, f"profile {node.value!r} is unknown: {known}", within="field 'profile'")
-        return self.profiles.get(node.value)
-
-    def _queued(self, job: PlannedJob, asked: _Asked) -> QueuedJob | None:
-        if self.mistakes.of(job.where):
+def _queued(row: Fields, job: PlannedJob, profiles: Mapping[str, JobProfile | None]) -> QueuedJob | None:
+    """A job as its row has it; None where its profile, which other rows may name, is wrong."""
+    own = read_settings({name: row[name] for name in NUMBERS if name in row}, dict.fromkeys(NUMBERS, float))
+    arrives_s = own.pop("arrives", 0.0)
+    if arrives_s < 0:
+        raise UserError(f"field 'arrives': it is {arrives_s:g}: give seconds from 0.")
+    given = row.get("profile")
+    if isinstance(given, str):
+        if given not in profiles:
+            known = did_you_mean(given, profiles) if profiles else "write it under the top-level profiles."
+            raise UserError(f"field 'profile': profile {given!r} is unknown: {known}")
+        if profiles[given] is None:
             return None
-        with self.mistakes.noting(job.where):
-            return QueuedJob(job, asked.arrives_s, _profile(asked.profile, asked.own, job.memory_bytes))
-        return None
+        profile = profiles[given]
+    else:
+        profile = None if given is None else _group(given)
+    return QueuedJob(job, arrives_s, _profile(profile, own, job.memory_bytes))
 
-    def _read_profiles(self, node: Node) -> None:
-        place = self.file.place(node)
-        for name, group in (self.file.fields(node, place, None, "small: {memory: 2GiB}") or {}).items():
-            self.profiles[name] = self._group(group, self.file.place(group), f"profile {name!r}")
 
-    def _group(self, node: Node, place: str, within: str) -> JobProfile | None:
-        """A profile from its fields; None where it is wrong, which is noted."""
-        fields = self.file.fields(node, place, tuple(PROFILE_FIELDS), "memory: 2GiB")
-        if fields is None:
-            return None
-        values = {
-            name: self.file.value(
-                fields, name, lambda node, name=name: read_setting(text(node), PROFILE_FIELDS[name]), place
-            )
-            for name in fields
-        }
-        if self.mistakes.of(place):
-            return None
-        with self.mistakes.noting(place, within=within):
-            return _profile(None, values, None)
-        return None
+def _group(values: Any) -> JobProfile | None:
+    return _profile(None, read_settings(group(values, "memory: 2GiB"), PROFILE_FIELDS), None)
 
 
 def _profile(given: JobProfile | None, own: dict[str, Any], memory_bytes: int | None) -> JobProfile | None:

@@ -1,22 +1,45 @@
-"""Plans in the CSV files of radT (itu-rad/radt 0.2.30), and what became of their rows written back."""
+"""Plans in the CSV files of radT (itu-rad/radt 0.2.30), and what became of their rows in a file beside them."""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labkit.collocation.plan.csv_jobs import CsvJobs
-from labkit.collocation.plan.csv_table import CsvRow, CsvTable
 from labkit.collocation.plan.job_names import numbered, safe_name
-from labkit.collocation.plan.mistakes import Mistakes
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.job_settings import jobs_of
+from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
+from labkit.collocation.plan.plan import CPU_MODES, MODES, Plan, Workload
+from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
+from labkit.collocation.plan.short_form import item_jobs, split_words
+from labkit.collocation.plan.yaml_file import read_text
 from labkit.errors import UserError
+from labkit.runs.atomic import replace_text
 
 FINISHED = "FINISHED"
 """What the status of a row that need not run again contains; radT's word, and MLflow's"""
 COLUMNS = ("Experiment", "Workload", "Status", "Run", "Devices", "Collocation", "File")
 """That must be there; Name, Listeners (or Profilers) and Params can be, and others are kept"""
+SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
+"""radT's listeners that sample counters"""
+NOTHING = ("", "-", "nan", "none")
+"""Ways of saying none; pandas writes nan"""
+
+
+class CsvRow(dict[str, str]):
+    """A row's cells by column, without white space round them."""
+
+    place: str
+    """The file, and the line that it begins in"""
+
+    @property
+    def planned(self) -> tuple[str, ...]:
+        """What it asks for: all but what became of it."""
+        return tuple(value for column, value in self.items() if column not in ("Status", "Run"))
 
 
 @dataclass(frozen=True)
@@ -24,26 +47,34 @@ class CsvPlan:
     """The rows of a file that are still to run."""
 
     plan: Plan
-    rows: Mapping[str, Mapping[str, int]]
-    """Workload's name → job's name → line of the row in the file"""
+    rows: Mapping[str, Mapping[str, CsvRow]]
+    """Workload's name → job's name → its row"""
     notices: tuple[str, ...]
     """What the user should know, one a sentence"""
-    table: CsvTable
+    table: tuple[CsvRow, ...]
+    """All rows of the file"""
+    status_file: Path
+    """The same table with the statuses, beside the file: labkit changes no file of its user's"""
 
-    def write_back(self, results: Mapping[int, tuple[str, str]]) -> None:
-        """Write what became of rows to the file, in one step; nothing else of it changes.
+    def record(self, workload: str, job: str, status: str, run: str) -> None:
+        """Write what became of a row to the file with the statuses.
 
         Args:
-            results: a row's line → status, which contains `FINISHED` where the row is done, and id of its run.
-
-        Raises:
-            UserError: somebody else changed the file meanwhile; it is left as it is.
+            workload: its name.
+            job: the name of its job.
+            status: contains `FINISHED` where the row need not run again.
+            run: the id of its run.
         """
-        self.table.change({line: {"Status": status, "Run": run} for line, (status, run) in results.items()})
+        self.rows[workload][job].update(Status=status, Run=run)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.table[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.table)
+        replace_text(self.status_file, text.getvalue())
 
 
 def read_csv_plan(path: Path) -> CsvPlan:
-    """Read a plan in radT's columns.
+    """Read a plan in radT's columns, and what became of its rows before.
 
     Rows with one Experiment and Workload run together. They are left out where all of them are finished; where some
     are, all run again, because what is measured is how they run together.
@@ -54,21 +85,23 @@ def read_csv_plan(path: Path) -> CsvPlan:
     Raises:
         UserError: with every mistake, one a row.
     """
-    table = CsvTable(path)
-    _check_columns(table)
-    mistakes = Mistakes(str(path))
-    groups: dict[tuple[str, str], list[CsvRow]] = {}
-    for row in table.rows:
-        with mistakes.noting(f"{path}, line {row.line}"):
-            groups.setdefault(_group(table, row), []).append(row)
-    names = dict(zip(groups, numbered([safe_name("-".join(group)) for group in groups]), strict=True))
-    jobs = CsvJobs(table, mistakes)
+    table, mistakes = _read_table(path), Mistakes(str(path))
+    status_file = path.with_suffix(".status.csv")
+    if status_file.exists():
+        _take_statuses(table, _read_table(status_file))
+    groups: dict[tuple[str, str], list[CsvRow]] = defaultdict(list)
+    for row in table:
+        if row["Experiment"] and row["Workload"]:
+            groups[row["Experiment"], row["Workload"]].append(row)
+        else:
+            mistakes.add(
+                row.place, "field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both."
+            )
     workloads: list[Workload] = []
-    rows: dict[str, dict[str, int]] = {}
+    rows: dict[str, dict[str, CsvRow]] = {}
     notices: list[str] = []
-    for group, together in groups.items():
-        name = names[group]
-        finished = sum(FINISHED in table.value(row, "Status") for row in together)
+    for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
+        finished = sum(FINISHED in row["Status"] for row in together)
         if finished == len(together):
             notices.append(f"{name} is finished, and left out.")
             continue
@@ -76,42 +109,149 @@ def read_csv_plan(path: Path) -> CsvPlan:
             notices.append(
                 f"{name}: {finished} of {len(together)} rows are finished; they run together, so all run again."
             )
-        if (workload := jobs.workload(name, together)) is not None:
+        if (workload := _workload(name, together, path.parent, mistakes, notices)) is not None:
             workloads.append(workload)
-            rows[name] = {job.name: row.line for job, row in zip(workload.jobs, together, strict=True)}
+            rows[name] = {job.name: row for job, row in zip(workload.jobs, together, strict=True)}
     mistakes.raise_if_any()
     if not workloads:
-        why = "every row is finished: empty the Status of those to run again" if groups else "it has no rows: add some"
-        raise UserError(f"{path}: nothing is left to run, as {why}.")
-    plan = Plan(safe_name(path.stem), tuple(workloads))
-    return CsvPlan(plan, rows, (*notices, *jobs.notices), table)
+        why = f"every row is finished: delete {status_file.name}, or empty the Status of those to run again"
+        raise UserError(f"{path}: nothing is left to run, as {why if groups else 'it has no rows: add some'}.")
+    return CsvPlan(Plan(safe_name(path.stem), tuple(workloads)), rows, tuple(notices), tuple(table), status_file)
 
 
-def _group(table: CsvTable, row: CsvRow) -> tuple[str, str]:
-    if len(row.values) > len(table.columns):
-        raise UserError(
-            f"it has {len(row.values)} fields, and the header {len(table.columns)}: put a field with commas in double "
-            "quotes, or add the missing column to the header."
-        )
-    group = table.value(row, "Experiment"), table.value(row, "Workload")
-    if not all(group):
-        raise UserError("field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both.")
-    return group
+def _read_table(path: Path) -> list[CsvRow]:
+    # white space before a cell is passed over, as radT has pandas do it
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), skipinitialspace=True, strict=True)
+    columns, rows, line = None, [], 1
+    try:
+        for cells in reader:
+            cells, place, line = [cell.strip() for cell in cells], f"{path}, line {line}", reader.line_num + 1
+            if columns is None:
+                columns = cells
+                _check_columns(columns, place)
+            elif len(cells) > len(columns):
+                raise UserError(
+                    f"{place}: it has {len(cells)} fields, and the header {len(columns)}: put a field with commas in "
+                    "double quotes, or add the missing column to the header."
+                )
+            elif any(cells):
+                row = CsvRow(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=True))
+                row.place = place
+                rows.append(row)
+    except csv.Error as error:
+        raise UserError(f"{path}, line {line}: this is no CSV ({error}): close quotes, or write them twice.") from None
+    if columns is None:
+        _check_columns([], f"{path}, line 1")
+    return rows
 
 
-def _check_columns(table: CsvTable) -> None:
-    missing = [column for column in COLUMNS if column not in table.columns]
+def _check_columns(columns: list[str], place: str) -> None:
+    missing = [column for column in COLUMNS if column not in columns]
+    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+        raise UserError(f"{place}: column {twice[0]!r} is there twice: rename one.")
     if not missing:
-        twice = sorted({name for name in table.columns if name and table.columns.count(name) > 1})
-        if twice:
-            raise UserError(f"{table.path}, line 1: column {twice[0]!r} is there twice: rename one.")
         return
-    separator = next((mark for mark in ";\t" if mark in table.header.text), None)
-    if len(table.columns) == 1 and separator:
-        raise UserError(f"{table.path}, line 1: {separator!r} separates the columns: save the file with commas.")
-    unknown = [name for name in table.columns if name and name not in (*COLUMNS, "Name", "Listeners", "Params")]
+    if len(columns) == 1 and (mark := re.search(r"[;\t]", columns[0])):
+        raise UserError(f"{place}: {mark[0]!r} separates the columns: save the file with commas.")
+    unknown = [name for name in columns if name and name not in (*COLUMNS, "Name", "Listeners", "Params")]
     raise UserError(
-        f"{table.path}, line 1: there is no column {', '.join(missing)}: a header names "
+        f"{place}: there is no column {', '.join(missing)}: a header names "
         f"Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order"
         + (f"; rename {', '.join(unknown)}, where it is meant to be one of them." if unknown else ".")
     )
+
+
+def _take_statuses(table: list[CsvRow], before: list[CsvRow]) -> None:
+    """Give rows the statuses of those before that ask for the same; one that was changed since has none."""
+    known: dict[tuple[str, ...], list[CsvRow]] = defaultdict(list)
+    for row in before:
+        known[row.planned].append(row)
+    for row in table:
+        if same := known[row.planned]:
+            old = same.pop(0)
+            row.update(Status=old["Status"] or row["Status"], Run=old["Run"] or row["Run"])
+
+
+def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, notices: list[str]) -> Workload | None:
+    """Jobs that run together, in the rows' order; None where a row has a mistake, which is noted."""
+    jobs, modes, before = [], [], len(mistakes.lines)
+    for row in rows:
+        notices += _left_out(row)
+        with mistakes.noting(row.place):
+            job, mode = _job(row, folder)
+            jobs.append(job)
+            modes.append(mode)
+            if mode != modes[0] or (job.device == "cpu") != (jobs[0].device == "cpu"):
+                raise UserError(
+                    f"Devices and Collocation say {job.device} and {mode or '-'} here, and {jobs[0].device} and "
+                    f"{modes[0] or '-'} in another row of the workload: rows that run together share in one way; make "
+                    "them equal, or give this one another Workload."
+                )
+    if len(mistakes.lines) > before:
+        return None
+    named = zip(jobs, numbered([job.name for job in jobs]), strict=True)
+    usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
+    return Workload(name, modes[0] or usual, tuple(replace(job, name=job_name) for job, job_name in named))
+
+
+def _job(row: CsvRow, folder: Path) -> tuple[PlannedJob, str | None]:
+    """The job of a row, and its mode where it names one."""
+    device, (mode, mig_profile) = _device(row["Devices"]), _mode_and_profile(row["Collocation"])
+    if mode not in (None, "alone") and (mode in CPU_MODES) != (device == "cpu"):
+        raise UserError(
+            f"field 'Collocation': mode {mode} shares "
+            f"{'the CPU: write cpu' if mode in CPU_MODES else 'a GPU: name one'} in Devices, or choose another mode."
+        )
+    file, params, folders = row["File"], row.get("Params", ""), (folder, Path())
+    if file.endswith(".py"):
+        (job,) = jobs_of(file, row.place, folders, arguments=split_words(params))
+        # radT starts a script in its own folder, and its paths count on that
+        job = replace(job, folder=str(Path(job.script).parent))
+    else:
+        job, *copies = item_jobs(file, row.place, folders)
+        if params or copies or job.device or job.mig_profile:
+            raise UserError(
+                "field 'File': Params are a script's; settings of labkit's job stand in brackets after it, as in "
+                "dlrm:tour[batch_size=256], in double quotes where there are commas. Devices and Collocation say where "
+                "it runs, and each copy has a row of its own."
+            )
+    name = job.name if row.get("Name", "") in NOTHING else safe_name(row["Name"])
+    return replace(job, name=name, device=device, mig_profile=mig_profile), mode
+
+
+def _device(text: str) -> str:
+    if text.lower() in ("cpu", *NOTHING):
+        return "cpu"
+    # pandas writes whole numbers of a column with gaps as 0.0
+    if found := re.fullmatch(r"(\d+)(?:\.0)?", text):
+        return found[1]
+    if re.fullmatch(r"(?:GPU|MIG)-[\w/-]+", text):
+        return text
+    raise UserError(
+        f"field 'Devices': {text!r} is not understood: write one GPU's number or UUID, or cpu; jobs on several have a "
+        "row each."
+    )
+
+
+def _mode_and_profile(text: str) -> tuple[str | None, str | None]:
+    if text.lower() in NOTHING:
+        return None, None
+    if MIG_PROFILE.fullmatch(text):
+        return "mig", text.lower()
+    if text.lower() in MODES:
+        return text.lower(), None
+    raise UserError(
+        f"field 'Collocation': {text!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode of labkit: "
+        f"{did_you_mean(text, ('MPS', *MODES))}"
+    )
+
+
+def _left_out(row: CsvRow) -> list[str]:
+    """Notices of listeners that labkit has not; the others sample counters, as it does in every run."""
+    names = (row.get("Listeners") or row.get("Profilers") or "").lower().split("+")
+    return [
+        f"{row.place}: {name} is left out: a profiler slows the neighbours, too; `labkit profile` runs a job under one "
+        "alone."
+        for name in map(str.strip, names)
+        if name not in (*SAMPLED, *NOTHING)
+    ]

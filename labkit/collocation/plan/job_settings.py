@@ -1,41 +1,36 @@
-"""The settings that a plan may give a job, as text, and the job that they make."""
+"""What a row of a plan asks for, whatever its format: as many jobs, with settings that are checked."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from labkit.collocation.plan.job_names import safe_name
-from labkit.collocation.plan.mistakes import ALSO, did_you_mean
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.mistakes import did_you_mean
+from labkit.collocation.plan.planned_job import PLACED, PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
 from labkit.jobs.presets import PRESETS
 from labkit.tracking.command import SEED
 
-SCRIPT = "script"
-"""Stands for the job of a script of the user's."""
-
-PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
-"""What any job may ask of the device."""
-
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers."""
-
 BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
-
 EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
+MOST_COPIES = 1000
+"""More of one job are a slip of the finger: no device holds them."""
 
 Kind = type | str | tuple[str, ...]
 """int, float, str, "size" for bytes, or what can be chosen"""
 
 
-def read_setting(text: str, kind: Kind) -> Any:
+def read_setting(text: Any, kind: Kind) -> Any:
     """The value of a setting.
 
     Args:
@@ -48,6 +43,9 @@ def read_setting(text: str, kind: Kind) -> Any:
     >>> read_setting("1e-3", float), read_setting("2GiB", "size")
     (0.001, 2147483648)
     """
+    if not isinstance(text, str):
+        what = "a list" if isinstance(text, list) else "a group of fields"
+        raise UserError(f"{what} stands where one value belongs: give one.")
     if kind is str:
         if not text.strip():
             raise UserError("it is empty: give a value, or leave the field away.")
@@ -67,115 +65,88 @@ def read_setting(text: str, kind: Kind) -> Any:
     return value
 
 
-def read_settings(texts: Mapping[str, str], job: str) -> dict[str, Any]:
-    """The values of a job's settings.
+def read_settings(
+    texts: Mapping[str, Any], kinds: Mapping[str, Kind], others: Sequence[str] = (), hint: str = ""
+) -> dict[str, Any]:
+    """The values of settings by name.
 
     Args:
-        texts: what the plan gives, by name.
-        job: dlrm, speech or SCRIPT.
+        texts: as the plan has them.
+        kinds: of all that there are.
+        others: fields beside them, which a misspelt one may mean.
+        hint: after the error of an unknown one.
 
     Raises:
-        UserError: some are unknown, or of the wrong kind.
+        UserError: some are unknown or wrong, one a line.
     """
-    settings, wrong = {}, []
+    values, wrong = {}, []
     for name, text in texts.items():
         try:
-            settings[name] = read_setting(text, setting_kind(name, job))
+            if name == "budget":
+                raise UserError(BY_THE_MODE)
+            if name not in kinds:
+                raise UserError(f"it is unknown: {did_you_mean(name, (*others, *kinds))}{hint}")
+            values[name] = read_setting(text, kinds[name])
         except UserError as error:
             wrong.append(f"field {name!r}: {error}")
     if wrong:
-        raise UserError(ALSO.join(wrong))
-    return settings
+        raise UserError("\n".join(wrong))
+    return values
 
 
-def setting_kind(name: str, job: str, others: tuple[str, ...] = ()) -> Kind:
-    """What kind of value a setting takes.
-
-    Args:
-        name: of the setting.
-        job: dlrm, speech or SCRIPT.
-        others: further names that could be meant.
-
-    Raises:
-        UserError: such jobs have no such setting.
-    """
-    if name in PLACED:
-        return PLACED[name]
-    if name == "budget":
-        raise UserError(BY_THE_MODE)
-    if job == SCRIPT:
-        raise UserError(
-            f"it is none of a script's, which are {', '.join(PLACED)}: pass it among the script's arguments."
-        )
-    known = {action.dest: action for action in _parser(job)._actions if action.dest not in NO_SETTINGS}
-    if name not in known:
-        raise UserError(f"it is unknown: {did_you_mean(name, (*others, *known, *PLACED))}")
-    return tuple(known[name].choices or ()) or known[name].type or str
-
-
-def split_label(text: str) -> tuple[str, str | None]:
-    """Job and preset of "dlrm:tour"; the preset is None where none is named.
-
-    Raises:
-        UserError: no such job, or no such preset.
-    """
-    job, colon, preset = (part.strip() for part in text.partition(":"))
-    if job not in PRESETS:
-        if job.endswith(".py"):
-            raise UserError(f"job {job!r} is a script's name: in a file, write `script: {job}` in place of `job:`.")
-        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
-    if colon and preset not in PRESETS[job]:
-        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
-    return job, preset if colon else None
-
-
-def labkits_job(job: str, preset: str | None, settings: Mapping[str, Any], where: str) -> PlannedJob:
-    """A job of one of labkit's scripts, whose arguments its own parser has checked.
+def jobs_of(
+    what: str,
+    where: str,
+    folders: Sequence[Path],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    arguments: Sequence[str] = (),
+    copies: int = 1,
+    others: Sequence[str] = (),
+) -> list[PlannedJob]:
+    """The jobs of one row, all named after what they train; seeds of copies count up where the arguments take one.
 
     Args:
-        job: dlrm or speech.
-        preset: that stands after the job's name, if one does.
-        settings: values by name, of the script's flags and of `PLACED`.
+        what: "dlrm:tour", or the path of a script.
         where: it was asked for.
+        folders: in which a script is looked for.
+        settings: by name, as the plan writes them: any flag of labkit's job, and what it asks of the device.
+        arguments: of a script.
+        copies: so many.
+        others: fields of the row that are no settings, and may be what a misspelt one means.
 
     Raises:
-        UserError: the settings do not make a job.
+        UserError: with every mistake, one a line.
     """
-    from labkit.jobs.flags import read_arguments
+    if not 1 <= copies <= MOST_COPIES:
+        raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
+    if what.endswith(".py"):
+        script = find_script(what, folders)
+        values = read_settings(settings or {}, _PLACED, others, " What is the script's own goes among its arguments.")
+        job = PlannedJob(safe_name(script.stem), str(script), tuple(arguments), where=where, **_placed(values))
+    else:
+        job, preset = _job_and_preset(what)
+        if arguments:
+            raise UserError(
+                f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand "
+                f"in brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
+            )
+        parser = _parser(job)
+        own = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
+        kinds = {name: kind for name, kind in own.items() if name not in NO_SETTINGS} | _PLACED
+        values = read_settings(settings or {}, kinds, others)
+        if preset is not None and "preset" in values:
+            raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
+        job = _labkits_job(job, parser, values | ({} if preset is None else {"preset": preset}), where)
+    return [replace(job, seed=job.seed + number * job.takes_seed) for number in range(copies)]
 
-    if preset is not None and "preset" in settings:
-        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
-    own = {name: settings[name] for name in sorted(settings) if name not in PLACED}
-    seed = own.pop("seed", 0)
-    # written out, so that jobs with and without it are alike
-    preset = own.pop("preset", preset or "tour")
-    arguments = as_flags({"preset": preset} | own)
-    try:
-        read_arguments(_parser(job), job, (*arguments, *as_flags({"seed": seed})))
-    except UserError as error:
-        raise UserError(_without_flags(str(error))) from None
-    arguments += as_flags({"seed": SEED})
-    return PlannedJob(safe_name(f"{job}-{preset}"), job, arguments, seed, where=where, **placed(settings))
 
-
-def placed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the place, as PlannedJob names them."""
-    names = {name: f"{name}_bytes" if name == "memory" else name for name in PLACED}
-    return {names[name]: value for name, value in settings.items() if name in PLACED}
-
-
-def find_script(text: str, folders: tuple[Path, ...]) -> Path:
-    """The first file of that name, from the working folder.
-
-    Args:
-        text: a path, from one of the folders.
-        folders: in which to look.
+def find_script(text: str, folders: Sequence[Path]) -> Path:
+    """The first file of that name in the folders, as a path from the working folder.
 
     Raises:
-        UserError: it is none, or no Python file.
+        UserError: there is none.
     """
-    if not text.endswith(".py"):
-        raise UserError(f"the script {text!r} is no Python file: name a file that ends in .py.")
     looked = [folder / Path(text).expanduser() for folder in folders]
     for path in looked:
         if path.is_file():
@@ -183,6 +154,39 @@ def find_script(text: str, folders: tuple[Path, ...]) -> Path:
     places = " nor ".join(dict.fromkeys(str(path) for path in looked))
     counted = "the plan's folder" if folders[0] != Path() else "the working folder"
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
+
+
+_PLACED = {name.removesuffix("_bytes"): kind for name, kind in PLACED.items()}
+
+
+def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the place, as PlannedJob names them."""
+    return {name: value for name in PLACED if (value := values.get(name.removesuffix("_bytes"))) is not None}
+
+
+def _job_and_preset(text: str) -> tuple[str, str | None]:
+    job, colon, preset = (part.strip() for part in text.partition(":"))
+    if job not in PRESETS:
+        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
+    if colon and preset not in PRESETS[job]:
+        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
+    return job, preset if colon else None
+
+
+def _labkits_job(job: str, parser: argparse.ArgumentParser, values: dict[str, Any], where: str) -> PlannedJob:
+    """A job of one of labkit's scripts, whose arguments its own parser has checked."""
+    from labkit.jobs.flags import read_arguments
+
+    own = {name: values[name] for name in sorted(values) if name not in _PLACED}
+    seed, preset = own.pop("seed", 0), own.pop("preset", "tour")
+    # the preset is written out, so that jobs with and without it are alike
+    arguments = as_flags({"preset": preset} | own)
+    try:
+        read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
+    except UserError as error:
+        raise UserError(_without_flags(str(error))) from None
+    arguments += as_flags({"seed": SEED})
+    return PlannedJob(safe_name(f"{job}-{preset}"), job, arguments, seed, where=where, **_placed(values))
 
 
 def _parser(job: str) -> argparse.ArgumentParser:

@@ -8,43 +8,33 @@ from contextlib import contextmanager
 
 from labkit.errors import UserError
 
-ALSO = " Also: "
-"""Between the mistakes of one item"""
-
 
 class Mistakes:
-    """Collects what is wrong with the items of a plan, one line an item."""
+    """Collects what is wrong with a plan, one line a mistake."""
 
     def __init__(self, plan: str):
-        """Start with none.
-
-        Args:
-            plan: the whole that the items are of, for the first line of the error.
-        """
+        """Start with none; `plan` is the whole, for the first line of the error."""
         self.plan = plan
-        self._of_item: dict[str, list[str]] = {}
+        self.lines: list[str] = []
 
-    def add(self, item: str, what: str, *, within: str = "") -> None:
-        """Note one.
+    def add(self, place: str, what: str) -> None:
+        """Note one, or several on a line each.
 
         Args:
-            item: the row, or the item of --jobs; its mistakes come on one line.
+            place: the file and line, or the item of --jobs.
             what: what is wrong, and how it is mended.
-            within: the place in the item, such as its field.
         """
-        self._of_item.setdefault(item, []).append(f"{within}: {what}" if within else what)
+        for line in what.splitlines():
+            line = line.removeprefix(f"{place}: ")  # another part may have named it already
+            self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
 
     @contextmanager
-    def noting(self, item: str, *, within: str = "") -> Iterator[None]:
+    def noting(self, place: str) -> Iterator[None]:
         """Note a UserError that the block raises, and go on after the block."""
         try:
             yield
         except UserError as error:
-            self.add(item, str(error), within=within)
-
-    def of(self, item: str) -> bool:
-        """Whether the item has any."""
-        return item in self._of_item
+            self.add(place, str(error))
 
     def raise_if_any(self) -> None:
         """End here unless there were none.
@@ -52,17 +42,13 @@ class Mistakes:
         Raises:
             UserError: with all of them.
         """
-        lines = [self._line(item, whats) for item, whats in self._of_item.items()]
+        lines = list(dict.fromkeys(self.lines))
         if len(lines) == 1:
             raise UserError(lines[0])
         if lines:
-            raise UserError(f"{self.plan}: {len(lines)} items need mending before any can start:\n" + "\n".join(lines))
-
-    @staticmethod
-    def _line(item: str, whats: list[str]) -> str:
-        # the error of another part may have several lines, and may name the item itself
-        told = ALSO.join(" ".join(what.removeprefix(f"{item}: ").split()) for what in whats)
-        return f"{item}{', ' if told.startswith('field ') and ALSO not in told else ': '}{told}"
+            raise UserError(
+                f"{self.plan}: {len(lines)} mistakes to mend before anything can start:\n" + "\n".join(lines)
+            )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from labkit.errors import UserError
 
 MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")
 """`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
+CPU_MODES = ("cpu-shared", "cpu-pinned")
 DEFAULT_TIMEOUT_S = 3600.0
 
 
@@ -26,7 +27,6 @@ class Workload:
             raise UserError(f"{self.name}: mode {self.mode!r} is unknown: choose one of {', '.join(MODES)}.")
         if not self.jobs:
             raise UserError(f"{self.name}: there is no job in it: name at least one.")
-
         names = [job.name for job in self.jobs]
         if again := next((job for place, job in enumerate(self.jobs) if job.name in names[:place]), None):
             raise UserError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,11 @@ from labkit.tracking.command import SEED
 NAME = re.compile(r"\w[\w.+-]{0,59}")
 MIG_PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][\w.]+)*", re.IGNORECASE)
 """Compute slices, memory slices and extras, as `nvidia-smi mig -lgip` writes them: 3g.40gb, 1c.3g.40gb, 1g.10gb+me"""
+
+
+def _asked(kind: type | str) -> Any:
+    """A field that any plan may give, of such a value (see `job_settings.read_setting`)."""
+    return field(default=None, metadata={"kind": kind})
 
 
 @dataclass(frozen=True)
@@ -28,15 +33,15 @@ class PlannedJob:
     """Of the script, one an item, whatever they contain; {seed} stands for the seed"""
     seed: int = 0
     """Of this copy, where its arguments take one"""
-    device: str | None = None
+    device: str | None = _asked(str)
     """cpu, a GPU's or a slice's number or UUID; None takes the plan's"""
-    cores: int | None = None
+    cores: int | None = _asked(int)
     """Of its partition in mode cpu-pinned; None takes an equal share"""
-    memory_bytes: int | None = None
+    memory_bytes: int | None = _asked("size")
     """Cap of its partition, and the estimate that counts instead of ours"""
-    gpu_percent: float | None = None
+    gpu_percent: float | None = _asked(float)
     """Share of the GPU's multiprocessors in mode mps; None lets all clients use all"""
-    mig_profile: str | None = None
+    mig_profile: str | None = _asked(str)
     """Slice that it needs in mode mig, such as 3g.40gb; None takes any"""
     folder: str | None = None
     """Working folder of the script, from this process' own; None takes that one"""
@@ -44,26 +49,25 @@ class PlannedJob:
     """Where it was asked for, for messages: a file and its line, or the item of --jobs"""
 
     def __post_init__(self):
+        wrong = ""
         if not NAME.fullmatch(self.name):
-            raise UserError(
-                f"{self._at}name {self.name!r} names a file, too: use up to 60 letters, digits and . _ + - only, "
-                "a letter or digit first."
+            wrong = (
+                f"name {self.name!r} names a file, too: use up to 60 letters, digits and . _ + - only, a letter or "
+                "digit first."
             )
-        if self.cores is not None and self.cores < 1:
-            raise UserError(f"{self._at}cores is {self.cores}: give a whole number from 1.")
-        if self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
-            raise UserError(f"{self._at}gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100.")
-        if self.mig_profile is not None and not MIG_PROFILE.fullmatch(self.mig_profile):
-            raise UserError(
-                f"{self._at}mig_profile {self.mig_profile!r} is no MIG profile: write one such as 3g.40gb "
-                "(`nvidia-smi mig -lgip` lists those of your GPU)."
+        elif self.cores is not None and self.cores < 1:
+            wrong = f"cores is {self.cores}: give a whole number from 1."
+        elif self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
+            wrong = f"gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100."
+        elif self.mig_profile is not None and not MIG_PROFILE.fullmatch(self.mig_profile):
+            wrong = (
+                f"mig_profile {self.mig_profile!r} is no MIG profile: write one such as 3g.40gb (`nvidia-smi mig "
+                "-lgip` lists those of your GPU)."
             )
-        if self.memory_bytes is not None and self.memory_bytes <= 0:
-            raise UserError(f"{self._at}memory is {self.memory_bytes}: give a size above zero, such as 2GiB.")
-
-    @property
-    def _at(self) -> str:
-        return f"{self.where}: " if self.where else ""
+        elif self.memory_bytes is not None and self.memory_bytes <= 0:
+            wrong = f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB."
+        if wrong:
+            raise UserError(f"{self.where}: {wrong}" if self.where else wrong)
 
     @property
     def is_labkits(self) -> bool:
@@ -92,3 +96,7 @@ class PlannedJob:
     def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
         """From what `asdict` gave, by way of JSON."""
         return cls(**values | {"arguments": tuple(values["arguments"])})
+
+
+PLACED = {each.name: each.metadata["kind"] for each in fields(PlannedJob) if each.metadata}
+"""What any job may ask of the device, and the kind of value; a plan calls memory_bytes memory."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.plan.job_names import numbered, safe_name
-from labkit.collocation.plan.job_settings import (
-    SCRIPT,
-    find_script,
-    labkits_job,
-    placed,
-    read_settings,
-    split_label,
-)
+from labkit.collocation.plan.job_names import numbered
+from labkit.collocation.plan.job_settings import jobs_of
 from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.quoted_text import split_bracket, split_outside, split_words
 from labkit.errors import UserError
 
 EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
-MOST_COPIES = 1000
-"""More of one job are a slip of the finger: no device holds them."""
+QUOTED = r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'"""
+BRACKETS = rf"""\[(?:{QUOTED}|[^\[\]'"\\])*\]"""
+ITEM = re.compile(
+    rf"""\s*(?P<what>(?:{QUOTED}|{BRACKETS}|[^\s\['"\\])*?)(?P<settings>{BRACKETS})?
+    (?:\s+(?P<arguments>\S.*?))??(?:(?:\s+|(?<=\]))[xX](?P<copies>\d{{1,9}}))?\s*""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 def parse_jobs(text: str) -> list[PlannedJob]:
@@ -42,7 +41,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     mistakes = Mistakes("--jobs")
     jobs: list[PlannedJob] = []
     try:
-        items = [item.strip() for item in split_outside(text, ",")]
+        items = [item.strip() for item in split_outside(text)]
     except UserError as error:
         raise UserError(f"--jobs: {error}") from None
     if items[-1] == "" and len(items) > 1:
@@ -55,7 +54,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     return [replace(job, name=name) for job, name in zip(jobs, numbered([job.name for job in jobs]), strict=True)]
 
 
-def item_jobs(text: str, where: str, folders: tuple[Path, ...]) -> list[PlannedJob]:
+def item_jobs(text: str, where: str, folders: Sequence[Path]) -> list[PlannedJob]:
     """The jobs of one item, all named after what they train.
 
     Args:
@@ -66,62 +65,61 @@ def item_jobs(text: str, where: str, folders: tuple[Path, ...]) -> list[PlannedJ
     Raises:
         UserError: it is no job.
     """
-    text, copies = _split_copies(text.strip())
-    head, *rest = split_outside(text, " ", most=1)
-    what, settings = _split_settings(head)
+    split_outside(text)  # all quotes and brackets are closed
+    item = ITEM.fullmatch(text)
+    what = "".join(split_words(item["what"])) if item else ""
     if not what:
         raise UserError(f"there is no job in it: write jobs such as {EXAMPLE}.")
-    arguments = tuple(split_words(rest[0])) if rest else ()
-    if what.endswith(".py"):
-        script, own = find_script(what, folders), placed(read_settings(settings, SCRIPT))
-        return copies_of(PlannedJob(safe_name(script.stem), str(script), arguments, where=where, **own), copies)
-    job, preset = split_label(what)
-    if arguments:
-        raise UserError(
-            f"{rest[0].strip()!r} is not understood after {what}: settings stand in brackets, as in "
-            f"{what}[batch_size=256], copies as in {what} x3, and a comma before the next job."
-        )
-    return copies_of(labkits_job(job, preset, read_settings(settings, job), where), copies)
-
-
-def copies_of(job: PlannedJob, copies: int) -> list[PlannedJob]:
-    """So many jobs like this one; where its arguments take a seed, with seeds that count up."""
-    return [replace(job, seed=job.seed + number * job.takes_seed) for number in range(copies)]
-
-
-def check_copies(copies: int, example: str) -> int:
-    """The same number of copies.
-
-    Args:
-        copies: that were asked for.
-        example: of a number that can be, as the plan writes it.
-
-    Raises:
-        UserError: it is none that can be.
-    """
-    if not 1 <= copies <= MOST_COPIES:
-        raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}, such as {example}.")
-    return copies
-
-
-def _split_copies(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"(.*\S)(?:\s+|(?<=\]))[xX](\d{1,9})", text, re.DOTALL)
-    return (found[1], check_copies(int(found[2]), "x3")) if found else (text, 1)
-
-
-def _split_settings(head: str) -> tuple[str, dict[str, str]]:
-    what, inside = split_bracket(head)
-    what = "".join(split_words(what))
-    if inside is None:
-        return what, {}
     settings: dict[str, str] = {}
-    for part in split_outside(inside, ","):
+    for part in split_outside((item["settings"] or "[]")[1:-1]):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
+        if item["settings"] and not equals:
             raise UserError(
                 f"{part.strip()!r} is no setting: write name=value in the brackets, as in [batch_size=256]."
             )
         if name in settings:
             raise UserError(f"field {name!r}: it stands there twice: leave one away.")
-        settings[name] = " ".join(split_words(value))
-    return what, settings
+        if name:
+            settings[name] = " ".join(split_words(value))
+    arguments, copies = split_words(item["arguments"] or ""), int(item["copies"] or 1)
+    return jobs_of(what, where, folders, settings=settings, arguments=arguments, copies=copies)
+
+
+def split_outside(text: str) -> list[str]:
+    """The parts of a text between commas that stand outside quotes and square brackets.
+
+    Raises:
+        UserError: a quote or a bracket is not closed.
+
+    >>> split_outside("a[x=1,y=2] 'b, c', d")
+    ["a[x=1,y=2] 'b, c'", ' d']
+    """
+    parts, place = [], -1
+    while place < len(text):
+        part = re.compile(rf"""(?:{QUOTED}|{BRACKETS}|[^,\['"\\])*""", re.DOTALL).match(text, place + 1)
+        parts.append(part[0])
+        place = part.end()
+        if text[place : place + 1] not in (",", ""):
+            raise UserError(
+                f"{text[place]} in {text.strip()!r} is not closed: close the quote or bracket, or write a backslash "
+                "before it."
+            )
+    return parts
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a command line: quotes hold words together and are taken away.
+
+    Raises:
+        UserError: a quote is not closed, or nothing follows a backslash.
+
+    >>> split_words("--lr 0.1 --note 'two words'")
+    ['--lr', '0.1', '--note', 'two words']
+    """
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise UserError(
+            f"the arguments {text!r} end inside a quote, or in a backslash: close the quote, or put the backslash in "
+            "quotes."
+        ) from None

@@ -1,164 +1,204 @@
-"""A YAML file whose values know their lines."""
+"""A YAML file whose fields know their lines, and the lists of jobs in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
-from labkit.collocation.plan.job_settings import BY_THE_MODE
+from labkit.collocation.plan.job_names import numbered
+from labkit.collocation.plan.job_settings import BY_THE_MODE, jobs_of, read_setting
 from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.short_form import split_words
 from labkit.errors import UserError
 
-Node = yaml.Node
-STANDARD = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp")}
-NULL = "tag:yaml.org,2002:null"
-MERGE = "tag:yaml.org,2002:merge"
-BOOL = "tag:yaml.org,2002:bool"
+JOB_FIELDS = ("job", "script", "arguments", "args", "copies", "name")
 
 
-class YamlFile:
-    """The nodes of a file. Nothing is constructed from them but texts, so that no tag can run anything.
+class Fields(dict[str, Any]):
+    """The fields of a group by name, without empty ones: texts as they were written, lists, and such groups."""
 
-    A scalar is read as it was written: 0.80 stays "0.80", and 1e-3, a text in YAML 1.1, can be a number.
-    """
+    def __init__(self, file: Path, line: int):
+        super().__init__()
+        self.file, self.line, self.place = file, line, f"{file}, line {line}"
+        """Where the group begins"""
+        self.lines: dict[str, int] = {}
+        """In which each field stands"""
 
-    def __init__(self, path: Path, example: str):
-        """Read it.
-
-        Args:
-            path: of the file.
-            example: of what such a file holds, for errors.
-
-        Raises:
-            UserError: it cannot be read, or is no YAML.
-        """
-        self.path = path
-        self.mistakes = Mistakes(str(path))
-        try:
-            self._loader = yaml.SafeLoader(path.read_text(encoding="utf-8-sig"))
-            root = self._loader.get_single_node()
-        except FileNotFoundError:
-            raise UserError(f"There is no file {path}: check the path.") from None
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8.") from None
-        except RecursionError:
-            raise UserError(f"{path}: its lists are nested too deep: a plan looks like\n{example}") from None
-        except yaml.YAMLError as error:
-            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-            line = f", line {mark.line + 1}" if mark else ""
-            raise UserError(
-                f"{path}{line}: this is no YAML ({problem or error}): mend it; indent with spaces, and a plan looks "
-                f"like\n{example}"
-            ) from None
-        if not isinstance(root, yaml.MappingNode):
-            raise UserError(f"{path}: it holds no fields: a plan looks like\n{example}")
-        self.root = root
-
-    def place(self, node: Node) -> str:
-        """File and line of a node."""
-        return f"{self.path}, line {line(node)}"
-
-    def fields(self, node: Node, place: str, known: tuple[str, ...] | None, example: str) -> dict[str, Node] | None:
-        """The values of a mapping by name, without those that are empty; `<<` brings in those of another mapping.
-
-        Args:
-            node: of the mapping.
-            place: of the item that it is, for mistakes.
-            known: names that it may have, the only ones in the answer; None leaves that to the caller.
-            example: of a field.
-
-        Returns:
-            None where it is no mapping, which is noted.
-        """
-        with self.mistakes.noting(place):
-            fields = self._all_fields(node, example)
-            for name in [name for name in fields if known is not None and name not in known]:
-                wrong = fields.pop(name)
-                what = BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, known)}"
-                self.mistakes.add(self.place(wrong), what, within=f"field {name!r}")
-            return fields
-        return None
-
-    def value(self, fields: dict[str, Node], name: str, read: Callable[[Node], Any], place: str | None = None) -> Any:
-        """A field's value; None where it is absent, or wrong, which is noted.
-
-        Args:
-            fields: of a mapping.
-            name: of the field.
-            read: makes the value, or raises a UserError.
-            place: of the item that the mapping is; None takes the field's own.
-        """
-        if name not in fields:
-            return None
-        own = self.place(fields[name])
-        elsewhere = place is not None and not f"{place},".startswith(f"{own},")
-        within = f"field {name!r}" + (f" (line {line(fields[name])})" if elsewhere else "")
-        with self.mistakes.noting(place or own, within=within):
-            return read(fields[name])
-        return None
-
-    def _all_fields(self, node: Node, example: str) -> dict[str, Node]:
-        if not isinstance(node, yaml.MappingNode):
-            raise UserError(f"{described(node)} stands where fields belong: write them as in {example}.")
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != MERGE]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise UserError(f"field {twice[0]!r}: it stands there twice: leave one away.")
-        try:
-            self._loader.flatten_mapping(node)
-        except yaml.YAMLError:
-            raise UserError(
-                "<< takes the fields of another part of the file: give it an alias, as in <<: *usual."
-            ) from None
-        return {text(key): value for key, value in node.value if value.tag != NULL}
+    def place_of(self, name: str) -> str:
+        """File, line and name of a field."""
+        return f"{self.file}, line {self.lines[name]}, field {name!r}"
 
 
-def line(node: Node) -> int:
-    """The line that a node begins in, from 1."""
-    return node.start_mark.line + 1
+class _Loader(yaml.SafeLoader):
+    """Makes texts of scalars: 0.80 stays "0.80", and 1e-3, a text in YAML 1.1, can be a number."""
+
+    file: Path
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, form) for tag, form in resolvers if tag.endswith((":merge", ":null"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def fields(self, node: yaml.MappingNode) -> Fields:
+        """A mapping; `<<` brings in the fields of another, which its own replace."""
+        found = Fields(self.file, node.start_mark.line + 1)
+        names = [key.value for key, _ in node.value if not key.tag.endswith(":merge")]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"{found.place}, field {twice[0]!r}: it stands there twice: leave one away.")
+        self.flatten_mapping(node)
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise UserError(f"{found.place}: a list or group is no name of a field: write name: value.")
+            made = self.construct_object(value, deep=True)
+            if made not in (None, ""):
+                found[key.value], found.lines[key.value] = made, key.start_mark.line + 1
+        return found
 
 
-def described(node: Node) -> str:
-    """What a node is, in words."""
-    if isinstance(node, yaml.ScalarNode):
-        return repr(node.value)
-    return "a list" if isinstance(node, yaml.SequenceNode) else "a group of fields"
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
 
 
-def text(node: Node) -> str:
-    """A single value, as it was written.
+def read_yaml(path: Path, example: str) -> Fields:
+    """The fields of a file.
+
+    Args:
+        path: of the file.
+        example: of what such a file holds, for errors.
 
     Raises:
-        UserError: it is a list or a mapping, or has a tag of its own.
+        UserError: it cannot be read, or is no YAML.
     """
-    if not isinstance(node, yaml.ScalarNode):
-        raise UserError(f"{described(node)} stands where one value belongs: give one.")
-    if node.tag not in STANDARD:
-        raise UserError(f"{node.value!r} has the tag {node.tag}, which a plan does not know: leave the tag away.")
-    return node.value
+    try:
+        loader = _Loader(read_text(path))
+        loader.file = path
+        found = loader.get_single_data()
+    except RecursionError:
+        raise UserError(f"{path}: its lists are nested too deep: a plan looks like\n{example}") from None
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(
+            f"{path}{line}: this is no YAML ({problem or error}): mend it; indent with spaces, and a plan looks "
+            f"like\n{example}"
+        ) from None
+    if not isinstance(found, Fields):
+        raise UserError(f"{path}: it holds no fields: a plan looks like\n{example}")
+    return found
 
 
-def items(node: Node) -> list[Node]:
+def read_text(path: Path) -> str:
+    """The text of a plan.
+
+    Raises:
+        UserError: there is no such file, or it is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"There is no file {path}: check the path.") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: byte {error.start} is not UTF-8: save the file as UTF-8.") from None
+
+
+def read_field(fields: Fields, name: str, mistakes: Mistakes, read: Callable[[Any], Any], default: Any = None) -> Any:
+    """A field as `read` makes it; the default where it is absent, or wrong, which is noted."""
+    if name in fields:
+        with mistakes.noting(fields.place_of(name)):
+            return read(fields[name])
+    return default
+
+
+def note_unknown(fields: Fields, known: Sequence[str], mistakes: Mistakes) -> None:
+    """Note the fields that a group does not have."""
+    for name in fields:
+        if name not in known:
+            what = BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, known)}"
+            mistakes.add(fields.place_of(name), what)
+
+
+def items(value: Any) -> list[Any]:
     """The items of a list.
 
     Raises:
-        UserError: it is none, or is empty.
+        UserError: it is none.
     """
-    if not isinstance(node, yaml.SequenceNode):
-        raise UserError(f"{described(node)} stands where a list belongs: begin each item with a dash.")
-    if not node.value:
-        raise UserError("the list is empty: give at least one item.")
-    return node.value
+    if not isinstance(value, list) or not value:
+        what = "an empty list" if value == [] else _described(value)
+        raise UserError(f"{what} stands where a list belongs: begin each item with a dash.")
+    return value
 
 
-def truth(node: Node) -> bool:
-    """Whether a value is true.
+def group(value: Any, example: str) -> Fields:
+    """A group of fields.
 
     Raises:
-        UserError: it is neither true nor false.
+        UserError: it is none.
     """
-    if node.tag != BOOL:
-        raise UserError(f"{described(node)} is neither: write true or false.")
-    return node.value.lower() in ("true", "yes", "on")
+    if not isinstance(value, Fields):
+        raise UserError(f"{_described(value)} stands where fields belong: write them as in {example}.")
+    return value
+
+
+def read_jobs(
+    fields: Fields, mistakes: Mistakes, seconds: str | None = None, others: Sequence[str] = ()
+) -> list[tuple[Fields, PlannedJob]]:
+    """The jobs of the list under `jobs`, each with its row and a name of its own; those of wrong rows are missing.
+
+    Args:
+        fields: of the plan, or of a workload.
+        mistakes: that are noted.
+        seconds: `max_seconds` of labkit's jobs, where their row says none.
+        others: fields of a row that are no job's.
+    """
+    found: list[tuple[Fields, PlannedJob]] = []
+    lines: dict[str, int] = {}  # by the names that rows give
+    for row in read_field(fields, "jobs", mistakes, items, ()):
+        with mistakes.noting(getattr(row, "place", fields.place_of("jobs"))):
+            jobs = _row_jobs(group(row, "job: dlrm:tour"), fields.file.parent, seconds, others)
+            if "name" in row and (again := [job.name for job in jobs if job.name in lines]):
+                raise UserError(
+                    f"field 'name': the job of line {lines[again[0]]} is called {again[0]!r}, too: rename one."
+                )
+            lines |= {job.name: row.line for job in jobs if "name" in row}
+            found += [(row, job) for job in jobs]
+    free = iter(numbered([job.name for row, job in found if "name" not in row], lines))
+    return [(row, job if "name" in row else replace(job, name=next(free))) for row, job in found]
+
+
+def _row_jobs(row: Fields, folder: Path, seconds: str | None, others: Sequence[str]) -> list[PlannedJob]:
+    if ("job" in row) == ("script" in row):
+        raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+    if {"args", "arguments"} <= row.keys():
+        raise UserError("args is another spelling of arguments: leave one of the two away.")
+    what = read_setting(row.get("job") or row.get("script"), str)
+    given = row.get("arguments", row.get("args", ""))
+    arguments = [read_setting(each, str) for each in given] if isinstance(given, list) else split_words(given)
+    settings = {name: value for name, value in row.items() if name not in (*JOB_FIELDS, *others)}
+    for name in {"data", "schema"} & settings.keys():
+        settings[name] = _beside(settings[name], folder)
+    if seconds is not None and "job" in row:
+        settings = {"max_seconds": seconds} | settings
+    copies = read_setting(row.get("copies", "1"), int)
+    jobs = jobs_of(
+        what, row.place, (folder,), settings=settings, arguments=arguments, copies=copies,
+        others=(*JOB_FIELDS, *others),
+    )  # fmt: skip
+    if "name" not in row:
+        return jobs
+    name = read_setting(row["name"], str)
+    return [replace(job, name=f"{name}-{n}" if copies > 1 else name) for n, job in enumerate(jobs, 1)]
+
+
+def _beside(data: Any, folder: Path) -> Any:
+    """A path of the user's data from the working folder, where it is beside the plan; names stay."""
+    if isinstance(data, str) and ("/" in data or Path(data).suffix) and (folder / data).exists():
+        return str(folder / data)
+    return data
+
+
+def _described(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else "a list" if isinstance(value, list) else "a group of fields"

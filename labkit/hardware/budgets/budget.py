@@ -33,15 +33,8 @@ THREAD_VARIABLES = (
 """Each numerical library reads its own variable, once, when it is loaded."""
 
 
-@dataclass
-class _GpuShare:
-    """What binds this process; the guard's pipe must stay open as long as it lives."""
-
-    percent: float | None = None
-    guard: subprocess.Popen | None = None
-
-
-_gpu_share = _GpuShare()
+_gpu_shares: list[tuple[float, subprocess.Popen]] = []
+"""That of this process in percent, and the guard of its MPS daemon, whose pipe must stay open as long as it lives"""
 
 
 @dataclass(frozen=True)
@@ -91,9 +84,9 @@ class Budget:
         """Bind this process to the budget and return, in words, what this system cannot enforce.
 
         Cores are leased, and bind by CPU affinity of every thread that runs already (new ones inherit it). Memory binds
-        by a watch beside the process, which ends it with an error, and where one can be had by a memory control group
-        a little beyond (`memory_watch`). No limit of address space binds (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two
-        GiB of it that it never touches, and torch's libraries do not all survive an allocation that fails.
+        by a watch beside the process, which ends it with an error (`memory_watch`). No limit of address space binds
+        (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two GiB of it that it never touches, and torch's libraries do not all
+        survive an allocation that fails.
 
         Args:
             then: has the last word should the process have to be killed, as `memory_watch.start` takes it.
@@ -136,19 +129,20 @@ class Budget:
         Raises:
             UserError: CUDA has begun, another share binds this process already, or CUDA MPS does not start.
         """
-        if self.gpu_percent == _gpu_share.percent or self.torch_name == "cpu":
+        bound_to = _gpu_shares[0][0] if _gpu_shares else None
+        if self.gpu_percent == bound_to or self.torch_name == "cpu":
             return
-        if _gpu_share.percent is not None or _cuda_has_begun():
-            bound = f"has {_gpu_share.percent:g} % of its GPU" if _gpu_share.percent else "uses CUDA already"
+        if bound_to is not None or _cuda_has_begun():
+            bound = f"has {bound_to:g} % of its GPU" if bound_to else "uses CUDA already"
             raise UserError(
                 f"The budget {self.name!r} cannot bind any more: this process {bound}, for as long as it lives. Start "
                 "the run in a process of its own, as `labkit train` does."
             )
         from labkit.hardware.budgets.mps import start_mps
 
-        environment, _gpu_share.guard = start_mps()
+        environment, guard = start_mps()
         os.environ.update(environment | self.environment())
-        _gpu_share.percent = self.gpu_percent
+        _gpu_shares.append((self.gpu_percent, guard))
 
     def cap_gpu_memory(self) -> None:
         """Bind torch's allocator to the budget's part of the GPU's memory, or give it all; on a CPU, do nothing."""
@@ -235,11 +229,6 @@ def _bind_cores(cores: list[int]) -> list[str]:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), cores)
     return []
-
-
-def can_cap_memory() -> bool:
-    """Whether this system can limit the memory of one process: Linux, which says what a process holds."""
-    return memory_watch.held(os.getpid()) is not None
 
 
 def _cap_memory(budget: Budget, then: str | None, files: Sequence[int]) -> list[str]:

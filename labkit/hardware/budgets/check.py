@@ -1,6 +1,6 @@
 """Whether a budget does what it says: arithmetic and bandwidth under it, beside what cores or catalogue predict.
 
-Run as a program, it enforces the budget named and prints what one process then measures.
+Run as a program, it enforces the budget named and prints what one process then measures, or overdraws its memory.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.budgets.budget import Budget, too_much
 from labkit.hardware.budgets.names import parse_budget
-from labkit.hardware.budgets.overdraft import overdraw
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.tiers import Tier, get_tier, match_tier
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-
-REFUSED = 3
-"""Exit status of a process that its budget does not allow."""
+REFUSED, STOPPED = 2, 3
+"""Exit status of a process that its budget does not allow, and of one that it stopped"""
 
 
 class _Speeds(NamedTuple):
@@ -132,13 +130,7 @@ def _ratio(tier: Tier, own: Tier, figure: str) -> float | None:
 
 def _measured(budget: Budget, repeats: int) -> _Speeds:
     """Of a process under the budget."""
-    child = subprocess.run(
-        [sys.executable, "-m", "labkit.hardware.budgets.check", budget.name, str(repeats)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | budget.environment(),
-    )
+    child = _process("speeds", budget.name, repeats, env=os.environ | budget.environment())
     if child.returncode:
         said = child.stderr.strip().splitlines()
         why = said[-1] if said else "it says nothing"
@@ -147,8 +139,44 @@ def _measured(budget: Budget, repeats: int) -> _Speeds:
     return _Speeds(**json.loads(child.stdout.splitlines()[-1]))
 
 
-def _main(name: str, repeats: str) -> None:
-    budget = parse_budget(name)
+def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
+    """Let a process of its own take so many bytes under a budget.
+
+    Args:
+        budget: as `--budget` takes it.
+        size_bytes: what it takes beside what Python needs.
+
+    Returns:
+        Whether it was stopped, and the error that stopped it or what this system cannot enforce.
+
+    Raises:
+        UserError: the budget cannot be enforced here.
+    """
+    parse_budget(budget)
+    child = _process("memory", budget, size_bytes)
+    said = (child.stdout.strip() or child.stderr.strip()).splitlines()
+    if child.returncode not in (0, STOPPED, -9):  # -9 by the watch, which says why
+        raise UserError(said[-1] if said else f"The budget {budget!r} could not be tried: no message.")
+    return child.returncode != 0, "\n".join(said)
+
+
+def _process(*arguments: str | int, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "labkit.hardware.budgets.check", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def _take(budget: Budget, size_bytes: int) -> int:
+    notes = budget.enforce()
+    try:
+        bytearray(size_bytes)
+    except MemoryError:
+        print(f"{too_much(budget)}.")
+        return STOPPED
+    print("\n".join(["Nothing stopped the process.", *notes]))
+    return 0
+
+
+def _measure(budget: Budget, repeats: int) -> int:
     budget.enforce()
     budget.share_gpu()
     import torch
@@ -157,10 +185,11 @@ def _main(name: str, repeats: str) -> None:
 
     if budget.cores is not None:
         torch.set_num_threads(budget.cores)
-    device, count = torch.device(budget.torch_name), int(repeats)
-    gflops = matmul_gflops(device, torch.float32, repeats=count)
-    found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=count), _cores_used(device))
+    device = torch.device(budget.torch_name)
+    gflops = matmul_gflops(device, torch.float32, repeats=repeats)
+    found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), _cores_used(device))
     print(json.dumps(found._asdict()))
+    return 0
 
 
 def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
@@ -178,8 +207,9 @@ def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
 
 
 if __name__ == "__main__":
+    what, name, count = sys.argv[1:]
     try:
-        _main(*sys.argv[1:])
+        sys.exit({"speeds": _measure, "memory": _take}[what](parse_budget(name), int(count)))
     except UserError as error:
         print(error, file=sys.stderr)
         sys.exit(REFUSED)

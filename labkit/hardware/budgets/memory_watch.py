@@ -28,8 +28,6 @@ from typing import Any
 
 import psutil
 
-from labkit.hardware.budgets import memory_group
-
 GROWTH = 20e9
 """Bytes a second that a process is taken to grow by at most. One core of an AMD EPYC (Zen 5) took 1.8e9 of fresh pages
 from the kernel in a second, which has to clear them (23 November 2026)."""
@@ -39,8 +37,8 @@ MOST_OF_A_CORE = 0.05
 """That the watch takes: it rests for twenty times as long as its last look took"""
 FAMILY_S = 0.5
 """So often children are looked for"""
-ENDING_S = 30.0
-"""A process that was told to end has so long to write its record"""
+ENDING_S, GONE_S = 30.0, 5.0
+"""For a process that was told to end to write its record, and for the kernel to take away what was killed"""
 SIGNAL = getattr(signal, "SIGRTMIN", 0) + 5
 """Says that the budget is used up; of Linux' free signals, because schedulers send SIGUSR1 and SIGUSR2"""
 READY = b"ready\n"
@@ -56,6 +54,7 @@ def hard_limit(memory_bytes: int) -> int:
 
 _watches: list[subprocess.Popen] = []
 """That of this process, whose input must stay open as long as the process lives"""
+_used_up: list[bool] = []
 
 
 def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequence[int] = ()) -> None:
@@ -82,8 +81,6 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
         with contextlib.suppress(ValueError):  # not in the main thread: a signal without a handler ends the process
             signal.signal(SIGNAL, _end)
     _order(limit=memory_bytes, farewell=farewell, then=then)
-    with contextlib.suppress(memory_group.NoGroup):
-        _order(group=str(memory_group.enter(hard_limit(memory_bytes))))
 
 
 def tell(**facts: Any) -> None:
@@ -94,11 +91,6 @@ def tell(**facts: Any) -> None:
 def leave_out(pid: int) -> None:
     """Do not count a child of this process: an observer's memory is not the job's."""
     _order(but=pid)
-    with contextlib.suppress(OSError):  # then its memory counts for the kernel
-        memory_group.put_outside(pid)
-
-
-_used_up: list[bool] = []
 
 
 def is_used_up() -> bool:
@@ -146,12 +138,12 @@ class Watch:
 
     def __init__(self, pid: int, orders: int):
         """Watch process `pid`; orders come from a file descriptor, as JSON lines."""
-        self._process, self._orders, self._heard = psutil.Process(pid), orders, b""
+        self._process, self._orders, self._unread = psutil.Process(pid), orders, b""
         self._family: list[psutil.Process] = []
         self._counted_at = -FAMILY_S
-        self._told: dict[str, Any] = {"limit": None, "farewell": "", "then": None, "group": None, "heard": False}
-        self._facts: dict[str, Any] = {}
         self._left_out: set[int] = set()
+        self._told: dict[str, Any] = {"limit": None, "farewell": "", "then": None, "heard": False}
+        self._facts: dict[str, Any] = {}
         self._asked_at: float | None = None
         self._killed = self._is_closed = False
 
@@ -176,10 +168,7 @@ class Watch:
     def _look(self) -> int | None:
         """Bytes that all hold; None where the process has ended."""
         if time.monotonic() - self._counted_at >= FAMILY_S:
-            with contextlib.suppress(psutil.Error):
-                children = self._process.children(recursive=True)
-                self._family = [child for child in children if child.pid not in self._left_out]
-            self._counted_at = time.monotonic()
+            self._find_family()
         own = held(self._process.pid)
         if own is None or not self._family:
             return own
@@ -188,6 +177,12 @@ class Watch:
         # forked processes share pages, which that counts more than once
         beyond = self._told["limit"] is not None and together >= self._told["limit"]
         return sum(map(share, pids)) if beyond else together
+
+    def _find_family(self) -> None:
+        self._counted_at = time.monotonic()
+        with contextlib.suppress(psutil.Error):
+            children = self._process.children(recursive=True)
+            self._family = [child for child in children if child.pid not in self._left_out]
 
     def _judge(self, holds: int) -> None:
         limit = self._told["limit"]
@@ -207,10 +202,9 @@ class Watch:
 
     def _kill(self) -> None:
         self._killed = True
-        with contextlib.suppress(psutil.Error):  # once it is gone, its children cannot be found
-            self._process.suspend()
-            children = self._process.children(recursive=True)
-            self._family = [child for child in children if child.pid not in self._left_out]
+        with contextlib.suppress(psutil.Error):
+            self._process.suspend()  # once it is gone, its children cannot be found
+            self._find_family()
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -222,36 +216,32 @@ class Watch:
         elif select.select([self._orders], [], [], timeout_s)[0]:
             chunk = os.read(self._orders, 2**16)
             self._is_closed = not chunk
-            *lines, self._heard = (self._heard + chunk).split(b"\n")
+            *lines, self._unread = (self._unread + chunk).split(b"\n")
             for line in lines:
                 order = json.loads(line)
                 if "but" in order:
                     self._left_out.add(order.pop("but"))
+                    self._counted_at = -FAMILY_S
                 self._facts |= order.pop("facts", {})
                 self._told |= order
-                self._counted_at = -FAMILY_S
 
     def _close(self) -> None:
         while not self._is_closed and select.select([self._orders], [], [], 0)[0]:
             self._hear(0)
-        group = self._told["group"] and Path(self._told["group"])
-        by_kernel = group is not None and memory_group.ended_by_limit(group)
-        unheard = self._asked_at is not None and not self._told["heard"]
-        had_to_kill = self._killed or by_kernel or unheard
-        if had_to_kill or self._asked_at is not None:
-            self._kill()  # children that are left
-            self._wait_until_gone()
-            if self._told["then"] is not None:  # one that heard the signal may yet have died over its last words
-                pkgutil.resolve_name(self._told["then"])(self._told["farewell"], killed=had_to_kill, **self._facts)
+        if not self._killed and self._asked_at is None:
+            return
+        had_to_kill = self._killed or not self._told["heard"]
+        self._kill()  # children that are left
+        self._wait_until_gone()
+        if self._told["then"] is not None:  # one that heard the signal may yet have died over its last words
+            pkgutil.resolve_name(self._told["then"])(self._told["farewell"], killed=had_to_kill, **self._facts)
         if had_to_kill:
             with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
                 print(self._told["farewell"], file=sys.stderr, flush=True)
-        if group is not None:
-            memory_group.take_away(group)
 
     def _wait_until_gone(self) -> None:
         """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
-        until = time.monotonic() + memory_group.GONE_S
+        until = time.monotonic() + GONE_S
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
                 while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:

@@ -1,32 +1,49 @@
-"""The names of budgets: what this machine offers, and what a user may ask for."""
+"""The names of budgets: what this machine offers, what stands in for other hardware, and what a user may ask for."""
 
 from __future__ import annotations
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.stand_ins import LIKE, OF_A_CPU, half_of_cpu, half_of_gpu, stand_in
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import parse_size, size_text
-from labkit.hardware.tiers import cpu_tier, load_tiers, match_tier
+from labkit.hardware.tiers import Tier, cpu_tier, get_tier, load_tiers, match_tier
+from labkit.hardware.tools import find_mps
+
+LIKE = "-like"
+OF_A_CPU = ("memory bandwidth", "caches", "clocks and instruction sets")
+OF_A_GPU = ("memory bandwidth", "L2 cache", "clocks", "precisions", "power")
+"""What no budget takes from a machine."""
 
 
 def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
     """Return the budgets this machine offers: one-core, all-cores where there are several, and each GPU."""
-    devices = get_devices() if devices is None else devices
-    cores, whole = devices[0].cores, devices[0].machine_cores or devices[0].cores
-    budgets = [_cores("one-core", 1, devices[0], emulated=whole > 1)]
-    if cores > 1:
-        # a process that is bound to fewer cores than there are has a part of a larger machine, too
-        emulated = cores < whole
-        budgets.append(_cores("all-cores", cores, devices[0], emulated=emulated))
-    gpus = [device for device in devices[1:] if device.torch_name is not None]
-    for number, device in enumerate(gpus):
-        tier = match_tier(device)
+    cpu, *gpus = get_devices() if devices is None else devices
+    budgets = [_cores("one-core", 1, cpu)]
+    if cpu.cores > 1:
+        budgets.append(_cores("all-cores", cpu.cores, cpu))
+    gpus = [gpu for gpu in gpus if gpu.torch_name is not None]
+    for number, gpu in enumerate(gpus):
         name = "gpu" if len(gpus) == 1 else f"gpu:{number}"
-        budgets.append(Budget(name, None, torch_name=device.torch_name, tier=tier and tier.name))
+        budgets.append(Budget(name, None, torch_name=gpu.torch_name, tier=_name(match_tier(gpu))))
     return budgets
+
+
+def possible_budgets(devices: list[Device] | None = None) -> tuple[list[Budget], dict[str, str]]:
+    """Every named budget: those that can be enforced here, and why the others cannot."""
+    devices = get_devices() if devices is None else devices
+    possible, refused = offered_budgets(devices), {}
+    for name in ("half", "half-gpu", *(f"{tier}{LIKE}" for tier in load_tiers())):
+        try:
+            budget = parse_budget(name, devices)
+        except UserError as error:
+            refused[name] = str(error)
+            continue
+        # the machine itself, under another name, is not told twice
+        if budget.emulated:
+            possible.append(budget)
+    return possible, refused
 
 
 def beside_a_view(devices: list[Device] | None = None) -> str:
@@ -35,9 +52,9 @@ def beside_a_view(devices: list[Device] | None = None) -> str:
     On all cores, threads that wait for each other would lose far more than the core that the browser takes.
     """
     devices = get_devices() if devices is None else devices
-    offered = offered_budgets(devices)
-    if offered[-1].torch_name != "cpu":
-        return next(budget.name for budget in offered if budget.torch_name != "cpu")
+    gpus = [budget.name for budget in offered_budgets(devices) if budget.torch_name != "cpu"]
+    if gpus:
+        return gpus[0]
     return "one-core" if devices[0].cores <= 2 else f"cores={devices[0].cores - 1}"
 
 
@@ -51,16 +68,17 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     """
     devices = get_devices() if devices is None else devices
     offered = {budget.name: budget for budget in offered_budgets(devices)}
-    if "all-cores" not in offered:
-        offered["all-cores"] = offered["one-core"]
+    offered.setdefault("all-cores", offered["one-core"])
     if "gpu:0" in offered:
         offered["gpu"] = offered["gpu:0"]
     if text in offered:
         return offered[text]
-    if text in ("half", "half-gpu"):
-        return half_of_cpu(devices[0]) if text == "half" else half_of_gpu(devices)
+    if text == "half":
+        return _cores("half", max(1, devices[0].cores // 2), devices[0], devices[0].memory_bytes // 2)
+    if text == "half-gpu":
+        return _half_of_gpu(devices)
     if text.removesuffix(LIKE) in load_tiers():
-        return stand_in(text, devices)
+        return _stand_in(text, get_tier(text.removesuffix(LIKE)), devices)
     if "=" in text:
         return _own_budget(text, devices[0])
     if text == "gpu" or text.startswith("gpu:"):
@@ -70,6 +88,13 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
             f"`labkit doctor` says what it found and why; {_offer(offered)}"
         )
     raise UserError(f"There is no budget called {text!r}: {_offer(offered)}")
+
+
+def _offer(offered: dict[str, Budget]) -> str:
+    return (
+        f"this machine offers {', '.join(offered)}, half, tiers of the catalogue (`labkit budgets` lists them), and "
+        "cores=N,memory=2GiB for one of your own."
+    )
 
 
 def _own_budget(text: str, cpu: Device) -> Budget:
@@ -98,34 +123,116 @@ def _own_budget(text: str, cpu: Device) -> Budget:
             f"The budget {text!r} asks for {size_text(memory_bytes)} of memory and this process may use "
             f"{size_text(cpu.memory_bytes)}. Ask for at most memory={cpu.memory_bytes // 2**20}MiB."
         )
+    return _cores(text, cores, cpu, memory_bytes)
+
+
+def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) -> Budget:
+    # a process that is bound to fewer cores than there are has a part of a larger machine, too
     emulated = cores < (cpu.machine_cores or cpu.cores) or memory_bytes is not None
-    return _cores(text, cores, cpu, memory_bytes, emulated=emulated)
-
-
-def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None, *, emulated: bool) -> Budget:
     tier = match_tier(cpu) if cores == cpu.cores else cpu_tier(cores)
     missing = OF_A_CPU if emulated else ()
-    return Budget(name, cores, memory_bytes, tier=tier and tier.name, emulated=emulated, not_emulated=missing)
+    return Budget(name, cores, memory_bytes, tier=_name(tier), emulated=emulated, not_emulated=missing)
 
 
-def _offer(offered: dict[str, Budget]) -> str:
-    return (
-        f"this machine offers {', '.join(offered)}, half, tiers of the catalogue (`labkit budgets` lists them), and "
-        "cores=N,memory=2GiB for one of your own."
+def _name(tier: Tier | None) -> str | None:
+    return tier and tier.name
+
+
+def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
+    """The budget that comes as near to a tier as this machine can.
+
+    A CPU tier is as many cores and as much memory. A board (edge tier) is its CPU and the memory that its GPU shares,
+    with as many cores, or all of this machine's where it has fewer, which is told. A GPU tier is a share of this
+    machine's GPU by the ratio of both FP32 peaks, and the tier's memory.
+
+    Raises:
+        UserError: the tier is larger than this machine, or cannot be enforced here.
+    """
+    own = [device for device in devices if _name(match_tier(device)) == tier.name]
+    if tier.kind == "gpu":
+        return _gpu_stand_in(name, tier, own, devices)
+    cpu = devices[0]
+    # a generic CPU is in a tier by its cores alone
+    if own and tier.kind == "edge":
+        return Budget(name, cpu.cores, tier=tier.name)
+    cores, memory = tier.cores, tier.memory_gb and int(tier.memory_gb * 1e9)
+    missing = list(OF_A_CPU)
+    if cores > cpu.cores:
+        if tier.kind != "edge":
+            raise UserError(
+                f"The budget {name!r} has {cores} cores and this process may use {cpu.cores}: a budget only makes a "
+                "machine smaller. `labkit budgets` lists those it can stand in for."
+            )
+        missing.append(f"{cpu.cores} of its {cores} cores")
+        cores = cpu.cores
+    if memory and memory >= cpu.memory_bytes:
+        missing.append(f"its {size_text(memory)} of memory: here are {size_text(cpu.memory_bytes)}")
+        memory = None
+    if cores == cpu.cores and memory is None:
+        raise UserError(f"The budget {name!r} is not smaller than this machine, which a budget can only make smaller.")
+    if tier.fp32_tflops:
+        missing.append("its GPU")
+    return Budget(name, cores, memory, tier=tier.name, emulated=True, not_emulated=tuple(missing))
+
+
+def _gpu_stand_in(name: str, tier: Tier, own: list[Device], devices: list[Device]) -> Budget:
+    if own and own[0].torch_name:
+        return Budget(name, None, torch_name=own[0].torch_name, tier=tier.name)
+    gpu = _divisible_gpu(name, devices)
+    whole = match_tier(gpu)
+    if whole is None or not whole.fp32_tflops or not tier.fp32_tflops:
+        unknown = tier.label if whole and whole.fp32_tflops else gpu.name
+        raise UserError(f"The budget {name!r} needs the FP32 peak of {unknown}, which the catalogue does not have.")
+    share = tier.fp32_tflops / whole.fp32_tflops
+    if share > 1 or tier.memory_gb * 1e9 > gpu.memory_bytes:
+        raise UserError(
+            f"The budget {name!r} stands for {tier.label} ({tier.fp32_tflops:g} TFLOP/s, {tier.memory_gb:g} GB), which "
+            f"is more than {gpu.name} has ({whole.fp32_tflops:g} TFLOP/s, {gpu.memory_bytes / 1e9:.0f} GB): a budget "
+            "only makes a GPU smaller."
+        )
+    missing = list(OF_A_GPU)
+    if tier.bandwidth_gb_s and whole.bandwidth_gb_s:
+        missing[0] = f"memory bandwidth ({tier.bandwidth_gb_s:g} GB/s, here {whole.bandwidth_gb_s:g})"
+    # less than one multiprocessor cannot be had
+    percent = max(100 * share, 100 / gpu.sm_count if gpu.sm_count else 1.0)
+    return _part_of_gpu(name, gpu, round(percent, 1), int(tier.memory_gb * 1e9), missing, tier.name)
+
+
+def _half_of_gpu(devices: list[Device]) -> Budget:
+    gpu = _divisible_gpu("half-gpu", devices)
+    return _part_of_gpu("half-gpu", gpu, 50.0, gpu.memory_bytes // 2, OF_A_GPU)
+
+
+def _part_of_gpu(name: str, gpu: Device, percent: float, memory_bytes: int, missing, tier: str | None = None) -> Budget:
+    return Budget(
+        name,
+        None,
+        torch_name=gpu.torch_name,
+        tier=tier,
+        emulated=True,
+        gpu_percent=percent,
+        gpu_memory_bytes=memory_bytes,
+        not_emulated=tuple(missing),
     )
 
 
-def possible_budgets(devices: list[Device] | None = None) -> tuple[list[Budget], dict[str, str]]:
-    """Every named budget: those that can be enforced here, and why the others cannot."""
-    devices = get_devices() if devices is None else devices
-    possible, refused = offered_budgets(devices), {}
-    for name in ("half", "half-gpu", *(f"{tier}{LIKE}" for tier in load_tiers())):
-        try:
-            budget = parse_budget(name, devices)
-        except UserError as error:
-            refused[name] = str(error)
-            continue
-        # the machine itself, under another name, is not told twice
-        if budget.emulated:
-            possible.append(budget)
-    return possible, refused
+def _divisible_gpu(name: str, devices: list[Device]) -> Device:
+    """The first GPU of which CUDA MPS can give a part.
+
+    Raises:
+        UserError: there is none, and why.
+    """
+    gpu = next((device for device in devices[1:] if device.torch_name), None)
+    if gpu is None:
+        raise UserError(
+            f"The budget {name!r} is a part of an NVIDIA GPU, and this machine has none that CUDA can use "
+            "(`labkit doctor` says what was found). Budgets of a CPU: one-core, half, jetson-nano-like."
+        )
+    mps = find_mps()
+    if not mps["available"]:
+        raise UserError(f"The budget {name!r} needs CUDA MPS to bind: {mps['note']}.")
+    if gpu.kind == "mig":
+        raise UserError(
+            f"The budget {name!r} is a share of a whole GPU, and this process has a MIG slice, which is one already."
+        )
+    return gpu

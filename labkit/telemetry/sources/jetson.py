@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.hardware.jetson import JETSON, LOADS
+from labkit.hardware.devices import JETSON, JETSON_LOADS
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.tool_stream import ToolStream
 
@@ -49,7 +49,7 @@ class JetsonCounters:
         """
         self._gpu = gpu
         self._files = {
-            "gpu_utilisation": _reader(root, LOADS, 0.1),  # per mille
+            "gpu_utilisation": _reader(root, JETSON_LOADS, 0.1),  # per mille
             "sm_clock": _reader(root, _CLOCKS, 1e-6),  # Hz
             "board_power": _power_reader(root),
         }

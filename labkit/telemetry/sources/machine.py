@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from labkit.hardware.device import Device
-from labkit.hardware.jetson import JETSON, is_jetson
+from labkit.hardware.devices import JETSON, is_jetson
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.faults import OnFault
 from labkit.telemetry.sources.dcgm import DcgmCounters

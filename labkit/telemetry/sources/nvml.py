@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from labkit.hardware.device import Device
-from labkit.hardware.jetson import JETSON
+from labkit.hardware.devices import JETSON
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.faults import OnFault
 from labkit.telemetry.reading import Reading

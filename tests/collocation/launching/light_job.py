@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -11,15 +11,15 @@ import time
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 
-from labkit.process.containment import PARENT, die_with
+from labkit.process.child import Parent
 
 CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
 def main() -> None:
-    die_with(int(os.environ[PARENT]))
-    told = json.loads(sys.stdin.readline())
-    name, how = told["name"], told["how"]
+    parent, orders = Parent(), queue.SimpleQueue()
+    parent.listen(orders.put, lambda: orders.put(None))
+    name, how, say = parent.content["name"], parent.content["how"], parent.tell
     if "deaf" in how:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "breeds" in how:  # a child that has left group and session, and whose parent is gone
@@ -34,19 +34,15 @@ def main() -> None:
         say("Failed", status="failed", reason="as asked", answer=None)
         sys.exit(2)
     say("Ready")
-    if sys.stdin.readline().strip() == "go":
+    if orders.get() == {"kind": "go"}:
         if "dies" in how:
             os.kill(os.getpid(), signal.SIGKILL)
-        if "stays" in how and not sys.stdin.readline():  # the end of input asks to stop
+        if "stays" in how and orders.get() is None:  # the end of input asks to stop
             while "deaf" in how:
                 time.sleep(1)
     shared.close()
     shared.unlink()
     say("Ended", run=name, folder=name, status="stopped" if "stays" in how else "done", result={"wall_s": 1.0})
-
-
-def say(kind: str, **content) -> None:
-    print(json.dumps({"kind": kind, **content}), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 from light_commands import processes_of
@@ -93,16 +92,17 @@ from labkit.process import containment, supervisor
 containment.GONE_S = supervisor.TERM_S = supervisor.TIDY_S = 0.2
 os.kill = os.killpg = psutil.Process.kill = lambda *of: None
 psutil.Process.status = lambda process: psutil.STATUS_DISK_SLEEP
-os._exit(supervisor._Supervisor(float(sys.argv[-1])).run())
+supervisor._Supervisor().run()
+os._exit(0)
 """
 
 
 def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, monkeypatch):
     (tmp_path / "python").write_text(POWERLESS.format(python=sys.executable))
     (tmp_path / "python").chmod(0o755)
-    told = SimpleNamespace(executable=str(tmp_path / "python"), platform=sys.platform)
-    monkeypatch.setattr("labkit.process.supervised.sys", told)
-    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf", ""), timeout_s=1.0)
+    processes = processes_of(tmp_path, "stays deaf", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    outcomes, _, record = run_round(processes, timeout_s=1.0)
     assert outcomes["job-0"].status == "timed_out"
     assert outcomes["job-0"].reason.startswith("not done 1 s after it was started; process ")
     assert record.left

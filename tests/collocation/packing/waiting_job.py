@@ -6,26 +6,27 @@ dies by SIGKILL where FILE is not there yet, which they make; `stay` ends when i
 
 from __future__ import annotations
 
-import json
 import os
+import queue
 import signal
 import sys
 import time
 from pathlib import Path
 
-from labkit.process.containment import PARENT, die_with
+from labkit.process.child import Parent
 
 
 def main() -> None:
-    die_with(int(os.environ[PARENT]))
-    command = json.loads(sys.stdin.readline())
+    parent, orders = Parent(), queue.SimpleQueue()
+    parent.listen(orders.put, lambda: orders.put(None))
+    command, say = parent.content, parent.tell
     name, words = command["collocation"]["job"], command["arguments"]
     say("Started", run=f"run-of-{name}", folder=name)
     while words[:1] == ["await"]:
         wait_for(words[1])
         words = words[2:]
     say("Ready")
-    sys.stdin.readline()
+    orders.get()
     status = "done"
     for verb, file in zip(words[::2], words[1::2], strict=True):
         again = Path(file).exists()
@@ -41,7 +42,7 @@ def main() -> None:
         elif verb == "fail":
             say("Failed", status="failed", reason="as asked", answer=None)
             sys.exit(2)
-        elif verb == "stay" and not sys.stdin.readline():
+        elif verb == "stay" and orders.get() is None:
             status = "stopped"
     say("Ended", run=f"run-of-{name}", folder=name, status=status, result={"wall_s": 1.0})
 
@@ -49,10 +50,6 @@ def main() -> None:
 def wait_for(file: str) -> None:
     while not Path(file).exists():
         time.sleep(0.01)
-
-
-def say(kind: str, **content) -> None:
-    print(json.dumps({"kind": kind, **content}), flush=True)
 
 
 if __name__ == "__main__":

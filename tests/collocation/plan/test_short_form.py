@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.collocation.plan.short_form import MOST_COPIES, parse_jobs
+from labkit.collocation.plan.job_settings import MOST_COPIES
+from labkit.collocation.plan.short_form import parse_jobs
 from labkit.errors import UserError
 
 
@@ -21,19 +22,13 @@ def script(tmp_path, monkeypatch):
     return "train.py"
 
 
-def test_copies_have_names_and_seeds_of_their_own():
-    jobs = parse_jobs("dlrm:tour x3, speech:tour")
+def test_copies_have_names_and_seeds_of_their_own(script):
+    jobs = parse_jobs("dlrm:tour x3, speech:tour,")
     assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3", "speech-tour"]
     assert [job.seed for job in jobs] == [0, 1, 2, 0]
     assert {job.arguments for job in jobs} == {("--preset", "tour", "--seed", "{seed}")}
     assert [job.label for job in jobs] == ["dlrm:tour"] * 3 + ["speech:tour"]
-
-
-def test_seeds_of_copies_count_up_from_the_one_given():
-    assert [job.seed for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6]
-
-
-def test_copies_of_a_script_have_seeds_where_its_arguments_take_one(script):
+    assert [job.seed for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6], "they count up from the one given"
     jobs = parse_jobs("train.py --seed {seed} x2, train.py x2")
     assert [(job.arguments, job.seed) for job in jobs] == [
         (("--seed", "{seed}"), 0), (("--seed", "{seed}"), 1), ((), 0), ((), 0),
@@ -41,13 +36,9 @@ def test_copies_of_a_script_have_seeds_where_its_arguments_take_one(script):
 
 
 def test_items_that_would_have_one_name_are_numbered_together():
-    names = [job.name for job in parse_jobs("dlrm:tour, dlrm:tour[batch_size=64], dlrm")]
-    assert names == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3"]
-
-
-def test_a_job_with_and_without_its_usual_preset_is_the_same():
-    first, second = parse_jobs("dlrm:tour, dlrm")
-    assert first.likeness == second.likeness
+    jobs = parse_jobs("dlrm:tour, dlrm:tour[batch_size=64], dlrm")
+    assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3"]
+    assert jobs[0].likeness == jobs[2].likeness != jobs[1].likeness, "the usual preset need not be named"
 
 
 def test_settings_stand_in_brackets():
@@ -67,17 +58,12 @@ def test_arguments_of_a_script_survive_as_they_were_quoted(script):
     assert (jobs[0].script, jobs[0].label) == ("train.py", "train.py")
 
 
-def test_a_quoted_last_argument_is_no_number_of_copies(script):
-    (job,) = parse_jobs("train.py 'x3'")
-    assert job.arguments == ("x3",)
-
-
 def test_a_script_has_a_place_but_no_settings_of_training(script):
-    (job,) = parse_jobs("train.py[cores=1,gpu_percent=50]")
-    assert (job.cores, job.gpu_percent) == (1, 50.0)
+    (job,) = parse_jobs("train.py[cores=1,gpu_percent=50] 'x3'")
+    assert (job.cores, job.gpu_percent, job.arguments) == (1, 50.0, ("x3",))
     assert refusal("train.py[batch_size=3]") == [
-        "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is none of a script's, which are "
-        "device, cores, memory, gpu_percent, mig_profile: pass it among the script's arguments."
+        "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is unknown: choose one of device, cores, "
+        "memory, gpu_percent, mig_profile. What is the script's own goes among its arguments."
     ]
 
 
@@ -91,13 +77,13 @@ def test_a_path_with_spaces_and_brackets_is_a_script(tmp_path, monkeypatch):
 def test_every_mistake_is_told_at_once_and_nothing_is_lost():
     found = refusal("dlmr:tour, speech, dlrm:tuor x2, dlrm[batch_szie=3,seed=x], nope.py, dlrm x0")
     assert found == [
-        "--jobs: 5 items need mending before any can start:",
+        "--jobs: 6 mistakes to mend before anything can start:",
         "job 1 of --jobs (dlmr:tour): job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
         "job 3 of --jobs (dlrm:tuor x2): preset 'tuor' of dlrm is unknown: did you mean 'tour'?",
-        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]): field 'batch_szie': it is unknown: did you mean 'batch_size'? "
-        "Also: field 'seed': 'x' is not a whole number: write one, such as 256.",
+        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'batch_szie': it is unknown: did you mean 'batch_size'?",
+        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'seed': 'x' is not a whole number: write one, such as 256.",
         "job 5 of --jobs (nope.py): there is no script nope.py: check the path, which counts from the working folder.",
-        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}, such as x3.",
+        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}.",
     ]
 
 
@@ -106,8 +92,8 @@ def test_every_mistake_is_told_at_once_and_nothing_is_lost():
     [
         ("", "there is no job in it: write jobs such as dlrm:tour x3"),
         ("dlrm,,speech", "job 2 of --jobs (): there is no job in it"),
-        ("dlrm 'x", "the quote ' in \"dlrm 'x\" is not closed"),
-        ("dlrm[seed=1", "a bracket [ in 'dlrm[seed=1' is not closed"),
+        ("dlrm 'x", "' in \"dlrm 'x\" is not closed"),
+        ("dlrm[seed=1", "[ in 'dlrm[seed=1' is not closed"),
         ("dlrm[seed]", "'seed' is no setting: write name=value in the brackets"),
         ("dlrm[seed=1,seed=2]", "it stands there twice"),
         ("dlrm x 3", "'x 3' is not understood after dlrm"),
@@ -129,7 +115,3 @@ def test_every_mistake_is_told_at_once_and_nothing_is_lost():
 )
 def test_a_mistake_names_its_item_and_the_fix(text, part):
     assert part in " ".join(refusal(text))
-
-
-def test_a_comma_at_the_end_is_no_item():
-    assert len(parse_jobs("dlrm, speech,")) == 2

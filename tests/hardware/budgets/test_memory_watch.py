@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from labkit.hardware.budgets import memory_watch
@@ -15,19 +13,15 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on
 MIB = 2**20
 BEGIN = """
 import mmap, os, subprocess, sys, time
-from labkit.hardware.budgets import memory_group, memory_watch
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 MIB = 2**20
-if "grouped" not in sys.argv:
-    def none(*_):
-        raise memory_group.NoGroup("a kernel without control groups")
-    memory_group.enter = none
 print(Budget("small", 1, memory_bytes=200 * MIB).enforce(), flush=True)
 """
 
 
 def run(code: str) -> subprocess.CompletedProcess:
-    """What becomes of a process under a budget of 200 MiB, on a kernel without control groups."""
+    """What becomes of a process under a budget of 200 MiB."""
     return subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, text=True, timeout=120)
 
 
@@ -121,23 +115,3 @@ def test_a_process_that_goes_on_is_killed_unless_it_made_itself_smaller(watch, h
     assert killed == [1] * ends
     watch._judge(1050 * MIB)
     assert len(signals) == (1 if ends else 2), "the next time is as the first"
-
-
-@pytest.mark.parametrize("by_limit", [True, False])
-def test_what_the_kernel_killed_at_the_limit_of_its_group_is_told_by_the_watch(watch, by_limit, monkeypatch, capsys):
-    watch, _, _ = watch
-    watch._told |= {"group": "a group", "farewell": "too much", "then": "labkit.hardware.budgets.memory_watch:noted"}
-    watch._facts, watch._is_closed = {"folder": "a run"}, True
-
-    def noted(reason, *, killed, folder):
-        print(reason, killed, folder)
-
-    monkeypatch.setattr(memory_watch, "noted", noted, raising=False)
-    watch._process.status = lambda: psutil.STATUS_ZOMBIE
-    taken_away = []
-    monkeypatch.setattr(memory_watch.memory_group, "ended_by_limit", lambda group: by_limit)
-    monkeypatch.setattr(memory_watch.memory_group, "take_away", taken_away.append)
-    watch._close()
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (("too much True a run\n", "too much\n") if by_limit else ("", ""))
-    assert taken_away == [Path("a group")]

@@ -15,10 +15,9 @@ import pytest
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget, memory_error
-from labkit.hardware.budgets.check import BudgetCheck, _predicted, budget_shares
+from labkit.hardware.budgets.check import BudgetCheck, _predicted, budget_shares, overdraw
 from labkit.hardware.budgets.mps import start_mps
 from labkit.hardware.budgets.names import parse_budget, possible_budgets
-from labkit.hardware.budgets.overdraft import overdraw
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 

@@ -9,8 +9,7 @@ import pynvml
 import pytest
 
 from labkit.hardware.device import Device
-from labkit.hardware.devices import get_devices
-from labkit.hardware.jetson import JETSON, is_jetson
+from labkit.hardware.devices import JETSON, get_devices, is_jetson
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.tiers import match_tier
 from labkit.telemetry.sources.jetson import JetsonCounters

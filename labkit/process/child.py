@@ -1,0 +1,201 @@
+"""A program of ours in a process of its own: JSON lines both ways, and an end that is waited for, but not for ever.
+
+The one who starts it has a `Child`, the program a `Parent`. The first line in says what the program is to do; those
+after it are orders; the end of its input, because its parent is done or was killed, asks it to stop. What it tells are
+objects whose "kind" says what they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from labkit.process.containment import PARENT, die_with, end_killed, kill_until_gone, of_session
+from labkit.runs.process import OUT_OF_CTRL_C
+
+POLITE_S, TERM_S = 30.0, 3.0
+"""A child that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
+
+
+def message_of(line: str | bytes) -> dict[str, Any]:
+    """The message that a line holds; empty where it holds none, because something else was printed to the pipe."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) and "kind" in message else {}
+
+
+class Child:
+    """A program under way in another process; a context manager that leaves no process behind."""
+
+    def __init__(
+        self,
+        module: str,
+        content: Any = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        shows_errors: bool = False,
+        polite_s: float = POLITE_S,
+    ):
+        """Describe it; entering the block starts it.
+
+        Args:
+            module: what `python -m` is to run; it has a `Parent`.
+            content: what it is to do, JSON-able.
+            environment: beside this process' own.
+            shows_errors: its standard error is this process'; else `last_words` has it.
+            polite_s: what it has to end by itself.
+        """
+        self._module, self._content, self._environment = module, content, environment or {}
+        self._shows_errors, self._polite_s = shows_errors, polite_s
+        self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def start(self):
+        """Start it, and return this."""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if self._shows_errors else self._errors,
+            env={**os.environ, **self._environment},
+            **OUT_OF_CTRL_C,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        self.send(self._content)
+        return self
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Any) -> None:
+        """Give an order; one that has ended says so where it is listened to."""
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def next_message(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """What it tells next; None where it tells nothing in time.
+
+        Raises:
+            EOFError: it has ended, or closed its output.
+        """
+        try:
+            message = self._told.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if message is None:
+            self._told.put(None)
+            raise EOFError
+        return message
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """All that it tells, to its end."""
+        with contextlib.suppress(EOFError):
+            while True:
+                yield self.next_message()
+
+    def last_words(self, characters: int = 4000) -> str:
+        """The end of what it has printed to its standard error so far."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-characters:]
+
+    def status(self) -> int | None:
+        """What a child that has closed its output ends with, below 0 a signal's number; None where it does not end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(self._polite_s)
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Ask it to end, and see to it that it does: by SIGTERM, and then by SIGKILL."""
+        self.stop()
+        try:
+            for patience_s, end in ((self._polite_s, self._process.terminate), (TERM_S, lambda: None)):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(patience_s)
+                    break
+                end()
+        finally:
+            if self._process.poll() is None:
+                self.kill()
+                if sys.platform != "win32":
+                    kill_until_gone(lambda: of_session(self.pid), self._process.poll)
+                end_killed(self._process)
+            self._errors.close()
+
+    def _listen(self) -> None:
+        with self._process.stdout as stream:
+            for line in stream:
+                if message := message_of(line):
+                    self._told.put(message)
+        self._told.put(None)
+
+
+class Parent:
+    """The program's side: from here on what libraries print goes to standard error, and standard input is empty."""
+
+    def __init__(self):
+        if pid := os.environ.pop(PARENT, None):  # what this process starts has another parent
+            die_with(int(pid))
+        self.content: Any = json.loads(_first_line())
+        """What is to be done."""
+        self.inlet, self.outlet = os.dup(0), os.dup(1)
+        """File descriptors of the orders and of what is told."""
+        os.dup2(2, 1)
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), 0)
+        self._messages, self._lock = os.fdopen(self.outlet, "w", encoding="utf-8"), threading.Lock()
+
+    def tell(self, kind: str, **content: Any) -> None:
+        with contextlib.suppress(OSError), self._lock:  # where the parent is gone, so is this process in a moment
+            self._messages.write(json.dumps({"kind": kind, **content}) + "\n")
+            self._messages.flush()
+
+    def listen(
+        self, hear: Callable[[dict[str, Any]], None] = lambda order: None, at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call `hear` with each order and `at_end` at the end of all, in a thread of its own."""
+
+        def wait() -> None:
+            heard = b""
+            while chunk := os.read(self.inlet, 2**16):  # not through a buffer, whose lock would be held at exit
+                *lines, heard = (heard + chunk).split(b"\n")
+                for line in lines:
+                    hear(json.loads(line))
+            at_end()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def _first_line() -> bytes:
+    """The first line of standard input, and not a byte more: what follows are orders."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line
