@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
-import json
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +28,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
 from labkit.hardware.sizes import size_text
-from labkit.process.containment import GONE_S, end_killed
-from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.process.child import Child
 
 GUARD = Path(__file__).parent / "offline"
 POLL_S = 0.5
@@ -124,8 +122,10 @@ def run_notebooks(
 
     def run(path: Path) -> Executed:
         cores = shares.get()
-        executed = _execute(path, out, chosen[path], cores, limits, isolated, stop)
-        shares.put(cores)
+        try:
+            executed = _execute(path, out, chosen[path], cores, limits, isolated, stop)
+        finally:
+            shares.put(cores)
         say(f"{path.stem}: {executed.verdict} after {executed.seconds:.1f} s")
         return executed
 
@@ -223,10 +223,10 @@ def _execute(
 ) -> Executed:
     executed, work = Executed(path, out / path.name), (out / path.stem).resolve()
     work.mkdir(parents=True, exist_ok=True)
-    answer, network = work / "answer.json", work / "network.txt"
-    for old in (executed.out, answer, network):
+    network = work / "network.txt"
+    for old in (executed.out, network):
         old.unlink(missing_ok=True)
-    request = {
+    content = {
         "cores": cores,
         "own_network": bool(isolated),
         "environment": {name: str(len(cores)) for name in THREAD_VARIABLES}
@@ -242,52 +242,38 @@ def _execute(
             "execution_timeout": limits.cell_s,
             "cwd": str(work),
         },
-        "answer": str(answer),
     }
     began = time.monotonic()
-    with (work / "worker.log").open("w", encoding="utf-8") as log:
-        command = [*isolated, sys.executable, "-m", "labkit.course.worker"]
-        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, **OUT_OF_CTRL_C)
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                worker.stdin.write(json.dumps(request) + "\n")
-                worker.stdin.flush()
-            broken = _watch(worker, executed, limits, stop)
-        finally:
-            with contextlib.suppress(BrokenPipeError):
-                worker.stdin.close()  # at which it ends, and all that it has started
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(2 * GONE_S)
-            worker.kill()
-            end_killed(worker)
+    with Child("labkit.course.worker", content, before=isolated) as worker:
+        error, left = _watch(worker, executed, limits, stop)
     executed.seconds = time.monotonic() - began
     if network.exists():
         hosts = sorted(set(network.read_text(encoding="utf-8").split()))
         executed.faults.append(f"it wanted to connect to {', '.join(hosts)}, and has to run offline")
-    if broken is None and not answer.exists():
-        said = (work / "worker.log").read_text(encoding="utf-8")[-2000:]
-        broken = f"its worker ended without an answer: {said}"
-    told = {"error": broken, "left": []} if broken else json.loads(answer.read_text(encoding="utf-8"))
-    executed.faults += [f"it left a process running: {left}" for left in told["left"]]
-    _judge(executed, told["error"])
+    executed.faults += [f"it left a process running: {each}" for each in left]
+    _judge(executed, error)
     return executed
 
 
-def _watch(worker: subprocess.Popen, executed: Executed, limits: Limits, stop: threading.Event) -> str | None:
-    """Wait for the worker; return the limit that it broke, if it broke one."""
+def _watch(
+    worker: Child, executed: Executed, limits: Limits, stop: threading.Event
+) -> tuple[str | None, Sequence[str]]:
+    """Wait for the worker, or for a limit; return what ended the notebook before its end, and what it left running."""
     until = time.monotonic() + limits.notebook_s
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            worker.wait(timeout=POLL_S)
-            return None
-        if stop.is_set():
-            return "it was interrupted"
+    while not stop.is_set():
+        try:
+            if told := worker.next_message(POLL_S):
+                return told["error"], told["left"]
+        except EOFError:
+            return f"its worker ended without an answer: {worker.last_words()}", ()
         if time.monotonic() > until:
-            return f"it took more than {limits.notebook_s:g} s"
+            return f"it took more than {limits.notebook_s:g} s", ()
         memory = _memory_below(worker.pid)
         executed.peak_memory_bytes = max(executed.peak_memory_bytes, memory)
         if limits.memory_bytes is not None and memory > limits.memory_bytes:
-            return f"its kernel took {size_text(memory)} of memory, and {size_text(limits.memory_bytes)} is the most"
+            most = size_text(limits.memory_bytes)
+            return f"its kernel took {size_text(memory)} of memory, and {most} is the most", ()
+    return "it was interrupted", ()
 
 
 def _memory_below(pid: int) -> int:

@@ -1,23 +1,16 @@
-"""Executes one notebook with papermill in a process of its own: a request on standard input, the answer in a file.
-
-Standard input stays open as long as who asked lives and wants it to go on: at its end all that the notebook started
-ends, and this process.
-"""
+"""Executes one notebook with papermill in a process of its own, which leaves none of those that it started."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import struct
-import sys
-import threading
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from labkit.process.child import Parent
 from labkit.process.containment import adopt_orphans, descendants, kill_until_gone
 from labkit.quick_nbformat import import_nbformat
 
@@ -26,16 +19,16 @@ GRACE_S = 5.0
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.readline())
-    if request["own_network"]:
+    parent = Parent()
+    if parent.content["own_network"]:
         start_loopback()
     adopt_orphans()
-    threading.Thread(target=_end_with_runner, daemon=True).start()
+    parent.listen(at_end=end_all)
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, request["cores"])
-    os.environ.update(request["environment"])  # for the kernel and all below it; this process has loaded without it
-    answer = {"error": execute(request["papermill"]), "left": end_the_rest()}
-    Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+        os.sched_setaffinity(0, parent.content["cores"])
+    os.environ.update(parent.content["environment"])  # for the kernel and all below it; this process is loaded
+    error = execute(parent.content["papermill"])
+    parent.tell("executed", error=error, left=end_the_rest())
 
 
 def start_loopback() -> None:
@@ -45,13 +38,6 @@ def start_loopback() -> None:
     set_flags, up = 0x8914, 0x1  # SIOCSIFFLAGS, IFF_UP: include/uapi/linux/sockios.h and if.h
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh", b"lo", up))
-
-
-def _end_with_runner() -> None:
-    while os.read(0, 4096):  # not by sys.stdin, whose lock Python wants at its own end
-        pass
-    kill_until_gone(descendants)
-    os._exit(1)
 
 
 def execute(arguments: dict[str, Any]) -> str | None:
@@ -80,6 +66,12 @@ def end_the_rest() -> list[str]:
             named.append(" ".join(process.cmdline())[:80] or process.name())
     kill_until_gone(descendants)
     return named
+
+
+def end_all() -> None:
+    """End with the runner, however it ends."""
+    kill_until_gone(descendants)
+    os._exit(1)
 
 
 if __name__ == "__main__":
