@@ -1,7 +1,7 @@
 """How fast a Criteo file is prepared: `python benchmarks/prepare_clicks.py`, rows a second of one core's time.
 
-The compiled reader, pyarrow's, and the textbook's lines one by one take turns on one core; a turn is a process, so that
-the most memory it held is its own.
+labkit's reader and the textbook's lines one by one take turns on one core; a turn is a process, so that the most memory
+it held is its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from statistics import median
 from click_pipeline import ROWS, made_up_file
 from measuring import bind_to, cores, in_own_process, report, speed_ups
 
-from labkit.compiled import SWITCH, why_not_compiled
-
 TEXTBOOK_ROWS = 100_000
 """Of the textbook's turn, whose time is scaled up: its rows take ten times as long."""
 
@@ -27,7 +25,6 @@ def prepare(path: Path) -> float:
     from labkit.data.clicks import load_clicks
 
     with tempfile.TemporaryDirectory() as folder:
-        load_clicks(str(first_lines(path, 1000, Path(folder))), cache_dir=Path(folder))  # compiles, or loads, kernels
         began = time.process_time()
         load_clicks(str(path), cache_dir=Path(folder))
         return time.process_time() - began
@@ -53,8 +50,7 @@ def first_lines(path: Path, count: int, folder: Path) -> Path:
 
 def run_way(way: str, path: Path) -> tuple[float, float]:
     """(processor seconds, most memory in GB) of one way, on one core."""
-    environment = {"OMP_NUM_THREADS": "1"} | ({SWITCH: "0"} if way == "pyarrow" else {})
-    return in_own_process([__file__, "--way", way, "--data", str(path)], environment=environment)
+    return in_own_process([__file__, "--way", way, "--data", str(path)], environment={"OMP_NUM_THREADS": "1"})
 
 
 def main() -> None:
@@ -67,7 +63,7 @@ def main() -> None:
         bind_to(cores()[:1])
         print(json.dumps((prepare_as_textbook if args.way == "textbook" else prepare)(args.data)))
         return
-    ways = ["textbook", "pyarrow", *(["compiled"] if why_not_compiled() is None else [])]
+    ways = ["textbook", "labkit"]
     taken, memory = {way: [] for way in ways}, dict.fromkeys(ways, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = args.data or made_up_file(Path(folder) / "criteo.tsv")

@@ -1,8 +1,8 @@
 """What looking costs: a sample of host and job, and the sampler's share of a core. `python benchmarks/sampler_cost.py`.
 
-A sample by /proc files that stay open, one by psutil, and one by the whole ladder of this machine, which also checks
-and rounds each value, take turns in one process. The share is the CPU time of the sampler's own process over a quiet
-half minute at 2 Hz, its start left out.
+A sample by a plain loop over psutil and one by the whole ladder of this machine, which also checks and rounds each
+value, take turns in one process. The share is the CPU time of the sampler's own process over a quiet half minute at
+2 Hz, its start left out.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from measuring import in_turn, report, speed_ups
 
 from labkit.hardware.devices import get_devices
 from labkit.telemetry import Sampler
-from labkit.telemetry.sources import host_proc, host_psutil
 from labkit.telemetry.sources.machine import open_ladder
 
 TURNS, SAMPLES = 40, 25
 
 
-def sampled(kind):
+def by_psutil() -> None:
+    """A sample of the host and of this process with its children, as one would write it."""
+    psutil.cpu_percent(), psutil.virtual_memory()
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        with process.oneshot():
+            process.cpu_times(), process.memory_info(), process.num_threads()
+
+
+def turn_of(sample):
     """A turn: so many samples."""
-    return turn_of([kind.HostCounters(), kind.ProcessCounters(os.getpid(), own_pid=-1)])
 
-
-def turn_of(counters):
     def run() -> None:
         for _ in range(SAMPLES):
-            for source in counters:
-                list(source.read())
+            sample()
 
     return run
 
@@ -58,7 +62,7 @@ def main() -> None:
         subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child,
         open_ladder(os.getpid(), get_devices(), 2, print) as ladder,
     ):  # a job has a child
-        ways = {"psutil": sampled(host_psutil), "/proc": sampled(host_proc), "the ladder": turn_of([ladder])}
+        ways = {"psutil": turn_of(by_psutil), "the ladder": turn_of(lambda: list(ladder.read()))}
         taken = in_turn(ways, turns=TURNS)
         child.stdin.close()
     each = {way: [seconds / SAMPLES for seconds in times] for way, times in taken.items()}

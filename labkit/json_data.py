@@ -59,7 +59,7 @@ def read_json(path: Path, shape: Any, *, fix: str) -> Any:
 def check_shape(value: Any, shape: Any, name: str = "") -> None:
     """Check JSON data against a type: what is named must fit, and keys beyond are left alone.
 
-    A type is as in annotations: int, float (no NaN), str, bool, Any, X | None, Literal, list, dict, TypedDict,
+    A type is as in annotations: int, float (no NaN), str, bool, Any, X | None, Literal, list, tuple, dict, TypedDict,
     dataclasses, and Annotated with a function that raises a ValueError for what it refuses.
 
     Raises:
@@ -71,7 +71,7 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
     ValueError: seeds.1 is '2', and a whole number belongs there
     """
     origin, inner = typing.get_origin(shape), typing.get_args(shape)
-    kinds, words = _PLAIN.get(shape, ((list, "a list") if origin is list else (dict, "an object with keys")))
+    kinds, words = _PLAIN.get(shape, (list, "a list") if origin in (list, tuple) else (dict, "an object with keys"))
     if shape is Any or (value is None and type(None) in inner):
         return
     if origin is Literal:
@@ -84,7 +84,10 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
         shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
         raise ValueError(f"{name or 'the whole'} is {shown}, and {words} belongs there")
     if kinds is list:
-        hints, required = dict.fromkeys(range(len(value)), inner[0]), ()
+        each = inner if origin is tuple and inner[-1] is not ... else [inner[0]] * len(value)
+        if len(each) != len(value):
+            raise ValueError(f"{name or 'the whole'} has {len(value)} items, and {len(each)} belong there")
+        hints, required = dict(enumerate(each)), ()
     elif kinds is dict:
         hints, required = (dict.fromkeys(value, inner[1]), ()) if origin is dict else _keys(shape)
     else:
@@ -111,6 +114,7 @@ def _keys(shape: Any) -> tuple[dict[str, Any], frozenset[str]]:
     if typing.is_typeddict(shape):
         return hints, shape.__required_keys__
     absent, fields = dataclasses.MISSING, dataclasses.fields(shape)
+    hints = {each.name: hints[each.name] for each in fields}
     return hints, frozenset(f.name for f in fields if f.default is absent and f.default_factory is absent)
 
 

@@ -10,9 +10,10 @@ from labkit.compiled import SWITCH, why_not_compiled
 
 USE = """
 from labkit.compiled import why_not_compiled
-from labkit.data.clicks.criteo_rows import parse
-line = b"\\t".join([b"1", *[b"3"] * 13, *[b"0f"] * 26])
-assert parse(line, 1).categorical.tolist() == [[15] * 26]
+import torch
+from labkit.fast.optimisers import fast_optimisers
+from labkit.fast.tables import EmbeddingTables
+fast_optimisers((torch.optim.SGD, torch.optim.SGD), [torch.nn.Parameter(torch.ones(1))], EmbeddingTables([3], 2), 0.1)
 print(why_not_compiled())
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from labkit.errors import UserError
 from labkit.jobs.command import script_of
 
 if TYPE_CHECKING:
+    from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import ProfileSettings
     from labkit.tracking.command import ScriptCommand
 
@@ -23,7 +25,7 @@ half is timed; --warmup steps pass under the profiler; then --steps are recorded
 neither as a benchmark nor towards a time to accuracy.
 
 --tool takes another profiler: torch finds the bottleneck, nsys, py-spy or perf confirm it from outside, and ncu looks
-into single kernels. They start the program themselves, and look at its steady steps."""
+into single kernels. They look at steady steps, too."""
 TOOLS = {
     "torch": "operators",
     "nsys": "kernels and CUDA calls over time",
@@ -83,14 +85,6 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
 
 
-def _settings(args: argparse.Namespace) -> ProfileSettings:
-    from labkit.profiling.recording.settings import ProfileSettings
-
-    return ProfileSettings(
-        skip=args.skip, warmup=args.warmup, steps=args.steps, shapes=not args.no_shapes, memory=args.memory
-    )
-
-
 def run_job(args: argparse.Namespace) -> int:
     """Profile one of labkit's own jobs."""
     if args.help:
@@ -104,31 +98,52 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
-    _quiet_torch()
-    settings = _settings(args)
-    if args.tool != "torch":
-        return _run_under_tool(args, settings, command)
     from labkit.cli.progress import TrainingDisplay
+    from labkit.profiling.recording.settings import CHATTER, ProfileSettings
+    from labkit.profiling.tools.programs import PROGRAMS
+
+    os.environ.update({name: value for name, value in CHATTER.items() if name not in os.environ})  # before torch loads
+    settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
+    program, words = PROGRAMS.get(args.tool), settings.in_words()
+    if program is not None:
+        _check_tool(args)
+        longer = f" or more, for at least {program.least_s:g} s" if program.least_s else ""
+        words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps}{longer}"
+    with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
+        say = functools.partial(display.console.print, style="dim", highlight=False)
+        say(words)
+        if program is not None and program.starts:
+            from labkit.profiling.tools.under_tool import profile_under_tool
+
+            folder, notes = profile_under_tool(args.tool, command, settings, display.show)
+        else:
+            folder, notes = _profile_here(args.tool, command, settings, display)
+    for note in notes:
+        say(note)
+    if program is None:
+        _measure_card(folder)
+    return _tell(folder, args.json)
+
+
+def _profile_here(
+    tool: str, command: ScriptCommand, settings: ProfileSettings, display: TrainingDisplay
+) -> tuple[Path, list[str]]:
+    """Profile a script in this process: the run's folder, and what its user should know."""
     from labkit.tracking.binding import bind_process
     from labkit.tracking.stop import StopRequest
 
-    with StopRequest() as stop, TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
+    with StopRequest() as stop:
         budget = bind_process(command, display.show, stop)
         from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
         from labkit.profiling.recording.script_run import profile_script
+        from labkit.profiling.recording.steady_steps import SteadySteps
 
-        display.console.print(settings.in_words(), style="dim", highlight=False)
-        folder, notes = profile_script(command, StepRecorder(settings), stop, display.show, budget)
-    for note in notes:
-        display.console.print(note, style="dim", highlight=False)
-    return _answer(folder, args.json)
+        watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
+        return profile_script(command, watcher, stop, display.show, budget)
 
 
-def _run_under_tool(args: argparse.Namespace, settings: ProfileSettings, command: ScriptCommand) -> int:
-    """Profile with a program of its own."""
-    from labkit.cli.console import Console
-    from labkit.cli.profile_tools_text import schedule_in_words
-    from labkit.profiling.tools.under_tool import LEAST_S, profile_under_tool
+def _check_tool(args: argparse.Namespace) -> None:
+    from labkit.profiling.tools.programs import PROGRAMS
 
     for flag in ("memory", "no_shapes"):
         if getattr(args, flag):
@@ -136,48 +151,55 @@ def _run_under_tool(args: argparse.Namespace, settings: ProfileSettings, command
                 f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
                 "away, or take --tool torch."
             )
-    console = Console(stderr=args.json)
-    console.print(schedule_in_words(args.tool, settings, LEAST_S[args.tool]), style="dim", highlight=False)
-    # with --json, stdout belongs to programs; a job of our own has nothing to print
-    show = args.job is None and not args.json
-    profile = profile_under_tool(args.tool, command, settings=settings, show=show)
-    return _print_tool(profile, args.json)
+    if why := PROGRAMS[args.tool].why_not():
+        raise UserError(why)
+
+
+def _measure_card(folder: Path) -> None:
+    """Measure what the machine can do, right after the steps."""
+    import torch
+
+    from labkit.hardware.budgets.budget import is_out_of_memory
+    from labkit.hardware.calibration import calibrate
+    from labkit.profiling.profile import FACTS, save_card
+
+    device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
+    on = "cpu" if torch.device(device).type == "cpu" else device
+    try:
+        card = calibrate(on, repeats=3)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        card = calibrate(on, repeats=3, copy_bytes=2**25)  # a budget of little memory
+    save_card(folder, card)
 
 
 def run_show(args: argparse.Namespace) -> int:
     """Open the page of a profile."""
     from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.tool_profile import is_tool_profile
+    from labkit.profiling.tools.tool_profile import is_tool_profile, read_tool_profile
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
-    if is_tool_profile(folder):
-        return _show_tool(folder, args)
-    profile = read_profile(folder)
     if args.text or args.json:
-        return _print(profile, args.json)
+        return _tell(folder, args.json)
+    if is_tool_profile(folder):
+        from labkit.cli.profile_text import where_to_look
+
+        profile = read_tool_profile(folder)
+        raise UserError(
+            f"{folder}: this run was profiled by {profile.tool}, for which there is no page: {where_to_look(profile)}, "
+            f"and `labkit profile show {args.which} --text` prints what matters."
+        )
     from labkit.report.profile_page import write_profile_page
 
-    page = write_profile_page(profile, args.out)
+    page = write_profile_page(read_profile(folder), args.out)
     print(f"The profile's page: {page}")
     if not args.no_browser:
         import webbrowser
 
         webbrowser.open(page.as_uri())
     return 0
-
-
-def _show_tool(folder: Path, args: argparse.Namespace) -> int:
-    from labkit.cli.profile_tools_text import where_to_look
-    from labkit.profiling.tools.tool_profile import read_tool_profile
-
-    profile = read_tool_profile(folder)
-    if not (args.text or args.json):
-        raise UserError(
-            f"{folder}: this run was profiled by {profile.tool}, for which there is no page: {where_to_look(profile)}, "
-            f"and `labkit profile show {args.which} --text` prints what matters."
-        )
-    return _print_tool(profile, args.json)
 
 
 def run_diff(args: argparse.Namespace) -> int:
@@ -194,61 +216,27 @@ def run_diff(args: argparse.Namespace) -> int:
             f"{folder}: this run was profiled with --tool; operators are compared between runs that torch.profiler "
             "recorded (--tool torch)."
         )
-    before, after = map(read_profile, folders)
-    difference = compare(before, after)
+    difference = compare(*map(read_profile, folders))
     if args.json:
         print(json.dumps(difference.to_dict(), indent=1))
-        return 0
-    print_diff(difference, args.top)
+    else:
+        print_diff(difference, args.top)
     return 0
 
 
-def _answer(folder: Path, as_json: bool) -> int:
-    """Measure the machine's card, then say where the steps went."""
-    import torch
+def _tell(folder: Path, as_json: bool) -> int:
+    """Print what was recorded into a run's folder."""
+    from labkit.cli import profile_text as text
+    from labkit.cli.console import print_last
+    from labkit.profiling.profile import read_profile
+    from labkit.profiling.tools.tool_profile import is_tool_profile, read_tool_profile
 
-    from labkit.hardware.budgets.budget import is_out_of_memory
-    from labkit.hardware.calibration import calibrate
-    from labkit.profiling.profile import FACTS, read_profile, save_card
-
-    device = json.loads((folder / "trace" / FACTS).read_text(encoding="utf-8"))["device"]
-    on = "cpu" if torch.device(device).type == "cpu" else device
-    try:
-        card = calibrate(on, repeats=3)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        card = calibrate(on, repeats=3, copy_bytes=2**25)  # a budget of little memory
-    save_card(folder, card)
-    return _print(read_profile(folder), as_json)
-
-
-def _print(profile, as_json: bool) -> int:
-    from labkit.cli.profile_text import as_dict, print_profile
-
+    if is_tool_profile(folder):
+        profile, print_it, as_dict = read_tool_profile(folder), text.print_tool_profile, text.tool_profile_as_dict
+    else:
+        profile, print_it, as_dict = read_profile(folder), text.print_profile, text.profile_as_dict
     if as_json:
-        from labkit.cli.console import print_last
-
         print_last(json.dumps(as_dict(profile)))
     else:
-        print_profile(profile)
+        print_it(profile)
     return 0
-
-
-def _print_tool(profile, as_json: bool) -> int:
-    from labkit.cli.profile_tools_text import as_dict, print_tool_profile
-
-    if as_json:
-        from labkit.cli.console import print_last
-
-        print_last(json.dumps(as_dict(profile)))
-    else:
-        print_tool_profile(profile)
-    return 0
-
-
-def _quiet_torch() -> None:
-    from labkit.profiling.recording.quiet_torch import CHATTER
-
-    for name, value in CHATTER.items():
-        os.environ.setdefault(name, value)  # before torch is loaded

@@ -2,82 +2,61 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from labkit.cli.console import Console, marked
+from labkit.cli.console import Console, marked, print_frame
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from labkit.profiling.comparison import Comparison
     from labkit.profiling.profile import Profile
+    from labkit.profiling.tools.tool_profile import ToolProfile
 
-SHOWN_OPERATORS = 5
+SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
 
 
 def print_profile(profile: Profile) -> None:
     """Print where a step goes, its dearest operators, and what to try."""
     from labkit.profiling.traces.device_time import kernel_breakdown
 
-    console = Console()
-    console.print(profile.headline, style="bold", highlight=False)
-    console.print()
-    console.print(_phases(profile))
+    console = Console(highlight=False)
+    console.print(profile.headline, style="bold")
+    phases = profile.phases
+    bars = ["█" * round(30 * share) for share in phases["share"]]
+    shown = {"phase": phases["phase"], "ms": _ms(phases["time_us"]), "share": _shares(phases["share"]), "": bars}
+    _print_table(console, shown, "Where the step goes")
+    for row in profile.device.itertuples():
+        console.print(
+            f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
+            f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time."
+        )
     if len(profile.device):
-        for row in profile.device.itertuples():
-            console.print(
-                f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
-                f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time.",
-                highlight=False,
-            )
-        kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean()
-        said = ", ".join(f"{kind.lower()} {share:.0%}" for kind, share in kinds.sort_values(ascending=False).items())
-        console.print(f"Of what it did: {said}.", highlight=False)
+        kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean().sort_values(ascending=False)
+        console.print(f"Of what it did: {', '.join(f'{kind.lower()} {share:.0%}' for kind, share in kinds.items())}.")
     if profile.faults is not None:
-        console.print(f"Fresh memory: {profile.faults.in_words}.", highlight=False)
-    console.print(_operators(profile))
-    console.print(_limits(profile), highlight=False)
-    console.print()
+        console.print(f"Fresh memory: {profile.faults.in_words}.")
+    _print_operators(console, profile)
+    console.print(_limits(profile))
     _print_findings(console, profile)
-    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", highlight=False, soft_wrap=True)
+    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
 
 
-def _phases(profile: Profile) -> Any:
-    table = _table("Where the step goes")
-    for name, justify in (("phase", "left"), ("ms", "right"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify)
-    for row in profile.phases.itertuples():
-        table.add_row(row.phase, f"{row.time_us / 1e3:.3f}", f"{row.share:.1%}", "█" * round(30 * row.share))
-    return table
-
-
-def _operators(profile: Profile) -> Any:
-    from rich.table import Table
-
+def _print_operators(console: Console, profile: Profile) -> None:
     from labkit.plots.words import rate_text
 
-    table = Table(
-        title="\nThe dearest operators, by their own time", title_justify="left", box=None, padding=(0, 1, 0, 0)
-    )
-    table.add_column("operator", overflow="fold")
-    on_gpu = "device_us" in profile.operators
-    for name in ("calls", *(["GPU ms"] if on_gpu else []), "ms", "share", "GFLOP/s", "GB/s", "of limit"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in profile.operators.head(SHOWN_OPERATORS).itertuples():
-        table.add_row(
-            row.operator, f"{row.calls:,.0f}", *([f"{row.device_us / 1e3:.3f}"] if on_gpu else []),
-            f"{row.self_us / 1e3:.3f}", f"{row.share:.1%}", rate_text(row.gflop_per_s), rate_text(row.gb_per_s),
-            "–" if math.isnan(row.of_peak) else f"{row.of_peak:.0%}",
-        )  # fmt: skip
-    return table
-
-
-def _table(title: str | None) -> Any:
-    from rich.table import Table
-
-    return Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    top = profile.operators.head(SHOWN_OPERATORS)
+    shown = {"operator": top["operator"], "calls": [f"{calls:,.0f}" for calls in top["calls"]]}
+    if "device_us" in top:
+        shown["GPU ms"] = _ms(top["device_us"])
+    shown |= {"ms": _ms(top["self_us"]), "share": _shares(top["share"])}
+    shown |= {"GFLOP/s": map(rate_text, top["gflop_per_s"]), "GB/s": map(rate_text, top["gb_per_s"])}
+    shown["of limit"] = ["–" if math.isnan(share) else f"{share:.0%}" for share in top["of_peak"]]
+    _print_table(console, shown, "The dearest operators, by their own time")
 
 
 def _limits(profile: Profile) -> str:
@@ -93,21 +72,18 @@ def _limits(profile: Profile) -> str:
 
 def _print_findings(console: Console, profile: Profile) -> None:
     if not profile.findings:
-        console.print(
-            marked("[bold]What to try:[/bold] nothing worth more than 5 % of the step was found."), highlight=False
-        )
+        console.print(marked("\n[bold]What to try:[/bold] nothing worth more than 5 % of the step was found."))
         return
     console.print(
-        marked("[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
+        marked("\n[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
     )
     for number, finding in enumerate(profile.findings, start=1):
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
-        line = marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence)
-        console.print(line, highlight=False)
-        console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.", highlight=False)
+        console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
+        console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
 
 
-def as_dict(profile: Profile) -> dict[str, Any]:
+def profile_as_dict(profile: Profile) -> dict[str, Any]:
     """The answer for programs; a figure that is not known is null."""
     operators = profile.operators.astype(object).where(profile.operators.notna(), None)
     gflops, gb = profile.work
@@ -131,27 +107,110 @@ def as_dict(profile: Profile) -> dict[str, Any]:
 
 def print_diff(difference: Comparison, rows: int) -> None:
     """Print what makes two steps differ, the largest difference first."""
-    console = Console()
-    console.print(difference.headline(), highlight=False)
-    table = _table(None)
-    table.add_column("operator", overflow="fold")
-    for name in ("calls", "ms before", "ms after", "difference", "of all"):
-        table.add_column(name, justify="right", no_wrap=True)
+    import pandas as pd
+
+    console = Console(highlight=False)
+    console.print(difference.headline())
     frame, total = difference.operators, difference.total_us
+    times = ["before_us", "after_us", "difference_us"]
     shown, rest = frame.head(rows), frame.iloc[rows:]
-    for row in shown.itertuples():
-        calls = f"{row.calls_before:,.0f} → {row.calls_after:,.0f}" if row.calls_before or row.calls_after else ""
-        table.add_row(row.operator, calls, *_times(row.before_us, row.after_us, row.difference_us, total))
-    if len(rest):
-        sums = rest[["before_us", "after_us", "difference_us"]].sum()
-        table.add_row(f"({len(rest)} others)", "", *_times(*sums, total))
-    table.add_row(Text("the step", "bold"), "", *_times(difference.before_us, difference.after_us, total, total))
-    console.print(table)
+    calls = [
+        f"{before:,.0f} → {after:,.0f}"
+        for before, after in zip(shown["calls_before"], shown["calls_after"], strict=True)
+    ]
+    added = [[f"({len(rest)} others)", *rest[times].sum()]] * bool(len(rest))
+    added.append(["the step", difference.before_us, difference.after_us, total])
+    shown = pd.concat([shown[["operator", *times]], pd.DataFrame(added, columns=["operator", *times])])
+    columns = {
+        "operator": shown["operator"],
+        "calls": [*calls, *[""] * len(added)],
+        "ms before": _ms(shown["before_us"]),
+        "ms after": _ms(shown["after_us"]),
+        "difference": [f"{us / 1e3:+.3f}" for us in shown["difference_us"]],
+        "of all": [f"{us / total:.0%}" if total else "–" for us in shown["difference_us"]],
+    }
+    _print_table(console, columns)
 
 
-def _times(before_us: float, after_us: float, difference_us: float, total_us: float) -> tuple[str, ...]:
-    share = difference_us / total_us if total_us else math.nan
-    return (
-        f"{before_us / 1e3:.3f}", f"{after_us / 1e3:.3f}", f"{difference_us / 1e3:+.3f}",
-        "–" if math.isnan(share) else f"{share:.0%}",
-    )  # fmt: skip
+def print_tool_profile(profile: ToolProfile) -> None:
+    """Print what a tool saw, dearest first, and what its numbers are not."""
+    console, facts = Console(highlight=False), profile.facts
+    many = f"{facts['steps']:,} steady step{'s' * (facts['steps'] > 1)}"
+    where = f"on {facts['device']}, {facts['threads']} thread{'s' * (facts['threads'] > 1)}"
+    if profile.tool == "ncu":  # repeats each kernel, so that the steps' time says nothing
+        console.print(f"ncu looked at kernels of {many} ({where}).", style="bold")
+    else:
+        seconds = facts["window_s"]
+        each = f"{1e3 * seconds / facts['steps']:.4g} ms a step under it (measured {where})"
+        console.print(f"{profile.tool} looked at {many}, {seconds:.3g} s in all: {each}.", style="bold")
+    for name, table in profile.tables.items():
+        if len(table):
+            _print_of_tool(console, name, table.head(SHOWN_OF_TOOLS))
+    if profile.text:
+        console.print(profile.text, soft_wrap=True)  # a table of its own
+    for note in profile.notes:
+        console.print(note)
+    console.print(f"The rest: {where_to_look(profile)}.", soft_wrap=True)
+
+
+def _print_of_tool(console: Console, name: str, table: pd.DataFrame) -> None:
+    if name == "functions":
+        lines = table["line"].astype(object).where(table["line"].notna(), "?")
+        shown = {
+            "function": table["function"],
+            "own": _shares(table["share"]),
+            "with callees": _shares(table["with_callees"]),
+            "file:line": [f"{_shortened(file)}:{line}" for file, line in zip(table["file"], lines, strict=True)],
+        }
+        return _print_table(console, shown, "Python functions with most samples of their own")
+    title = {
+        "kernels": "What the GPU did",
+        "api_calls": "Calls of CUDA on the host",
+        "ranges": "NVTX ranges: the steps and their phases, as the host went through them",
+    }[name]
+    shown = {table.columns[0]: table.iloc[:, 0], "calls": table["calls"], "ms": _ms(table["total_us"])}
+    _print_table(console, shown | {"share": _shares(table["share"])}, title)
+
+
+def where_to_look(profile: ToolProfile) -> str:
+    """Where a tool's own file is to be looked at, in a sentence."""
+    from labkit.profiling.tools.programs import PROGRAMS
+
+    return PROGRAMS[profile.tool].viewer.format(profile.output)
+
+
+def tool_profile_as_dict(profile: ToolProfile) -> dict[str, Any]:
+    """The answer for programs; a figure that is not known is null."""
+    return {
+        "run": profile.folder.name,
+        "folder": str(profile.folder),
+        "tool": profile.tool,
+        "output": str(profile.output),
+        "facts": profile.facts,
+        "notes": profile.notes,
+        "tables": {name: json.loads(table.to_json(orient="records")) for name, table in profile.tables.items()},
+    }
+
+
+def _print_table(console: Console, columns: dict[str, Any], title: str | None = None) -> None:
+    import pandas as pd
+
+    print_frame(console, pd.DataFrame({name: list(cells) for name, cells in columns.items()}), title)
+
+
+def _ms(times_us: pd.Series) -> list[str]:
+    return [f"{us / 1e3:,.3f}" for us in times_us]
+
+
+def _shares(shares: pd.Series) -> list[str]:
+    return [f"{share:.1%}" for share in shares]
+
+
+def _shortened(file: str) -> str:
+    """A file from its package on.
+
+    >>> _shortened("/usr/lib/python3.12/inspect.py"), _shortened("/home/me/labkit/models/dlrm.py")
+    ('inspect.py', 'labkit/models/dlrm.py')
+    """
+    parts = re.split(r"/(?:site-packages|dist-packages|python3\.\d+)/", file.replace("\\", "/"))
+    return parts[-1] if len(parts) > 1 else "/".join(parts[0].split("/")[-3:])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labkit.collocation.checking.plan_check import check_plan, job_memory
 from labkit.collocation.launching.group_record import read_group
 from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
 from labkit.collocation.modes.cpu import leased_cpu
@@ -13,6 +12,7 @@ from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.variants import with_baseline, with_seconds
+from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.tracking.stop import StopRequest

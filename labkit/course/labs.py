@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.hardware.software import installed_version
+
 EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
 """Packages that every notebook needs."""
 MEMORY_GB = 2.0
@@ -49,7 +51,7 @@ def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
     free_gb = machine["disk"]["free_bytes"] / 1e9
     report = []
     for lab in LABS:
-        missing = [package for package in (*lab.packages, *EVERY_LAB) if machine["packages"][package] is None]
+        missing = [package for package in (*lab.packages, *EVERY_LAB) if installed_version(package) is None]
         obstacles = [f"not installed: {', '.join(missing)}"] if missing else []
         if gigabytes < MEMORY_GB:
             obstacles.append(f"needs {MEMORY_GB:g} GB of memory, here are {gigabytes:.1f}")

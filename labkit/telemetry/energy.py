@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -91,13 +89,9 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
         note = "the whole GPU of this MIG slice, its other slices included; without its host"
     # a counter that stands still while power is drawn counts nothing
     if counter and not (power and counter[0][0].value == counter[-1][1].value):
-        # a GPU that was reset counts from zero again
-        grown = [(a, b) for a, b in counter if b.value >= a.value]
-        if len(grown) < len(counter):
-            note += "; the counter began anew meanwhile, and what passed then is missing"
-        return _sum((Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in grown), "NVML energy counter", note)
+        return _counted(counter, "NVML energy counter", note)
     if power:
-        return _sum(_integrated(power), "NVML power, integrated", note)
+        return _integrated(power, "NVML power, integrated", note)
     return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))
 
 
@@ -105,8 +99,8 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     """Energy of all CPU packages from the host's samples by counter, or of the board that they are on."""
     packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
     if packages and all(packages):
-        steps = sorted(step for intervals in packages for step in _unwrapped(intervals))
-        return _sum(steps, "RAPL", "all CPU packages of this machine, other programs included; no memory, no disks")
+        note = "all CPU packages of this machine, other programs included; no memory, no disks"
+        return _counted([each for intervals in packages for each in intervals], "RAPL", note)
     if board := board_energy(samples):
         return board
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
@@ -117,23 +111,21 @@ def board_energy(samples: dict[str, list[Sample]]) -> Energy | None:
     """Energy of a whole Jetson module from the host's samples by counter; None on any other machine."""
     power = _intervals(samples.get("board_power", []))
     note = "the module, its CPU, GPU and memory included"
-    return _sum(_integrated(power), "Jetson board power, integrated", note) if power else None
+    return _integrated(power, "Jetson board power, integrated", note) if power else None
 
 
-def _sum(steps: Iterable[Step], source: str, note: str) -> Energy:
-    steps = tuple(steps)
-    return Energy(sum(step.joules for step in steps), source, note, steps)
+def _counted(intervals: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
+    """Joules of counters, which begin at zero again after a reset."""
+    steps = [Step(a.time_ns, b.time_ns, b.value - a.value) for a, b in intervals if b.value >= a.value]
+    if len(steps) < len(intervals):
+        note += "; the counter began anew meanwhile, and what passed then is missing"
+    return Energy(sum(step.joules for step in steps), source, note, tuple(sorted(steps)))
 
 
-def _integrated(power: list[tuple[Sample, Sample]]) -> Iterator[Step]:
+def _integrated(power: list[tuple[Sample, Sample]], source: str, note: str) -> Energy:
     """Joules between samples of watts, by the trapezoidal rule."""
-    return (Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power)
-
-
-def _unwrapped(intervals: list[tuple[Sample, Sample]]) -> list[Step]:
-    """The steps of a counter that starts again at zero when it is full."""
-    full = float(re.search(r"wraps at ([\d.]+) J", intervals[0][0].note)[1])
-    return [Step(a.time_ns, b.time_ns, (b.value - a.value) % full) for a, b in intervals]
+    steps = [Step(a.time_ns, b.time_ns, (b.time_ns - a.time_ns) / 1e9 * (a.value + b.value) / 2) for a, b in power]
+    return Energy(sum(step.joules for step in steps), source, note, tuple(steps))
 
 
 def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:

@@ -37,13 +37,17 @@ def forget_peak_memory() -> None:
 
 def own_peak_bytes() -> int:
     """The most memory that this process held."""
-    with contextlib.suppress(OSError):
-        # not getrusage's, which begins with that of the process that started this one
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
     import psutil
 
+    # not getrusage's, which begins with that of the process that started this one
     memory = psutil.Process().memory_info()
     # Windows tells its peak; elsewhere that of now is the best there is
-    return getattr(memory, "peak_wset", memory.rss)
+    return peak_bytes("self") or getattr(memory, "peak_wset", memory.rss)
+
+
+def peak_bytes(pid: int | str) -> int | None:
+    """The kernel's high-water mark of a process' memory; None where it keeps none."""
+    with contextlib.suppress(OSError):
+        _, found, rest = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")
+        return 1024 * int(rest.split(None, 1)[0]) if found else None
+    return None

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
 from labkit.runs.others import BUSY, MOST_OF_A_CORE, Others
+from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25
 """How long CPU time is counted before a start"""
@@ -49,10 +50,10 @@ class Look:
         """What others took since."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
-        whole = elapsed * self._count
         took = (now["busy"] - before["busy"]) - (now["own"] - before["own"])
         spare = elapsed * (len(self._cores) - self._count)  # that the run could not have used
-        share, on_gpu = _share(took - spare, whole), sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
+        share = round(min(1.0, max(0.0, (took - spare) / (elapsed * self._count))), 3)
+        on_gpu = sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
             cpu_share=share,
             largest=self._largest(before["programs"], now["programs"], elapsed),
@@ -65,11 +66,11 @@ class Look:
         return {
             "at": time.monotonic(),
             "busy": _busy_s(self._cores),
-            "own": sum(map(_cpu_s, family)),
-            "programs": _programs({process.pid for process in family}),
+            "own": sum(_cpu_s(process, with_ended=True) for process in family),
+            "programs": {each.pid: _cpu_s(each) for each in psutil.process_iter() if each not in family},
         }
 
-    def _largest(self, before: Mapping[int, float], now: Mapping[int, float], elapsed: float) -> str | None:
+    def _largest(self, before: dict[int, float], now: dict[int, float], elapsed: float) -> str | None:
         took = {pid: cpu_s - before.get(pid, 0.0) for pid, cpu_s in now.items()}
         for pid in sorted(took, key=took.get, reverse=True):
             if took[pid] < BUSY * elapsed:
@@ -93,6 +94,15 @@ def is_quiet() -> bool:
     return not others_now()["disturbed"]
 
 
+def own_affinity() -> Sequence[int]:
+    """The logical CPUs that this process may use."""
+    cores = _listed_cores()
+    if not hasattr(os, "sched_getaffinity"):
+        return cores
+    # a container may number its cores otherwise than the system's list does
+    return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
+
+
 def _on_gpu(gpu: Device | None, root: int) -> list[str]:
     """The other processes that have a GPU open to compute; none where the driver does not tell."""
     if gpu is None:
@@ -105,15 +115,6 @@ def _on_gpu(gpu: Device | None, root: int) -> list[str]:
     return [f"{name} (process {pid})" for name, pid in named if not name.endswith(MPS_SERVER)]
 
 
-def own_affinity() -> Sequence[int]:
-    """The logical CPUs that this process may use."""
-    cores = _listed_cores()
-    if not hasattr(os, "sched_getaffinity"):
-        return cores
-    # a container may number its cores otherwise than the system's list does
-    return [core for core in sorted(os.sched_getaffinity(0)) if core in cores] or cores
-
-
 def _listed_cores() -> Sequence[int]:
     """The numbers of the cores that the system tells times of, in its order: those that are switched on."""
     try:
@@ -123,10 +124,9 @@ def _listed_cores() -> Sequence[int]:
 
 
 def _busy_s(cores: Sequence[int]) -> float:
-    """CPU seconds so far in which these cores were not idle; those that other virtual machines had are among them."""
+    """CPU seconds so far in which these cores were not idle, those that other virtual machines had included."""
     times = dict(zip(_listed_cores(), psutil.cpu_times(percpu=True), strict=False))
-    ignored = ("idle", "iowait", "guest", "guest_nice")  # guest time is in user time already
-    return sum(sum(times[core]) - sum(getattr(times[core], name, 0.0) for name in ignored) for core in cores)
+    return sum(busy_and_idle_s(times[core])[0] for core in cores)
 
 
 def _family(root: int) -> list[psutil.Process]:
@@ -137,26 +137,11 @@ def _family(root: int) -> list[psutil.Process]:
         return []
 
 
-def _cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process and of those that it started and that have ended."""
+def _cpu_s(process: psutil.Process, *, with_ended: bool = False) -> float:
+    """CPU seconds of a process, and of those that it started and that have ended."""
     try:
         times = process.cpu_times()
     except psutil.Error:  # it has just ended, and its parent has its time
         return 0.0
-    ended = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-    return times.user + times.system + ended
-
-
-def _programs(family: set[int]) -> dict[int, float]:
-    """CPU seconds of every process that is not of the family."""
-    found = {}
-    for process in psutil.process_iter():
-        if process.pid not in family:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                found[process.pid] = times.user + times.system
-    return found
-
-
-def _share(part: float, whole: float) -> float:
-    return round(min(1.0, max(0.0, part / whole)), 3)
+    ended = (getattr(times, "children_user", 0.0), getattr(times, "children_system", 0.0)) if with_ended else ()
+    return times.user + times.system + sum(ended)

@@ -1,7 +1,8 @@
-"""One reading of one counter: a value, or null and the reason."""
+"""One reading of one counter, a value or null and the reason; and what can break while readings are made."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -18,3 +19,16 @@ class Reading(NamedTuple):
     source: str
     note: str | None = None
     """Why there is no value."""
+
+
+FAULTS = {
+    "sampler_died": "the sampler died and was started again: its samples have a gap",
+    "gpu_lost": "a GPU was lost: its samples have a gap",
+    "gpu_back": "a GPU that was lost answers again",
+    "source_hangs": "a source of counters hangs: its samples have a gap",
+    "source_back": "a source of counters that hung answers again",
+}
+"""Kinds of faults, as in the events of a run, in words."""
+
+OnFault = Callable[[str, str], None]
+"""Told (kind, what) of a fault."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labkit.hardware.budgets import memory_watch
 from labkit.process.child import Child
-from labkit.telemetry.faults import OnFault
+from labkit.telemetry.reading import OnFault
 
 LEAST_HZ, DEFAULT_HZ, MOST_HZ = 0.1, 2.0, 100.0
 """Samples a second: at least, if nobody says how many, and at most."""

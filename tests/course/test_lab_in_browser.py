@@ -169,10 +169,12 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
     ring = """document.querySelector('.js-plotly-plot').data
       .filter((trace) => trace.name === 'first crossing').map((trace) => [...trace.x, ...trace.y]).join()"""
     before = page.evaluate(ring)
-    page.get_by_role("slider").first.focus()
-    for _ in range(40):
-        page.keyboard.press("ArrowRight")
-    wait_for(page, lambda: page.evaluate(ring) != before)
+
+    def moves() -> bool:
+        page.get_by_role("slider").first.press("ArrowRight")
+        return page.evaluate(ring) != before
+
+    wait_for(page, moves)
     picture(page.locator(".jp-OutputArea-output").first, "explorer.png")
     with page.expect_download(timeout=60_000) as download:
         page.get_by_role("button", name="Save PNG").press("Enter")

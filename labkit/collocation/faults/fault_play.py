@@ -18,7 +18,7 @@ import pandas as pd
 from labkit.collocation.faults.fault import Fault
 from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.faults.scene import PATIENCE_S, Client, Scene
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Share
 from labkit.errors import UserError
 from labkit.process.supervised import JobProcess
 

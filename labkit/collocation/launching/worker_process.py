@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.jobs.command import script_of
 from labkit.process.supervised import JobProcess

@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from labkit.collocation.modes import alone, cpu, cpu_pinned, mig, mps, naive
-from labkit.collocation.modes.place import Place, Refusal
-from labkit.collocation.modes.share import Share
-from labkit.collocation.plan.plan import MODES
+from labkit.collocation.modes import cpu, gpu, mig, mps
+from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.collocation.plan.plan import CPU_MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
+from labkit.telemetry.others import is_quiet
 
-MODULES = dict(zip(MODES, (alone, naive, mps, mig, cpu, cpu_pinned), strict=True))
+
+def _why_not_alone(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+    return place.refusals(jobs, lambda device, _: gpu.why_no_gpu(device, place.nvml))
+
+
+def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """The whole device for each job, one after another.
+
+    With nobody beside it, a job on a CPU is faster if its threads wait busily, as OpenMP's do by default; but where
+    other programs run, that makes it many times slower than it is.
+    """
+    devices = {job.name: place.device_of(job) for job in jobs}
+    on_cpu = any(device.kind == "cpu" for device in devices.values())
+    quiet = is_quiet() if on_cpu and place.quiet is None else place.quiet
+    return {
+        name: cpu.cpu_share(device, quiet) if device.kind == "cpu" else gpu.gpu_share(device)
+        for name, device in devices.items()
+    }
+
+
+BY_NAME = {
+    "alone": (_why_not_alone, _alone),
+    "naive": (gpu.why_not, gpu.shares),
+    "mps": (mps.why_not, mps.shares),
+    "mig": (mig.why_not, mig.shares),
+    "cpu-shared": (cpu.why_not_shared, cpu.all_cores),
+    "cpu-pinned": (cpu.why_not_pinned, cpu.partitions),
+}
+"""What is against each of MODES, and what each job gets in it"""
 
 
 def mode_refusals(
@@ -28,15 +56,15 @@ def mode_refusals(
     """Every reason against running the jobs so, with the job's name, or None where it is the mode's.
 
     Args:
-        mode: one of `labkit.collocation.plan.plan.MODES`.
+        mode: one of MODES.
         jobs: that run together.
-        device: the plan's, from `labkit.collocation.modes.device_choice.find_device`.
-        devices: what there is, from `labkit.hardware.devices.get_devices`.
+        device: the plan's (`find_device`).
+        devices: what there is (`get_devices`).
         nvml: a session that is not yet open; the default talks to the driver of this machine.
         needs: bytes that each job is estimated to take, by its name; what a job asks for counts before.
     """
     with nvml or Nvml() as session:
-        return MODULES[mode].why_not(jobs, Place(device, devices, session, needs or {}))
+        return BY_NAME[mode][0](jobs, Place(device, devices, session, needs or {}))
 
 
 def mode_shares(
@@ -60,12 +88,12 @@ def mode_shares(
     Raises:
         UserError: the mode is not possible so; with every reason.
     """
+    why_not, shares = BY_NAME[mode]
     with nvml or Nvml() as session:
         place = Place(device, devices, session, needs or {}, spin, quiet)
-        refused = MODULES[mode].why_not(jobs, place)
-        if refused:
+        if refused := why_not(jobs, place):
             raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
-        return MODULES[mode].shares(jobs, place)
+        return shares(jobs, place)
 
 
 def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str, str | None]:
@@ -77,10 +105,10 @@ def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str,
     """
     found: dict[str, str | None] = {}
     with nvml or Nvml() as session:
-        for mode, module in MODULES.items():
+        for mode, (why_not, _) in BY_NAME.items():
             # a GPU's reason says more than that the CPU is none
-            asked = devices if mode == "alone" or mode.startswith("cpu") else devices[1:]
-            against = [[reason for _, reason in module.why_not((), Place(each, devices, session))] for each in asked]
+            asked = devices if mode in ("alone", *CPU_MODES) else devices[1:]
+            against = [[reason for _, reason in why_not((), Place(each, devices, session))] for each in asked]
             if not against:
                 why = f" ({session.reason})" if session.reason else ""
                 found[mode] = f"mode {mode} shares a GPU, and there is none here that CUDA can use{why}"

@@ -1,25 +1,21 @@
-"""Mode cpu-shared, plain processes on all cores; and what all modes on a CPU have in common."""
+"""Modes on a CPU: cpu-shared, plain processes on all cores, and cpu-pinned, each on cores and memory of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from labkit.collocation.modes.place import Place, Refusal
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.hardware.budgets.budget import THREAD_VARIABLES
+from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
-from labkit.hardware.leases import leased_cores
-
-
-def why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
-    """Why no job can run on a device as on a CPU."""
-    if device.kind == "cpu":
-        return []
-    return [
-        f"mode {mode} shares the CPU, and the device is {device.name}: use mode {instead}, or choose the device cpu"
-    ]
+from labkit.hardware.leases import leased_cores, own_cores
+from labkit.hardware.sizes import size_text
 
 
 def leased_cpu(
@@ -52,14 +48,119 @@ def cpu_share(device: Device, spin: bool) -> Share:
     return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
 
 
-def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not_shared(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot share the CPU."""
-    used, refused = place.devices_of(jobs)
-    for device in dict.fromkeys(used.values()) or [place.device]:
-        refused += [(None, reason) for reason in why_no_cpu(device, "cpu-shared", "naive")]
+    return place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-shared", "naive"))
+
+
+def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """All cores for each job."""
+    return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
+
+
+def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+    """Every reason why the CPU cannot be divided so."""
+    refused = place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-pinned", "mig or mps"))
+    if not hasattr(os, "sched_setaffinity"):
+        refused.append((None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared"))
+    if refused:
+        return refused
+    cores, memory = place.devices[0].cores, read_cpu().memory_available_bytes
+    refused = _too_much(jobs, "cores", cores, str, "cores", f"this process may use {cores}")
+    over = _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
+    if over:
+        return refused + over
+    dealt = deal_memory(jobs, memory)
+    for job in jobs:
+        need = None if job.memory_bytes else place.needs.get(job.name)
+        if need is not None and need > dealt[job.name]:
+            why = (
+                f"{job.name} needs {size_text(need)} by its estimate, and its partition has "
+                f"{size_text(dealt[job.name])}: run fewer jobs together, or give each its memory"
+            )
+            refused.append((job.name, why))
     return refused
 
 
-def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
-    """All cores for each job."""
-    return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
+def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """Cores and memory of its own for each job; where there are more jobs than cores, several jobs have one."""
+    cpu = place.devices[0]
+    dealt = deal_cores(jobs, own_cores()[: cpu.cores])
+    memory = deal_memory(jobs, read_cpu().memory_available_bytes)
+    found = {}
+    for job in jobs:
+        cores = dealt[job.name]
+        beside = sum(1 for other in dealt.values() if set(other) & set(cores)) - 1
+        words = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
+        words += f" with {beside} other job{'s' * (beside > 1)}" if beside else ""
+        threads = dict.fromkeys(THREAD_VARIABLES, str(len(cores)))
+        found[job.name] = Share(
+            f"{words}, {size_text(memory[job.name])}",
+            cpu_environment(place.spin) | threads,
+            cores=tuple(sorted(cores)),
+            memory_bytes=memory[job.name],
+        )
+    return found
+
+
+def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int], root: Path = Path("/")) -> dict[str, tuple[int, ...]]:
+    """Cores for each job: as many as it asks for, and an equal share of the others for those that ask for none.
+
+    Hardware threads of one core go to one job as far as the numbers allow, because they share its caches. Where
+    there are more jobs than cores left, the cores are dealt round robin.
+
+    Args:
+        jobs: none of which asks for more than there is.
+        order: the logical CPUs, one of every physical core first.
+        root: the root of the file system, for tests.
+    """
+    asking = [job for job in jobs if job.cores is not None]
+    others = [job for job in jobs if job.cores is None]
+    left = len(order) - sum(job.cores for job in asking)
+    each, more = divmod(left, len(others)) if others else (0, 0)  # the first ones get what does not divide
+    counts = [job.cores for job in asking] + [each + (place < more) for place in range(len(others))]
+    taken = order if others else order[: sum(counts)]
+    together = sorted(taken, key=lambda cpu: (_physical(cpu, root), cpu))
+    dealt, start = {}, 0
+    for job, count in zip([*asking, *others], counts, strict=True):
+        dealt[job.name] = tuple(together[start : start + count])
+        start += count
+    if len(others) > left:
+        dealt |= {job.name: (together[place % left - left],) for place, job in enumerate(others)}
+    return dealt
+
+
+def deal_memory(jobs: Sequence[PlannedJob], available_bytes: int) -> dict[str, int]:
+    """Bytes for each job: what it asks for, and an equal share of the rest for those that ask for none."""
+    left = available_bytes - sum(job.memory_bytes or 0 for job in jobs)
+    others = sum(job.memory_bytes is None for job in jobs)
+    return {job.name: job.memory_bytes or left // others for job in jobs}
+
+
+def _why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
+    if device.kind == "cpu":
+        return []
+    return [
+        f"mode {mode} shares the CPU, and the device is {device.name}: use mode {instead}, or choose the device cpu"
+    ]
+
+
+def _too_much(
+    jobs: Sequence[PlannedJob], wish: str, there: int, text: Callable[[int], str], of: str, at_most: str
+) -> list[Refusal]:
+    """Jobs that ask for more than there is, each by itself, else all together, who must leave some for the others."""
+    asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
+    refused = [(name, f"{name} asks for {text(n)} {of}: {at_most}") for name, n in asked.items() if n > there]
+    total = sum(asked.values())
+    if not refused and (total > there or (total == there and len(asked) < len(jobs))):
+        each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
+        left = "" if total > there else ", and the others need some, too"
+        refused = [(None, f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less")]
+    return refused
+
+
+def _physical(cpu: int, root: Path) -> int:
+    """The first logical CPU of the physical core that a logical CPU is of."""
+    siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    first = re.match(r"\d+", siblings.read_text()) if siblings.is_file() else None
+    return int(first[0]) if first else cpu

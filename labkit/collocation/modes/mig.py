@@ -1,35 +1,67 @@
-"""Mode mig: each job on a MIG slice of its own. Slices are used as they are found."""
+"""Mode mig: each job on a MIG slice of its own, used as it is found, and the layout that would give each job one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from labkit.collocation.modes.gpu import gpu_share, gpu_text
-from labkit.collocation.modes.mig_layout import MigLayout, SliceWish, fitting_layout
-from labkit.collocation.modes.mig_profiles import mig_profiles, taken_placements
-from labkit.collocation.modes.occupants import why_occupied
-from labkit.collocation.modes.place import Place, Refusal
-from labkit.collocation.modes.share import Share
+import pynvml
+
+from labkit.collocation.modes.gpu import gpu_share, gpu_text, why_occupied
+from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
+from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
+
+PLAIN = re.compile(r"\d+g\.\d+gb")
+"""Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
+
+
+@dataclass(frozen=True)
+class MigProfile:
+    """One size of GPU instance."""
+
+    name: str
+    """Such as 3g.20gb"""
+    memory_bytes: int
+    free: int | None
+    """How many more of it fit beside what there is; None where the driver tells that to administrators only"""
+
+
+@dataclass(frozen=True)
+class MigLayout:
+    """Equal GPU instances to make beside those that there are."""
+
+    gpu_uuid: str
+    profile: str
+    count: int
+
+    @property
+    def make_command(self) -> list[str]:
+        """The command that makes the instances, with a compute instance each."""
+        return ["nvidia-smi", "mig", "-i", self.gpu_uuid, "-cgi", ",".join([self.profile] * self.count), "-C"]
+
+    def advice(self) -> str:
+        """What an administrator types to make and to remove it, as a sentence."""
+        remove = f"sudo nvidia-smi mig -i {self.gpu_uuid}"
+        return (
+            f"A layout that fits: `sudo {' '.join(self.make_command)}`, which prints the IDs of what it makes. To "
+            f"undo it: `{remove} -dci -gi IDS && {remove} -dgi -gi IDS` with these IDs, such as 1,2"
+        )
 
 
 def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot each have a slice, and a layout in which they could."""
-    used, refused = place.devices_of(jobs)
-    gpus = {device.gpu_uuid or device.name: device for device in [place.device, *used.values()]}
-    reasons = [reason for device in gpus.values() if (reason := _why_no_mig(device, place))]
-    if reasons:
-        return refused + [(None, reason) for reason in reasons]
-    known = [job for job in jobs if job.name in used]
-    matched = matched_slices(known, place)
-    without = [job for job in known if job.name not in matched]
-    refused += [(job.name, _why_no_slice(job, matched, place)) for job in without]
-    if without:
-        layout, why = proposed_layout(known, place)
-        refused.append((None, layout.advice() if layout else f"No other layout is proposed: {why}"))
+    if refused := place.refusals(jobs, lambda device, _: _why_no_mig(device)):
+        return refused
+    matched = matched_slices(jobs, place)
+    refused = [(job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched]
+    if refused:
+        layout, why = proposed_layout(jobs, place)
+        refused.append((None, layout.advice() if layout else f"no layout is proposed: {why}"))
     elif not jobs and not _slices(place.device, place):
         refused.append((None, f"MIG is on, but {gpu_text(place.device)} has no slice yet"))
     return refused
@@ -39,11 +71,10 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """A slice for each job.
 
     Raises:
-        UserError: there are not enough, as `why_not` says.
+        UserError: the slices have changed since `why_not` looked.
     """
     matched = matched_slices(jobs, place)
-    missing = [job.name for job in jobs if job.name not in matched]
-    if missing:
+    if missing := [job.name for job in jobs if job.name not in matched]:
         raise UserError(f"There is no MIG slice for {', '.join(missing)}: the slices have changed since the check.")
     return {job.name: gpu_share(matched[job.name]) for job in jobs}
 
@@ -55,83 +86,95 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
     each takes the smallest that fits.
     """
     matched: dict[str, Device] = {}
-
-    def order(job: PlannedJob) -> tuple:
-        return (not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0))
-
-    free = {}
-    for job in sorted(jobs, key=order):
+    free = {each: why_occupied(each, place.nvml) is None for each in place.devices if each.kind == "mig"}
+    for job in sorted(
+        jobs, key=lambda job: (not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0))
+    ):
         fitting = [
             each
             for each in _candidates(job, place)
-            if each not in matched.values()
+            if free.get(each)
             and job.mig_profile in (None, each.mig_profile)
             and (place.need(job) or 0) <= (each.memory_bytes or 0)
         ]
-        for each in sorted(fitting, key=lambda device: (device.memory_bytes or 0, device.sm_count or 0)):
-            if each.uuid not in free:
-                free[each.uuid] = why_occupied(each, place.nvml) is None
-            if free[each.uuid]:
-                matched[job.name] = each
-                break
+        if fitting:
+            matched[job.name] = min(fitting, key=lambda device: (device.memory_bytes or 0, device.sm_count or 0))
+            free[matched[job.name]] = False
     return matched
 
 
-def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str | None]:
-    """Instances to make, beside those that there are, for the jobs without a slice; or None and why there are none.
+def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
+    """The largest equal instances that fit beside those that there are, one for each job without a slice.
 
     Args:
         jobs: all that are to run together.
         place: whose device is a GPU with MIG, or a slice of it.
+
+    Returns:
+        None, and why, where there is no such layout.
     """
     matched = matched_slices(jobs, place)
     without = [job for job in jobs if job.name not in matched]
-    if not without:
-        return None, "each job has a slice already"
-    gpu = place.device
-    profiles = mig_profiles(gpu, place.nvml)
-    if not profiles:
-        return None, "the driver does not tell the GPU's profiles; `sudo nvidia-smi mig -lgip` lists them"
-    taken, why = taken_placements(gpu, place.nvml)
-    if why is not None and _slices(gpu, place):
-        return None, (
-            f"what its instances leave free cannot be told ({why}): `sudo nvidia-smi mig -i {gpu.gpu_uuid} -lgi` lists "
-            "them"
-        )
-    wishes = [SliceWish(job.mig_profile, place.need(job)) for job in without]
-    layout = fitting_layout(gpu.gpu_uuid, wishes, profiles, taken)
-    return layout, None if layout else "no layout of this GPU has a slice for each job beside what there is"
+    wanted = {job.mig_profile for job in without}
+    need = max((place.need(job) or 0 for job in without), default=0)
+    if len(wanted) > 1:
+        return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
+    fitting = []
+    for profile in mig_profiles(place.device, place.nvml):
+        named = profile.name in wanted or (wanted == {None} and PLAIN.fullmatch(profile.name))
+        if named and profile.memory_bytes >= need:
+            if profile.free is None:
+                by_hand = f"sudo nvidia-smi mig -i {place.device.gpu_uuid} -lgip"
+                return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
+            fitting += [profile] * (profile.free >= len(without))
+    if not fitting:
+        return None, "no layout of this GPU has an equal slice for each job beside what there is"
+    return MigLayout(place.device.gpu_uuid, fitting[-1].name, len(without)), ""
 
 
-def _why_no_mig(device: Device, place: Place) -> str | None:
+def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
+    """The profiles that a GPU offers, the smallest first; none where it has no MIG, or the driver does not say.
+
+    Args:
+        gpu: a GPU or one of its slices.
+        nvml: an open session.
+    """
+    found = []
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", gpu.gpu_uuid)
+    for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
+        info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
+        if info is not None:  # else this GPU has none of this kind
+            free = nvml.read("nvmlDeviceGetGpuInstanceRemainingCapacity", handle.value, info.id).value
+            profile = MigProfile(info.name.removeprefix("MIG "), info.memorySizeMB * 2**20, free)
+            found.append((info.sliceCount, profile))
+    return [profile for _, profile in sorted(found, key=lambda each: (each[0], each[1].memory_bytes, each[1].name))]
+
+
+def _why_no_mig(device: Device) -> list[str]:
     if device.kind == "cpu":
-        return "mode mig divides a GPU, and the device is the CPU: use mode cpu-pinned, or choose a GPU"
+        return ["mode mig divides a GPU, and the device is the CPU: use mode cpu-pinned, or choose a GPU"]
     if device.mig_mode == "on":
-        return None
+        return []
     if device.mig_mode is None:
-        return (
-            f"{gpu_text(device)} has no MIG ({device.missing.get('mig_mode', 'the driver does not say')}): use mode "
-            "mps or naive"
-        )
-    return (
+        why = device.missing.get("mig_mode", "the driver does not say")
+        return [f"{gpu_text(device)} has no MIG ({why}): use mode mps or naive"]
+    return [
         f"MIG is off on {gpu_text(device)}, and labkit never turns it on: its administrator can while nobody uses the "
         f"GPU, with `sudo nvidia-smi -i {device.uuid} -mig 1` (off again with -mig 0)"
-    )
+    ]
 
 
 def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> str:
-    there = _candidates(job, place)
-    device = place.device_of(job)
-    if job.mig_profile is not None:
-        known = {profile.name for profile in mig_profiles(device, place.nvml)}
-        if known and job.mig_profile not in known:
-            return (
-                f"{job.name} asks for the profile {job.mig_profile}, which {device.name} does not have: it has "
-                f"{', '.join(sorted(known))}"
-            )
-    need = place.need(job)
+    there, need = _candidates(job, place), place.need(job) or 0
+    known = sorted(profile.name for profile in mig_profiles(place.device_of(job), place.nvml))
+    if job.mig_profile is not None and known and job.mig_profile not in known:
+        device = place.device_of(job).name
+        return (
+            f"{job.name} asks for the profile {job.mig_profile}, which {device} does not have: it has "
+            f"{', '.join(known)}"
+        )
     largest = max((each.memory_bytes or 0 for each in there), default=0)
-    if there and need is not None and need > largest:
+    if there and need > largest:
         return f"{job.name} needs {size_text(need)}, and the largest slice has {size_text(largest)}"
     busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
     given = sum(each in matched.values() for each in there)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import subprocess
 import tempfile
 import time
@@ -13,8 +12,7 @@ from typing import IO
 
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import gpu_text
-from labkit.collocation.modes.mig import proposed_layout
-from labkit.collocation.modes.mig_layout import MigLayout
+from labkit.collocation.modes.mig import MigLayout, proposed_layout
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -56,13 +54,13 @@ def made_slices(
             with Nvml() as session:
                 layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
             if layout is not None:
-                tell(f"making MIG slices on {layout.gpu_uuid}, removed at the end: {layout.tuples}")
+                tell(f"making MIG slices, removed at the end: {' '.join(layout.make_command)}")
                 stack.enter_context(changed_layout(layout))
         yield
 
 
 @contextlib.contextmanager
-def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[list[Device]]:
+def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None]:
     """Make the instances of a layout, and remove exactly these at the end, also after an error or Ctrl-C.
 
     It never turns MIG on or off, and never removes what it did not make. The process that uses it must outlive the
@@ -72,51 +70,31 @@ def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[list
         layout: from `labkit.collocation.modes.mig.proposed_layout`.
         nvml: a session that is not yet open; the default talks to the driver of this machine.
 
-    Yields:
-        The new slices.
-
     Raises:
-        UserError: MIG is off, a process uses the GPU, nvidia-smi refuses, or an instance cannot be removed.
+        UserError: a process uses the GPU, nvidia-smi refuses, or an instance cannot be removed.
     """
-    session = nvml or Nvml()
-    before = _slices(layout, session)
-    _check(layout, session)
+    _check_unused(layout, nvml or Nvml())
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
-        making = subprocess.Popen(
-            layout.make_command(),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal must not stop it half-way
-        )
+        try:
+            making = _start(layout.make_command, said)
+        except FileNotFoundError:
+            raise UserError(
+                "nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver."
+            ) from None
         try:
             if making.wait():
                 raise UserError(
                     f"nvidia-smi did not make the MIG layout: {_text(said)} It needs an administrator's rights: "
                     f"{layout.advice()}."
                 )
-            known = {device.uuid for device in before}
-            new = [device for device in _slices(layout, session) if device.uuid not in known]
-            if len(new) != len(layout.instances):
-                raise UserError(
-                    f"nvidia-smi made {layout.tuples} on {layout.gpu_uuid}, but {len(new)} new slices can be seen: "
-                    "widen CUDA_VISIBLE_DEVICES, or unset it."
-                )
-            yield new
+            yield
         finally:
             making.wait()
             _remove(layout.gpu_uuid, CREATED.findall(_text(said)))
 
 
-def _check(layout: MigLayout, nvml: Nvml) -> None:
-    if shutil.which("nvidia-smi") is None:
-        raise UserError("nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver.")
+def _check_unused(layout: MigLayout, nvml: Nvml) -> None:
     concerned = [device for device in get_devices(nvml)[1:] if device.gpu_uuid == layout.gpu_uuid]
-    if not any(device.mig_mode == "on" for device in concerned):
-        raise UserError(
-            f"The GPU {layout.gpu_uuid} has MIG off, and labkit never turns it on: its administrator can, with "
-            f"`sudo nvidia-smi -i {layout.gpu_uuid} -mig 1`."
-        )
     whole = Device(kind="gpu", index=concerned[0].index, name=concerned[0].name, uuid=layout.gpu_uuid)
     with nvml:
         for device in (whole, *(each for each in concerned if each.kind == "mig")):
@@ -130,43 +108,37 @@ def _check(layout: MigLayout, nvml: Nvml) -> None:
                 )
 
 
-def _slices(layout: MigLayout, nvml: Nvml) -> list[Device]:
-    return [each for each in get_devices(nvml) if each.kind == "mig" and each.gpu_uuid == layout.gpu_uuid]
-
-
 def _remove(gpu_uuid: str, numbers: list[str]) -> None:
     """Remove GPU instances and the compute instances in them; a driver may hold them for a moment after a job."""
-    end = time.monotonic() + REMOVE_S
-    left: dict[str, str] = {}
+    end, left = time.monotonic() + REMOVE_S, []
     for number in reversed(numbers):
-        while (said := _removed(gpu_uuid, number)) is not None:
+        while why := _why_it_stays(gpu_uuid, number):
             if time.monotonic() > end:
-                left[number] = said
+                left.append((number, why))
                 break
             time.sleep(AGAIN_S)
     if left:
-        command = f"sudo nvidia-smi mig -i {gpu_uuid}"
-        ids = ",".join(left)
+        command, ids = f"sudo nvidia-smi mig -i {gpu_uuid}", ",".join(number for number, _ in left)
         raise UserError(
-            f"The MIG instances {ids} that labkit made stay ({' '.join(left.values())}): remove them with `{command} "
-            f"-dci -gi {ids} && {command} -dgi -gi {ids}`."
+            f"The MIG instances {ids} that labkit made stay ({' '.join(why for _, why in left)}): remove them with "
+            f"`{command} -dci -gi {ids} && {command} -dgi -gi {ids}`."
         )
 
 
-def _removed(gpu_uuid: str, number: str) -> str | None:
-    """None where the instance is gone, else what nvidia-smi says."""
+def _why_it_stays(gpu_uuid: str, number: str) -> str:
+    """Empty where the instance is gone, else what nvidia-smi says."""
     for what in ("-dci", "-dgi"):
-        done = subprocess.run(
-            ["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            start_new_session=True,
-        )
-    return None if done.returncode == 0 else done.stdout.strip()
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+            status = _start(["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number], said).wait()
+            words = _text(said)
+    return words or "it said nothing" if status else ""
+
+
+def _start(command: list[str], said: IO[str]) -> subprocess.Popen:
+    """Start nvidia-smi so that Ctrl-C in the terminal does not stop it half-way."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 def _text(file: IO[str]) -> str:

@@ -6,19 +6,17 @@ The daemon is `labkit.hardware.budgets.mps.start_mps`; its variables go to each 
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 
 from labkit.collocation.modes.gpu import gpu_text, visible, why_no_gpu, why_the_cpu_cannot
-from labkit.collocation.modes.place import Place, Refusal
-from labkit.collocation.modes.share import Share
+from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.device import Device
 from labkit.hardware.sizes import size_text
 from labkit.hardware.tools import find_mps
 
-OLDEST, VOLTA = (3, 5), (7, 0)
-"""Compute capability from which there is MPS, and from which it has limits for each client."""
+VOLTA = (7, 0)
+"""Compute capability from which MPS has limits for each client."""
 CLIENTS_BEFORE_VOLTA, CLIENTS, CLIENTS_OF_R590, R590 = 16, 48, 60, 590
 """CUDA contexts of one GPU. Source: NVIDIA, Multi-Process Service, release r590, "Client-Server Connection Limits":
 60, and 48 with CUDA 13.0 and before (driver R590 brings 13.1); release r550 for 16 before Volta."""
@@ -26,21 +24,35 @@ CLIENTS_BEFORE_VOLTA, CLIENTS, CLIENTS_OF_R590, R590 = 16, 48, 60, 590
 
 def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
-    used, refused = place.devices_of(jobs)
-    count = Counter(used.values())
-    for device in count or [place.device]:
+
+    def against(device: Device, clients: int) -> list[str]:
         reasons = why_the_cpu_cannot(device, "mps", "cpu-shared") + why_no_gpu(device, place.nvml)
-        refused += [(None, reason) for reason in reasons + _device_reasons(device, count[device])]
-    if any(device.kind != "cpu" for device in count or [place.device]):
-        refused += [(None, reason) for reason in _machine_reasons()]
-    refused += [
-        (
-            job.name,
-            f"{job.name} asks for {_limits(job)}, which MPS gives from Volta on: {_capability_text(used[job.name])}",
-        )
-        for job in jobs
-        if job.name in used and _limits(job) and (_capability(used[job.name]) or VOLTA) < VOLTA
-    ]
+        if device.kind == "mig":
+            reasons.append(
+                f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
+            )
+        elif device.kind == "gpu" and clients > client_limit(device):
+            reasons.append(
+                f"{clients} jobs are more clients than MPS has on {device.name}, which are {client_limit(device)}: run "
+                "fewer together"
+            )
+        if device.kind != "cpu" and not sys.platform.startswith("linux"):
+            reasons.append("CUDA MPS is for Linux only: use mode naive")
+        elif device.kind != "cpu" and not (mps := find_mps())["available"]:
+            reasons.append(f"{mps['note']}: install it, or use mode naive")
+        return reasons
+
+    refused = place.refusals(jobs, against)
+    without = {name for name, _ in refused}
+    for job in jobs:
+        if job.name not in without and _limits(job) and _before_volta(device := place.device_of(job)):
+            refused.append(
+                (
+                    job.name,
+                    f"{job.name} asks for {_limits(job)}, which MPS gives from Volta on: {device.name} has "
+                    f"{device.compute_capability}",
+                )
+            )
     return refused
 
 
@@ -63,43 +75,15 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 def client_limit(device: Device) -> int:
     """How many processes can be clients of one daemon on a GPU."""
-    if (_capability(device) or VOLTA) < VOLTA:
+    if _before_volta(device):
         return CLIENTS_BEFORE_VOLTA
     major = (device.driver_version or "0").split(".")[0]
     return CLIENTS_OF_R590 if major.isdecimal() and int(major) >= R590 else CLIENTS
 
 
-def _machine_reasons() -> list[str]:
-    if not sys.platform.startswith("linux"):
-        return ["CUDA MPS is for Linux only: use mode naive"]
-    mps = find_mps()
-    return [] if mps["available"] else [f"{mps['note']}: install it, or use mode naive"]
-
-
-def _device_reasons(device: Device, clients: int) -> list[str]:
-    if device.kind == "cpu":
-        return []
-    if device.kind == "mig":
-        return [f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"]
-    capability = _capability(device)
-    if capability is not None and capability < OLDEST:
-        return [f"CUDA MPS needs compute capability 3.5: {_capability_text(device)}"]
-    if clients > client_limit(device):
-        return [
-            f"{clients} jobs are more clients than MPS has on {device.name}, which are {client_limit(device)}: run "
-            "fewer together"
-        ]
-    return []
-
-
-def _capability(device: Device) -> tuple[int, ...] | None:
-    if device.compute_capability is None:
-        return None
-    return tuple(int(part) for part in device.compute_capability.split("."))
-
-
-def _capability_text(device: Device) -> str:
-    return f"{device.name} has {device.compute_capability}"
+def _before_volta(device: Device) -> bool:
+    capability = device.compute_capability
+    return capability is not None and tuple(int(part) for part in capability.split(".")) < VOLTA
 
 
 def _limits(job: PlannedJob) -> str:

@@ -1,8 +1,9 @@
-"""Where a workload is to run: its device, what else this machine has, and what is known of its jobs."""
+"""Where a workload is to run: its device, what else this machine has, and what one job gets of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labkit.collocation.modes.device_choice import find_device
@@ -13,6 +14,22 @@ from labkit.hardware.nvml import Nvml
 
 Refusal = tuple[str | None, str]
 """The job that cannot run so, or None where the mode itself cannot be had, and why."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What binds the process of one job."""
+
+    device: str
+    """In words: the GPU, the slice, or the cores"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that bind it, CUDA_VISIBLE_DEVICES for one; an empty value takes a variable away"""
+    cores: tuple[int, ...] | None = None
+    """CPU cores that it is bound to; None leaves it all"""
+    memory_bytes: int | None = None
+    """Cap on its memory, or None"""
+    torch_name: str = "cpu"
+    """What torch calls the device in the job's process"""
 
 
 @dataclass(frozen=True)
@@ -44,12 +61,17 @@ class Place:
         """
         return self.device if job.device is None else find_device(job.device, self.devices)
 
-    def devices_of(self, jobs: Sequence[PlannedJob]) -> tuple[dict[str, Device], list[Refusal]]:
-        """The device of each job by its name, and a refusal for each job whose device there is not."""
-        found, refused = {}, []
+    def refusals(self, jobs: Sequence[PlannedJob], against: Callable[[Device, int], list[str]]) -> list[Refusal]:
+        """Jobs whose device there is not, and what is against each device, given how many of them it would have.
+
+        Without jobs it is the plan's device that is looked at.
+        """
+        count, refused = Counter(), []
         for job in jobs:
             try:
-                found[job.name] = self.device_of(job)
+                count[self.device_of(job)] += 1
             except UserError as error:
                 refused.append((job.name, str(error)))
-        return found, refused
+        for device in count or [self.device]:
+            refused += [(None, reason) for reason in against(device, count[device])]
+        return refused

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 
-from labkit.collocation.verdict.baseline import Baseline, starts_s
 from labkit.tta.survival import median_time
 
 OWN_HARDWARE = "alone, own hardware"
@@ -16,7 +13,7 @@ ACCURACY_COLUMNS = ["mix", "mode", "repeat", "job", "metric", "target", "reached
 SUMMARY_COLUMNS = ["mix", "mode", "job", "rounds", "reached", "median_s", "low_s", "high_s", "fastest_s", "slowest_s"]
 
 
-def accuracy_table(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
+def accuracy_table(turns: pd.DataFrame) -> pd.DataFrame:
     """Time to target, counted from when the first job of the mix may begin.
 
     In mode alone a job waits for those before it to end; the same runs on a device each are OWN_HARDWARE. A job that
@@ -24,28 +21,25 @@ def accuracy_table(jobs: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
     short of it, *censored*.
     Jobs without a target, such as scripts, take their turn and have no row.
 
+    Args:
+        turns: `turn_table`.
+
     Returns:
         ACCURACY_COLUMNS, one row a job and repeat, and one of ALL: reached when the last of them did, or censored if
         one did not.
     """
-    rows = []
-    for known, own, begins_s in _rounds(jobs, baseline):
-        with_target = own[own["target"].notna()]
-        if with_target.empty:
-            continue
-        own_rows = [_row(known, job, begins_s[at]) for at, job in with_target.iterrows()]
-        rows += own_rows
-        rows.append(
-            {
-                **own_rows[0],
-                "job": ALL,
-                "metric": None,
-                "target": None,
-                "reached": all(row["reached"] for row in own_rows),
-                "time_s": max(row["time_s"] for row in own_rows),
-            }
-        )
-    return pd.DataFrame(rows, columns=ACCURACY_COLUMNS).astype({"target": float, "reached": bool, "time_s": float})
+    own = turns[turns["target"].notna()]
+    elsewhere = own[own["mode"] == "alone"].assign(mode=OWN_HARDWARE, starts_s=0.0)
+    rows = pd.concat([own, elsewhere], keys=[0, 1], names=["elsewhere"]).reset_index("elsewhere")
+    reached = rows["target_reached"].astype(bool)
+    time_s = rows["starts_s"] + rows["time_to_target_s"].where(reached, rows["last_evaluated_s"])
+    rows = rows.assign(reached=reached, time_s=time_s)
+    everybody = rows.groupby(["turn", "elsewhere"], as_index=False).agg(
+        {"mix": "first", "mode": "first", "repeat": "first", "reached": "all", "time_s": "max", "provenance": "first"}
+    )
+    rows = pd.concat([rows, everybody.assign(job=ALL)]).sort_values(["turn", "elsewhere"], kind="stable")
+    types = {"target": float, "reached": bool, "time_s": float}
+    return rows.reindex(columns=ACCURACY_COLUMNS).astype(types).reset_index(drop=True)
 
 
 def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -61,24 +55,3 @@ def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
         times = own.loc[own["reached"], "time_s"]
         rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high, times.min(), times.max()))
     return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
-
-
-def _rounds(jobs: pd.DataFrame, baseline: Baseline) -> Iterator[tuple[dict, pd.DataFrame, list[float]]]:
-    """What its rows have in common, its jobs numbered from 0, and when each may begin, in seconds."""
-    for mix, mode, repeat, own in baseline.rounds(jobs):
-        known = {"mix": mix, "repeat": repeat, "provenance": own["provenance"].iloc[0]}
-        yield known | {"mode": mode}, own, starts_s(mode, own)
-        if mode == "alone":
-            yield known | {"mode": OWN_HARDWARE}, own, [0.0] * len(own)
-
-
-def _row(known: dict, job: pd.Series, begins_s: float) -> dict:
-    reached = bool(job["target_reached"])
-    time_s = job["time_to_target_s"] if reached else job["last_evaluated_s"]
-    return known | {
-        "job": job["job"],
-        "metric": job["metric"],
-        "target": job["target"],
-        "reached": reached,
-        "time_s": begins_s + time_s,
-    }

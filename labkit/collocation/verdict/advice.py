@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.plan.plan import MODES
+from labkit.collocation.plan.plan import CPU_MODES, MODES
 from labkit.collocation.verdict.accuracy import ALL
-from labkit.collocation.verdict.intervals import Interval, overlap
 from labkit.collocation.verdict.verdict import Verdict
 
-CPU_MODES = ("alone", "cpu-shared", "cpu-pinned")
 GIB = 2**30
 FASTER = 0.9
 """A job that takes less than this share of its time alone hints at a baseline that was disturbed."""
@@ -49,73 +48,64 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
     # alone, a job that was cut short had its speed until then, and no neighbour that it could break
     whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
     sound = modes[whole & modes["gain"].notna()]
-    possible = CPU_MODES if (modes["on"] == "cpu").all() else tuple(m for m in MODES if not m.startswith("cpu-"))
+    on_cpu = (modes["on"] == "cpu").all()
+    possible = [mode for mode in MODES if mode == "alone" or (mode in CPU_MODES) == on_cpu]
     missing = tuple(mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"])
     tail = [_broke(mode, row) for mode, row in modes.iterrows() if mode not in sound.index]
     if missing:
         tail.append(f"Not measured: {', '.join(missing)}.")
     if disturbed := modes["disturbed"].sum():
         tail.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
+    shared = sound.drop(index="alone", errors="ignore")
+    once = list(shared.index[shared["gain_low"].isna()])
+
+    def said(mode: str | None, *reasons: str, no_different: Iterable[str] = ()) -> Advice:
+        return Advice(mix, mode, " ".join(filter(None, [*reasons, *tail])), tuple(no_different), missing)
+
     if "alone" not in sound.index:
-        why = "Without the jobs' runs alone there is nothing to compare with: add mode alone."
-        return Advice(mix, None, " ".join([why, *tail]), (), missing)
-    if len(sound) < 2:
-        why = f"Only alone was measured whole: add {' or '.join(m for m in missing if m != 'alone') or 'a mode'}."
-        return Advice(mix, None, " ".join([why, *tail]), (), missing)
+        return said(None, "Without the jobs' runs alone there is nothing to compare with: add mode alone.")
+    if shared.empty:
+        others = " or ".join(mode for mode in missing if mode != "alone") or "a mode"
+        return said(None, f"Only alone was measured whole: add {others}.")
     if sound["slowdown"].min() < FASTER:
-        why = (
+        return said(
+            None,
             f"No advice: in {sound['slowdown'].idxmin()} each job was faster than alone ({sound['slowdown'].min():.2f} "
             "times its time), which sharing cannot do. Other programs kept the machine busy during the runs alone, or "
-            "the jobs lose by having more threads: measure again while nothing else runs."
+            "the jobs lose by having more threads: measure again while nothing else runs.",
         )
-        return Advice(mix, None, " ".join([why, *tail]), (), missing)
-    shared = sound.drop(index="alone")
-    once = list(shared.index[shared["gain_low"].isna()])
     if once:
         tail.insert(
             0, f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it at least 3 times (--repeats 3)."
         )
+    gains = " and ".join(f"{mode} gets {_gain_text(row)} as much work done" for mode, row in shared.iterrows())
     if len(once) == len(shared):
-        return Advice(mix, None, " ".join([f"No advice: {_gains(shared)}.", *tail]), (), missing)
+        return said(None, f"No advice: {gains}.")
     gaining = shared[shared["gain_low"] > 1]
     if gaining.empty:
-        unclear = tuple(shared.index[~(shared["gain_high"] < 1)])
-        so = f", which is no gain that {_repeats(shared)} can show" if unclear else ": sharing loses"
-        return Advice(
-            mix, "alone", " ".join([f"Run the jobs one after another: {_gains(shared)}{so}.", *tail]), unclear, missing
-        )
-    best = gaining["gain"].idxmax()
-    tied = [mode for mode, row in gaining.iterrows() if overlap(_gain(gaining.loc[best]), _gain(row))]
-    mode = gaining.loc[tied, "fairness"].idxmax()
-    no_different = tuple(name for name in tied if name != mode)
-    sentences = [_why(mode, best, gaining)]
+        unclear = shared.index[~(shared["gain_high"] < 1)]
+        so = f", which is no gain that {_repeats(shared)} can show" if len(unclear) else ": sharing loses"
+        return said("alone", f"Run the jobs one after another: {gains}{so}.", no_different=unclear)
+    best = gaining.loc[gaining["gain"].idxmax()]
+    tied = gaining[(gaining["gain_low"] <= best["gain_high"]) & (best["gain_low"] <= gaining["gain_high"])]
+    mode = tied["fairness"].idxmax()
+    no_different = [name for name in tied.index if name != mode]
+    did = f"{_gain_text(best)} as much work done in the same time as one after another"
+    why = f"Use {mode}: it gets {did}."
+    if mode != best.name:
+        why = f"Use {mode}, the fairer one: it gets {_gain_text(gaining.loc[mode])}, and {best.name} {did}."
     if no_different:
         names = " and ".join([mode, *no_different])
-        sentences.append(f"Between {names} there is no difference that {_repeats(gaining.loc[tied])} can show.")
-    sentences += [_price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)]
-    return Advice(mix, mode, " ".join(filter(None, [*sentences, *tail])), no_different, missing)
+        why += f" Between {names} there is no difference that {_repeats(tied)} can show."
+    details = _price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)
+    return said(mode, why, *details, no_different=no_different)
 
 
-def _gain(row: pd.Series) -> Interval:
-    return Interval(row["gain"], row["gain_low"], row["gain_high"], int(row["measured"]))
-
-
-def gain_text(row: pd.Series) -> str:
+def _gain_text(row: pd.Series) -> str:
     """A row's gain with its interval, where there is one."""
     if not np.isfinite(row["gain_low"]):
         return f"{row['gain']:.2f} times"
     return f"{row['gain']:.2f} times (95 % interval {row['gain_low']:.2f} to {row['gain_high']:.2f})"
-
-
-def _gains(shared: pd.DataFrame) -> str:
-    return " and ".join(f"{mode} gets {gain_text(row)} as much work done" for mode, row in shared.iterrows())
-
-
-def _why(mode: str, best: str, gaining: pd.DataFrame) -> str:
-    did = f"{gain_text(gaining.loc[best])} as much work done in the same time as one after another"
-    if mode != best:
-        return f"Use {mode}, the fairer one: it gets {gain_text(gaining.loc[mode])}, and {best} {did}."
-    return f"Use {mode}: it gets {did}."
 
 
 def _repeats(rows: pd.DataFrame) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from labkit.runs import read_run
 from labkit.telemetry import Energy, run_energy
@@ -17,19 +18,20 @@ LEAST_COVERED = 0.9
 """Share of a round that must have been sampled: the ends of a short one lie between two samples."""
 
 
-def round_energy(folders: Iterable[Path | str], go_at: str, makespan_s: float) -> Energy:
+def round_energies(jobs: pd.DataFrame) -> dict[int, Energy]:
+    """By number, the energy of each round of which a job was through; `jobs` as from `job_table`."""
+    ended = jobs[jobs["go_at"].notna() & jobs["wall_s"].notna()]
+    return {
+        int(number): _round_energy(own["folder"].dropna(), own["go_at"].iloc[0], own["wall_s"].max())
+        for number, own in ended.groupby("round")
+    }
+
+
+def _round_energy(folders: Iterable[Path | str], go_at: str, makespan_s: float) -> Energy:
     """Joules that the devices of a round took from its barrier until the last of its jobs was through.
 
     Each run of a round samples the same counter of the device that they share, for as long as it trains. Their times
     are laid end to end, none counted twice.
-
-    Args:
-        folders: run folders of its jobs.
-        go_at: when the barrier was lifted, ISO 8601.
-        makespan_s: how long after it the last of the jobs was through.
-
-    Returns:
-        The joules, or None with the reason in `note`.
     """
     begin_ns = int(datetime.fromisoformat(go_at).timestamp() * 1e9)
     end_ns = begin_ns + int(makespan_s * 1e9)

@@ -1,29 +1,30 @@
-"""The verdict on a group: what each way of sharing gained and cost, over its repeats."""
+"""The verdict on a group: what each way of sharing gained and cost, turn by turn and over its repeats."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from labkit.collocation.verdict.accuracy import accuracy_summary, accuracy_table
-from labkit.collocation.verdict.baseline import Baseline
 from labkit.collocation.verdict.group_frames import job_table
-from labkit.collocation.verdict.intervals import mean_of_repeats
-from labkit.collocation.verdict.rounds import energies, joules, round_table, slowdowns
+from labkit.collocation.verdict.round_energy import round_energies
+from labkit.collocation.verdict.turns import jain, turn_table, what_broke
+from labkit.telemetry import Energy
 
-MEASURES = (
-    "gain",
-    "slowdown",
-    "worst_slowdown",
-    "fairness",
-    "makespan_s",
-    "makespan_gain",
-    "energy_j",
-    "energy_ratio",
-)
+MEASURES = [
+    "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
+]  # fmt: skip
 """Of `round_table`, that are averaged; each has its interval in columns that end with _low and _high."""
+PEAKS = ["peak_memory_bytes", "peak_gpu_memory_bytes"]
+ROUND_COLUMNS = [
+    "mix", "family", "mode", "repeat", "jobs", "complete", *MEASURES, "energy_note", *PEAKS, "on", "provenance",
+    "disturbed", "note",
+]  # fmt: skip
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,73 @@ def verdict(group_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
         undisturbed: leave out rounds in which other programs disturbed a job.
 
     Raises:
-        UserError: the folder is no readable group, or one of its runs cannot be read.
+        UserError: the folder is no readable group.
     """
     jobs = job_table(group_folder)
     if undisturbed:
         jobs = jobs[~jobs["round"].isin(disturbed_rounds(jobs))].reset_index(drop=True)
-    energy = energies(jobs)
-    baseline = Baseline(jobs, joules(energy))
-    rounds = round_table(jobs, baseline, energy)
-    accuracy = accuracy_table(jobs, baseline)
-    return Verdict(
-        jobs=jobs,
-        rounds=rounds,
-        modes=mode_table(rounds),
-        slowdowns=slowdown_table(slowdowns(jobs, baseline)),
-        accuracy=accuracy,
-        time_to_accuracy=accuracy_summary(accuracy),
-    )
+    energies = round_energies(jobs)
+    turns = turn_table(jobs, energies)
+    rounds = round_table(turns, energies)
+    accuracy = accuracy_table(turns)
+    modes, slowdowns = mode_table(rounds), slowdown_table(turns)
+    return Verdict(jobs, rounds, modes, slowdowns, accuracy, accuracy_summary(accuracy))
 
 
 def disturbed_rounds(jobs: pd.DataFrame) -> dict[int, str]:
     """The rounds in which other programs disturbed a job, and what they did; `jobs` as from `job_table`."""
     return {row["round"]: row["disturbed"] for row in jobs[jobs["disturbed"] != ""].to_dict("records")}
+
+
+def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFrame:
+    """What each round came to; in mode alone, all jobs of the mix one after another, one row a repeat.
+
+    With s the slowdown of each of n jobs (`turn_table`) and x = 1/s its speed, of that alone:
+
+    - gain: weighted speed-up Σ x, also called system throughput (STP; Eyerman and Eeckhout, IEEE Micro 28(3), 2008,
+      section "System throughput"): the work done at once, of that of the device when it runs one job after another,
+      which is 1.
+    - slowdown: mean of s, their average normalised turnaround time (ANTT, same place); worst_slowdown: the largest.
+    - fairness: Jain's index of the speeds: 1 where all are slowed alike, 1/n where one has everything.
+    - makespan_s: from the barrier until the last job was through; makespan_gain: the sum of the jobs' durations
+      alone, by it.
+    - energy_j: of the devices in that time, counted once for all jobs; energy_ratio: by the sum of theirs alone.
+
+    Returns:
+        ROUND_COLUMNS. complete says whether all jobs were done; note says what broke, or what is missing.
+        peak_memory_bytes and peak_gpu_memory_bytes are sums of the jobs' peaks where they ran at once, the largest of
+        them in mode alone.
+    """
+    rows = []
+    for _, own in turns.groupby("turn", sort=True):
+        first, slowed = own.iloc[0], own["slowdown"].to_numpy(float)
+        alone, complete = first["mode"] == "alone", bool((own["status"] == "done").all())
+        makespan_s = (own["wall_s"].sum() if alone else own["wall_s"].max()) if complete else np.nan
+        energy_j = own["energy_j"].sum(skipna=False) if alone else first["energy_j"] if complete else np.nan
+        # the one that says why there is no sum, if one does
+        notes = sorted((energies[n] for n in own["round"] if n in energies), key=lambda each: each.value_j is not None)
+        rows.append(
+            {
+                **first[["mix", "mode", "repeat", "provenance"]],
+                "family": " + ".join(sorted(set(own["label"]))),
+                "jobs": len(own),
+                "complete": complete,
+                "gain": (1 / slowed).mean() if alone else (1 / slowed).sum(),
+                "slowdown": slowed.mean(),
+                "worst_slowdown": slowed.max(),
+                "fairness": jain(1 / slowed),
+                "makespan_s": makespan_s,
+                "makespan_gain": own["alone_s"].sum(skipna=False) / makespan_s,
+                "energy_j": energy_j,
+                "energy_ratio": energy_j / own["alone_j"].sum(skipna=False),
+                "energy_note": notes[0].note if notes else "the round has not ended",
+                **own[PEAKS].agg("max" if alone else "sum", skipna=False),
+                "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
+                "disturbed": bool((own["disturbed"] != "").any()),
+                "note": what_broke(own),
+            }
+        )
+    return pd.DataFrame(rows, columns=ROUND_COLUMNS).astype(dict.fromkeys([*MEASURES, *PEAKS], float))
 
 
 def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -94,34 +140,48 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
-        row = {**own.iloc[0][["family", "jobs", "on", "provenance", "energy_note"]], "mix": mix, "mode": mode}
+        row = {"mix": mix, "mode": mode, **own.iloc[0][["family", "jobs", "on", "provenance", "energy_note"]]}
         row |= {"repeats": len(own), "complete": int(own["complete"].sum()), "measured": int(own["gain"].notna().sum())}
         for name in MEASURES:
-            found = mean_of_repeats(own[name])
-            row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
-        row |= {name: own[name].max() for name in ("peak_memory_bytes", "peak_gpu_memory_bytes")}
-        row["disturbed"] = int(own["disturbed"].sum())
-        row["note"] = "; ".join(dict.fromkeys(note for note in own["note"] if note))
-        rows.append(row)
+            row[name], row[f"{name}_low"], row[f"{name}_high"], _ = mean_of_repeats(own[name])
+        notes = "; ".join(dict.fromkeys(note for note in own["note"] if note))
+        rows.append(row | {**own[PEAKS].max(), "disturbed": int(own["disturbed"].sum()), "note": notes})
     known = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured"]
     numbers = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-    columns = [*known, *numbers, "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_note", "disturbed", "note"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*known, *numbers, *PEAKS, "energy_note", "disturbed", "note"])
 
 
-def slowdown_table(slowed: pd.DataFrame) -> pd.DataFrame:
+def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:
     """How many times as long each job takes as alone, over the repeats.
-
-    Args:
-        slowed: `slowdowns`.
 
     Returns:
         mix, mode, job, label, slowdown, slowdown_low, slowdown_high, repeats (that were measured), provenance.
     """
-    rows = []
-    for (mix, mode, job), own in slowed.groupby(["mix", "mode", "job"], sort=False):
-        found = mean_of_repeats(own["slowdown"])
-        first = own.iloc[0]
-        rows.append((mix, mode, job, first["label"], *found, first["provenance"]))
+    rows = [
+        (mix, mode, job, own["label"].iloc[0], *mean_of_repeats(own["slowdown"]), own["provenance"].iloc[0])
+        for (mix, mode, job), own in turns.groupby(["mix", "mode", "job"], sort=False)
+    ]
     columns = ["mix", "mode", "job", "label", "slowdown", "slowdown_low", "slowdown_high", "repeats", "provenance"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def mean_of_repeats(values: Iterable[float]) -> tuple[float, float, float, int]:
+    """The geometric mean with its 95 % interval, by Student's t on the logarithms, and how many values were measured.
+
+    All that is averaged here is a ratio or a duration, which no interval should let go below zero. Not a bootstrap: of
+    three repeats it would be far too narrow. Values that are NaN, or not above zero, were not measured; of one there
+    is no interval.
+
+    >>> [round(number, 2) for number in mean_of_repeats([1.0, 2.0, 4.0])]
+    [2.0, 0.36, 11.19, 3]
+    >>> mean_of_repeats([1.5])
+    (1.5, nan, nan, 1)
+    """
+    known = np.array([value for value in values if np.isfinite(value) and value > 0], float)
+    if known.size < 2:
+        return float(known[0]) if known.size else np.nan, np.nan, np.nan, known.size
+    from scipy.special import stdtrit  # quicker to import than scipy.stats
+
+    logs = np.log(known)
+    half = stdtrit(known.size - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / np.sqrt(known.size)
+    return *np.exp([logs.mean(), logs.mean() - half, logs.mean() + half]).tolist(), known.size

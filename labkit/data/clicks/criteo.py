@@ -1,4 +1,4 @@
-"""The layout of Criteo's click logs: which files there are, and their lines in blocks of bounded size.
+"""The layout of Criteo's click logs: which files there are, and their rows block by block.
 
 A line has 40 fields separated by tabs and no header: the label (0 or 1), 13 integers (some negative) and 26
 categories of up to 8 hexadecimal digits; any but the label may be empty, for missing. The Kaggle data is
@@ -11,34 +11,27 @@ import contextlib
 import gzip
 import re
 import statistics
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
 
 import numpy as np
+import pyarrow.compute as pc
 
+from labkit.data.bad_rows import BadRows
+from labkit.data.clicks.columns import GZIP_DAMAGE, Columns, open_bytes, read_text
+from labkit.data.clicks.generate import signed_log
+from labkit.data.clicks.rows import Checked
+from labkit.data.clicks.schema import Label
 from labkit.errors import DataError
 
 DENSE_NAMES = [f"I{number}" for number in range(1, 14)]
 CATEGORICAL_NAMES = [f"C{number}" for number in range(1, 27)]
 FIELDS = ["label", *DENSE_NAMES, *CATEGORICAL_NAMES]
-
-HEX_DIGITS = np.full(256, 255, dtype=np.uint8)
-"""The value of each hexadecimal digit; 255 for any other byte."""
-for _character in b"0123456789abcdefABCDEF":
-    HEX_DIGITS[_character] = int(chr(_character), 16)
-
-BLOCK_BYTES = 4 * 2**20
-"""Smaller blocks are read faster, as their distinct values stay in the caches, but repeat more of them."""
-LONGEST_LINE_BYTES = 2**20
-"""A Criteo line has a few hundred bytes; without a line end in this many the file is something else."""
-
+LABEL = Label("label", ("1",), ("0",))
 DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
-GZIP_MAGIC = b"\x1f\x8b"
-GZIP_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading a gzip file raises: cut short, damaged, a wrong sum or other bytes after its end."""
+HEXADECIMAL = "^[0-9a-fA-F]{0,8}$"
+
+SAMPLE_BYTES = 2**20
 
 
 def is_criteo(path: Path) -> bool:
@@ -60,8 +53,9 @@ def criteo_files(path: Path) -> list[Path]:
     """The file, or the day files of a folder in the order of the days.
 
     Raises:
-        DataError: there is no such file, or no day file in the folder, or an empty one.
+        DataError: there is no day file in the folder, or an empty one.
     """
+    files = [path]
     if path.is_dir():
         days: dict[int, Path] = {}
         for file in sorted(path.iterdir()):
@@ -75,95 +69,58 @@ def criteo_files(path: Path) -> list[Path]:
                 fix=f"Give the folder with Criteo's day files, or one file{f': here are {inside}' if inside else ''}.",
                 file=path,
             )
-    else:
-        files = [path]
     for file in files:
         if file.stat().st_size == 0:
             raise DataError("The file is empty.", fix="Download or make it again.", file=file)
     return files
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """Open a file for reading, unpacking gzip, which is known by its first bytes and not by its name."""
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP_MAGIC
-    except FileNotFoundError:
-        raise DataError("There is no such file.", fix="Check the path.", file=path) from None
-    return gzip.open(path, "rb") if packed else path.open("rb")
+def estimate_rows(file: Path) -> int:
+    """Rows of a text file, packed or not, by the length of the lines and the packing at its beginning."""
+    with open_bytes(file) as stream:
+        try:
+            start = stream.read(SAMPLE_BYTES)
+        except GZIP_DAMAGE:  # reading it will say so, and where
+            return 0
+        size_bytes = file.stat().st_size
+        if isinstance(stream, gzip.GzipFile):
+            # One read-ahead more than was unpacked has been read from the file; small beside a sample.
+            size_bytes *= len(start) / max(1, min(stream.fileobj.tell(), size_bytes))
+    return round(size_bytes * max(1, start.count(b"\n")) / max(1, len(start)))
 
 
-@dataclass(frozen=True)
-class Lines:
-    """Consecutive lines of a file."""
+def read_criteo(file: Path, bad: BadRows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the good rows of a file, block by block; bad ones go to `bad`.
 
-    text: bytes
-    """With all line ends, but perhaps the last."""
-    first: int
-    """The number of the first line, from 1."""
-    count: int
-
-
-def line_blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
-    """Yield whole lines, about `block_bytes` at a time; empty lines at the end are left out.
+    Yields:
+        dense float32 (n, 13), signed logarithms with NaN where missing; categories uint32 (n, 26), 0 where missing as
+        in the reference DLRM; label bool (n,).
 
     Raises:
-        DataError: a gzip file that is cut short or damaged, or a line that never ends.
+        DataError: the file is damaged, or a row is bad and `bad` says to stop.
     """
-    line, rest = 1, b""
-    with open_bytes(path) as file:
-        while True:
-            chunk, cut_off = _read(file, block_bytes)
-            if cut_off:
-                raise truncated(path, line + (rest + chunk).count(b"\n"), cut_off) from cut_off
-            text = rest + chunk
-            # Line ends at the end of a block wait for the next: there they may turn out to be the file's end.
-            content = len(text.rstrip(b"\r\n"))
-            cut = text.rfind(b"\n", 0, content) + 1 if chunk else content
-            if cut:
-                lines = text.count(b"\n", 0, cut) + (not chunk)  # the last line has lost its end
-                yield Lines(text[:cut], line, lines)
-                line += lines
-            rest = text[cut:]
-            if not chunk:
-                return
-            if len(rest) - rest.count(b"\n") > LONGEST_LINE_BYTES + block_bytes:
-                raise DataError(
-                    f"The line does not end within {LONGEST_LINE_BYTES + block_bytes:,} bytes, "
-                    "so this is not a click log.",
-                    fix="Check that the path names a text file with one row a line.",
-                    file=path,
-                    line=line,
-                )
+    for columns in read_text(file, FIELDS, FIELDS, "\t", quotes=False):
+        yield check_criteo(columns, bad)
 
 
-def _read(file: BinaryIO, size: int) -> tuple[bytes, Exception | None]:
-    """Up to `size` bytes, fewer at the end; where a gzip file breaks off, what comes before, and why."""
-    if not isinstance(file, gzip.GzipFile):
-        return file.read(size), None
-    parts, left = [], size
-    try:
-        # in small readings: one that meets the break gives nothing of what it had unpacked
-        while left and (part := file.read1(min(left, 2**13))):
-            parts.append(part)
-            left -= len(part)
-    except GZIP_DAMAGE as error:
-        return b"".join(parts), error
-    return b"".join(parts), None
-
-
-def raise_truncated(path: Path, error: Exception) -> NoReturn:
-    """Raise the error for a gzip file that cannot be unpacked, with the line on which it breaks off."""
-    for _ in line_blocks(path):
-        pass
-    raise truncated(path, 1, error) from error
-
-
-def truncated(path: Path, line: int, error: Exception) -> DataError:
-    """The error for a gzip file that cannot be unpacked past `line`."""
-    return DataError(
-        f"The gzip file is cut short or damaged ({error}).",
-        fix=f"Download it again; `gzip -t {path}` tells whether it is whole. No --on-bad-row can read on from here.",
-        file=path,
-        line=line,
-    )
+def check_criteo(columns: Columns, bad: BadRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `read_criteo` yields them."""
+    checked = Checked(columns)
+    label = checked.label(LABEL)
+    dense = np.empty((len(label), len(DENSE_NAMES)), np.float32)
+    for index, name in enumerate(DENSE_NAMES):
+        numbers = checked.numbers(name)
+        wrong = (np.abs(numbers) >= 1e18) | (np.floor(numbers) < numbers)
+        checked.fault(wrong, name, "The value {} is not an integer of up to 18 digits.")
+        dense[:, index] = signed_log(numbers)
+    categories = np.empty((len(label), len(CATEGORICAL_NAMES)), np.int64)
+    for index, name in enumerate(CATEGORICAL_NAMES):
+        column = columns.values[name].dictionary_encode()  # equal texts are looked at once
+        fits = pc.match_substring_regex(column.dictionary, HEXADECIMAL).to_pylist()
+        texts = column.dictionary.to_pylist()
+        values = [int(text or "0", 16) if fit else -1 for text, fit in zip(texts, fits, strict=True)]
+        categories[:, index] = np.array(values, np.int64)[column.indices.to_numpy()]
+        wrong = categories[:, index] < 0
+        checked.fault(wrong, name, "The category {} is not a number of up to 8 hexadecimal digits.")
+    checked.report(bad)
+    return dense[checked.usable], categories[checked.usable].astype(np.uint32), label[checked.usable]

@@ -9,8 +9,7 @@ from pathlib import Path
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import delimiter_of, read_header
 from labkit.data.clicks.criteo import criteo_files, is_criteo
-from labkit.data.clicks.criteo_prepare import prepare_criteo
-from labkit.data.clicks.preflight import preflight_criteo
+from labkit.data.clicks.criteo_prepare import preflight, prepare_criteo
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
 from labkit.data.clicks.schema import EXAMPLE, CriteoSchema, TableSchema, override, read_schema
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes, prepare_synthetic
@@ -116,9 +115,7 @@ def _load_criteo(path: Path, schema: CriteoSchema, root: Path, on_bad_row: str, 
     folder, mark = _place(path, files, schema, root, on_bad_row, None)
 
     def build(temporary: Path) -> None:
-        preflight = preflight_criteo(files, folder)
-        progress(0.0, str(preflight))
-        preflight.check(folder)
+        progress(0.0, preflight(files, folder))
         prepare_criteo(temporary, files, schema, name=path.stem, fingerprint=mark, bad=bad, progress=progress)
 
     return ClickLog(prepare_once(folder, build))

@@ -106,15 +106,12 @@ class ClickWriter:
 
 
 class NpyFile:
-    """A .npy file that grows: NumPy leaves room in the header for the number of rows, written when it is
-    known."""
+    """A .npy file that grows: the header has room for the number of rows, written when it is known."""
 
     def __init__(self, path: Path, dtype: type, row_shape: tuple[int, ...]):
-        self._dtype, self._row_shape = np.dtype(dtype), row_shape
-        self._rows = 0
+        self._dtype, self._row_shape, self._rows = np.dtype(dtype), row_shape, 0
         self._file = path.open("wb")
         self._write_header()
-        self._header_bytes = self._file.tell()
 
     def append(self, array: np.ndarray) -> None:
         assert array.shape[1:] == self._row_shape, (array.shape, self._row_shape)
@@ -122,12 +119,9 @@ class NpyFile:
         self._rows += len(array)
 
     def close(self) -> None:
-        try:
+        with self._file:
             self._file.seek(0)
             self._write_header()
-            assert self._file.tell() == self._header_bytes
-        finally:
-            self._file.close()
 
     def _write_header(self) -> None:
         shape = (self._rows, *self._row_shape)
@@ -135,46 +129,25 @@ class NpyFile:
         np.lib.format.write_array_header_1_0(self._file, {"descr": description, "fortran_order": False, "shape": shape})
 
 
-def blocks(folder: Path, part: str, block_rows: int, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-    """Writable views of consecutive rows of one array; each is unmapped before the next, so memory stays
-    small."""
-    rows = len(np.load(folder / f"{part}.npy", mmap_mode="r"))
-    stop = rows if stop is None else stop
-    for first in range(start, stop, block_rows):
+def blocks(folder: Path, part: str, block_rows: int, stop: int | None = None) -> Iterator[np.ndarray]:
+    """Writable views of its first `stop` rows, block by block; each is unmapped before the next, to save memory."""
+    stop = len(np.load(folder / f"{part}.npy", mmap_mode="r")) if stop is None else stop
+    for first in range(0, stop, block_rows):
         array = np.load(folder / f"{part}.npy", mmap_mode="r+")
         yield array[first : min(first + block_rows, stop)]
         del array
 
 
-def write_meta(
-    folder: Path,
-    *,
-    name: str,
-    dense_names: list[str],
-    categorical_names: list[str],
-    table_rows: list[int],
-    pooling_factor: int,
-    fingerprint: str,
-    splits: dict[str, int],
-    info: dict,
-) -> None:
-    """Write `meta.json`; `splits` gives the number of rows of each split, in the order they lie in the
-    arrays."""
+def write_meta(folder: Path, *, splits: dict[str, int], pooling_factor: int = 1, **facts) -> None:
+    """Write `meta.json`: what a `ClickLog` says of itself.
+
+    Args:
+        splits: the number of rows of each split, in the order they lie in the arrays.
+        facts: name, dense_names, categorical_names, table_rows, fingerprint, info.
+    """
     ranges, start = {}, 0
     for split in SPLITS:
         ranges[split] = [start, start + splits[split]]
         start += splits[split]
-    write_json(
-        folder / "meta.json",
-        {
-            "format_version": FORMAT_VERSION,
-            "name": name,
-            "dense_names": dense_names,
-            "categorical_names": categorical_names,
-            "table_rows": table_rows,
-            "pooling_factor": pooling_factor,
-            "fingerprint": fingerprint,
-            "splits": ranges,
-            "info": info,
-        },
-    )
+    content = {"format_version": FORMAT_VERSION, "pooling_factor": pooling_factor, "splits": ranges}
+    write_json(folder / "meta.json", content | facts)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import Columns, is_parquet, read_columns
-from labkit.data.clicks.criteo import GZIP_MAGIC
+from labkit.data.clicks.columns import GZIP_MAGIC, is_parquet, read_columns
 from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
+from labkit.data.clicks.rows import Rows, usable_rows
 from labkit.data.clicks.schema import TableSchema
-from labkit.data.clicks.vocabulary import Vocabulary
+from labkit.data.clicks.vocabulary import rows_of, vocabulary_of
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 from labkit.hardware.sizes import size_text
@@ -25,27 +23,6 @@ from labkit.hardware.sizes import size_text
 MEMORY_PER_BYTE = {"text": 3, "packed": 15}
 """Memory for a byte of the file: the text, the columns cut out of it, and their copies as numbers; five
 times as much for a packed file."""
-
-
-LARGEST = 2.0**64
-"""No integer type goes further; squares of such numbers still can be added up."""
-TOO_FAR = 1e9
-"""A value so many times as far from a column's middle as its inner 98 % are wide leaves those no differences that
-training could see, once mean and standard deviation are taken out."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The usable rows (N) of a table, not yet learnt from."""
-
-    label: np.ndarray
-    """uint8 (N,)"""
-    dense: np.ndarray
-    """float64 (N, D), NaN where missing"""
-    categorical: list[pa.DictionaryArray]
-    """F columns (N,); "" where missing"""
-    split_values: np.ndarray | None
-    """The column that says the split, where there is one."""
 
 
 def preflight_table(path: Path) -> str:
@@ -130,7 +107,6 @@ def prepare_table(
         dense_names=list(schema.dense),
         categorical_names=[*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
         table_rows=table_rows,
-        pooling_factor=1,
         fingerprint=fingerprint,
         splits={split: len(order[split]) for split in SPLITS},
         info={
@@ -141,71 +117,6 @@ def prepare_table(
             "skipped": bad.info(),
         },
     )
-
-
-def usable_rows(columns: Columns, schema: TableSchema, bad: BadRows) -> Rows:
-    """Check every row; those that cannot be used go to `bad`.
-
-    Raises:
-        DataError: a row is bad and `bad` says to stop, or none is usable.
-    """
-    missing = pa.array(["", *schema.missing])
-    faults = list(columns.bad)
-    usable = np.ones(len(columns.records), dtype=bool)
-
-    def fault(rows: np.ndarray, field: str, reason: str) -> None:
-        usable[rows] = False
-        values = columns.values[field]
-        faults.extend((int(columns.records[row]), field, reason.format(values[row].as_py())) for row in rows)
-
-    text = columns.values[schema.label.column]
-    positive = _is_in(text, pa.array(schema.label.positive))
-    if schema.label.negative:
-        negative = _is_in(text, pa.array(schema.label.negative))
-    else:
-        negative = ~positive & ~_is_in(text, missing)
-    expected = ", ".join(map(repr, [*schema.label.positive, *(schema.label.negative or ["any other value"])]))
-    fault(
-        np.flatnonzero(~positive & ~negative),
-        schema.label.column,
-        f"The label {{!r}} is none of {_no_braces(expected)}.",
-    )
-    dense = np.empty((len(text), len(schema.dense)))
-    for index, name in enumerate(schema.dense):
-        dense[:, index], wrong = _numbers(columns.values[name], missing)
-        fault(np.flatnonzero(wrong & usable), name, "The value {!r} is not a finite number.")
-        if name not in schema.log:
-            fault(
-                np.flatnonzero(_too_far(dense[:, index], usable) & usable),
-                name,
-                "Beside the value {!r} all others of the column would be one number; if it is right, list the column "
-                "under `log` in the schema, and if it means missing, list it under `missing`.",
-            )
-    if schema.split.column is not None:
-        split_text = pc.cast(columns.values[schema.split.column], pa.string())
-        fault(
-            np.flatnonzero(_is_in(split_text, missing) & usable),
-            schema.split.column,
-            "The split {!r} is missing.",
-        )
-
-    faults.sort(key=lambda item: item[0])
-    listed = faults[:1] if bad.policy == "error" else faults
-    lines = columns.lines([record for record, _, _ in listed])
-    for record, field, reason in listed:
-        bad.add(DataError(reason, fix="Mend the row.", file=columns.path, line=lines[record], field=field))
-    if not usable.any():
-        raise DataError("The file has no usable row.", fix="Give a file with rows.", file=columns.path)
-    keep = pa.array(usable)
-    categorical = []
-    for name in schema.categorical:
-        values = columns.values[name].filter(keep)
-        values = pc.if_else(pc.is_in(values, missing), "", values)
-        categorical.append(values.dictionary_encode())
-    split_values = None
-    if schema.split.column is not None:
-        split_values = split_text.filter(keep).to_numpy(zero_copy_only=False)
-    return Rows(positive[usable].astype(np.uint8), dense[usable], categorical, split_values)
 
 
 def split_rows(rows: Rows, schema: TableSchema, seed: int, path: Path) -> dict[str, np.ndarray]:
@@ -241,10 +152,10 @@ def split_rows(rows: Rows, schema: TableSchema, seed: int, path: Path) -> dict[s
 def look_up(column: pa.DictionaryArray, train: np.ndarray, schema: TableSchema) -> tuple[np.ndarray, int]:
     """Table rows int32 (N,) of a column by the vocabulary of its training rows, and the table's size."""
     codes = column.indices.to_numpy()
-    values = column.dictionary.to_numpy(zero_copy_only=False).astype(str)
-    counts = np.bincount(codes[train], minlength=len(values))
-    vocabulary = Vocabulary.of_counts(values, counts, min_count=schema.min_count, max_rows=schema.max_rows_per_table)
-    return vocabulary.lookup(values)[codes], vocabulary.num_rows
+    counts = np.bincount(codes[train], minlength=len(column.dictionary))
+    values = column.dictionary.to_numpy(zero_copy_only=False)
+    vocabulary = vocabulary_of(values, counts, min_count=schema.min_count, max_rows=schema.max_rows_per_table)
+    return rows_of(values, vocabulary)[codes], len(vocabulary) + 1
 
 
 def bucketise(values: np.ndarray, train: np.ndarray, buckets: int) -> tuple[np.ndarray, int]:
@@ -256,46 +167,3 @@ def bucketise(values: np.ndarray, train: np.ndarray, buckets: int) -> tuple[np.n
     # A bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own.
     found = np.digitize(values, edges) + 1
     return np.where(np.isnan(values), 0, found).astype(np.int32), len(edges) + 2
-
-
-def _numbers(values: pa.Array, missing: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """float64 (N,) with NaN where missing, and which values are neither missing nor finite numbers."""
-    if not pa.types.is_string(values.type):
-        # not safe: of an integer beyond 2^53 a float64 has the first 53 bits
-        numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return numbers, np.isinf(numbers)
-    absent = _is_in(values, missing)
-    try:
-        numbers = pc.cast(pc.if_else(pa.array(absent), None, values), pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        numbers = np.array([_number(value) for value in values.to_pylist()])
-    return np.where(absent, np.nan, numbers), ~absent & ~np.isfinite(numbers)
-
-
-def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Which of the values (N,) would leave the others of their column without differences."""
-    known = values[usable & np.isfinite(values)]
-    if len(known) == 0:
-        return np.zeros(len(values), dtype=bool)
-    last = len(known) - 1
-    low, middle, high = (math.ceil(0.01 * last), last // 2, math.floor(0.99 * last))
-    ordered = np.partition(known, (low, middle, high))
-    spread = ordered[high] - ordered[low]
-    with np.errstate(invalid="ignore", over="ignore"):
-        far = np.abs(values - ordered[middle]) > TOO_FAR * spread
-    return (np.abs(values) > LARGEST) | (far & (spread > 0))
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
-
-
-def _is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:
-    return pc.is_in(values, chosen).to_numpy(zero_copy_only=False)
-
-
-def _no_braces(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

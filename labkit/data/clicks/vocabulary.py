@@ -1,11 +1,10 @@
-"""From the values of a categorical feature to rows of its embedding table. Row 0 is for unknown and rare
-values."""
+"""From the values of a categorical feature to rows of its embedding table. Row 0 is for unknown and rare values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 MERGE_AT = 2**16
 """New values wait until there are this many, or as many as there are known ones, before they are merged."""
@@ -21,82 +20,45 @@ class ValueCounter:
     def __init__(self, capacity: int):
         self.capacity = capacity
         self.undercount = 0
-        self._values = np.empty(0, dtype=np.uint32)
-        self._counts = np.empty(0, dtype=np.int64)
-        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+        self._known: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
+        self._distinct = 0
 
-    def add(self, values: np.ndarray, counts: np.ndarray) -> None:
-        """Count values uint32 (n,) that occurred `counts` (n,) times, perhaps 0; one may be named more than once."""
-        seen = counts > 0
-        self._new.append((values[seen], counts[seen]))
-        self._waiting += len(values)
-        if self._waiting > max(MERGE_AT, len(self._values)):
-            self._merge()
+    def add(self, values: np.ndarray) -> None:
+        """Count values uint32 (n,)."""
+        self._known.append(np.unique(values, return_counts=True))
+        self._waiting += len(self._known[-1][0])
+        if self._waiting > max(MERGE_AT, self._distinct):
+            self.counts()
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Distinct values, ascending, and how often each was seen."""
-        self._merge()
-        return self._values, self._counts
-
-    def _merge(self) -> None:
-        values = np.concatenate([self._values, *(found for found, _ in self._new)])
-        counts = np.concatenate([self._counts, *(seen for _, seen in self._new)])
-        self._new, self._waiting = [], 0
-        self._values, place = np.unique(values, return_inverse=True)
-        self._counts = np.bincount(place, weights=counts, minlength=len(self._values)).astype(np.int64)
-        if len(self._values) > self.capacity:
+        values, place = np.unique(np.concatenate([values for values, _ in self._known]), return_inverse=True)
+        counts = np.bincount(place, np.concatenate([counts for _, counts in self._known])).astype(np.int64)
+        if len(values) > self.capacity:
             # Halving, not trimming to the capacity: the next merge would otherwise come at once.
-            rarest = np.partition(self._counts, -self.capacity // 2)[-self.capacity // 2]
-            keep = self._counts > rarest
-            self._values, self._counts = self._values[keep], self._counts[keep]
+            rarest = np.partition(counts, -self.capacity // 2)[-self.capacity // 2]
+            values, counts = values[counts > rarest], counts[counts > rarest]
             self.undercount += int(rarest)
+        self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
+        return values, counts
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """The values that have a row of their own."""
-
-    values: np.ndarray
-    """(V,) ascending"""
-    rows: np.ndarray
-    """int32 (V,): from 1, the most frequent first"""
-
-    @classmethod
-    def of_counts(cls, values: np.ndarray, counts: np.ndarray, *, min_count: int, max_rows: int) -> Vocabulary:
-        """Give a row to each value seen `min_count` times, the most frequent first, in a table of
-        `max_rows` rows."""
-        order = np.argsort(-counts, kind="stable")
-        order = order[counts[order] >= min_count][: max_rows - 1]
-        chosen = values[order]
-        ascending = np.argsort(chosen, kind="stable")
-        return cls(chosen[ascending], (ascending + 1).astype(np.int32))
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.values) + 1
-
-    def lookup(self, values: np.ndarray) -> np.ndarray:
-        """Table rows int32 (n,) of values (n,); 0 where a value is unknown."""
-        if len(self.values) == 0:
-            return np.zeros(len(values), dtype=np.int32)
-        order = np.argsort(values)
-        ascending = values[order]  # as each is near the one before, they are found twice as fast
-        place = np.searchsorted(self.values, ascending).clip(max=len(self.values) - 1)
-        found = np.empty(len(values), np.int32)
-        found[order] = np.where(self.values[place] == ascending, self.rows[place], np.int32(0))
-        return found
+def vocabulary_of(values: np.ndarray, counts: np.ndarray, *, min_count: int, max_rows: int) -> pa.Array:
+    """The values seen `min_count` times, the most frequent first: as many as fit a table of `max_rows` beside row 0."""
+    order = np.argsort(-counts, kind="stable")
+    return pa.array(values).take(pa.array(order[counts[order] >= min_count][: max_rows - 1]))
 
 
-@dataclass(frozen=True)
-class Hashing:
-    """Every value gets a row by its hash, which it may share. Needs no pass over the data and no memory."""
+def rows_of(values: np.ndarray, vocabulary: pa.Array) -> np.ndarray:
+    """Table rows int32 (n,) of values (n,): from 1, in the order of the vocabulary; 0 where a value is unknown."""
+    found = pc.index_in(pa.array(values), vocabulary)
+    return pc.fill_null(found, -1).to_numpy() + np.int32(1)
 
-    num_rows: int
 
-    def lookup(self, values: np.ndarray) -> np.ndarray:
-        """Table rows int32 (n,), from 1, of uint32 values (n,)."""
-        return (scramble(values) % np.uint32(self.num_rows - 1)).astype(np.int32) + 1
+def hashed_rows(values: np.ndarray, num_rows: int) -> np.ndarray:
+    """Table rows int32 (n,), from 1, of uint32 values (n,) by their hash: needs no count, and values may share one."""
+    return (scramble(values) % np.uint32(num_rows - 1)).astype(np.int32) + 1
 
 
 def scramble(values: np.ndarray) -> np.ndarray:

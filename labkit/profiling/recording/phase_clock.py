@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from labkit.profiling.recording.page_faults import minor_faults
+from labkit.profiling.recording.costs import minor_faults
 
 OUTSIDE = ""
 """What is in no phase."""
@@ -18,8 +18,8 @@ OUTSIDE = ""
 class PhaseClock:
     """Goes from phase to phase; each is also an annotation in the trace, and on a GPU a range for NVIDIA's tools."""
 
-    def __init__(self, *, nvtx: bool = False):
-        self.nvtx = nvtx
+    def __init__(self):
+        self.nvtx = False
         """Whether phases are ranges for NVIDIA's tools, too"""
         self._open: list[tuple[str, torch.profiler.record_function, bool]] = []
         self.restart()
@@ -58,18 +58,13 @@ class PhaseClock:
             torch.cuda.nvtx.range_pop()
         annotation.__exit__(None, None, None)
 
-    def read(self) -> dict[str, list[float]]:
-        """Microseconds of wall time and of the process' CPU time, of each phase since the last reading."""
+    def read(self) -> tuple[dict[str, list[float]], dict[str, int]]:
+        """Of each phase since the last reading: microseconds of wall and of the process' CPU time, and page faults."""
         self._charge()
         times = {name: [1e6 * wall_s, 1e6 * cpu_s] for name, (wall_s, cpu_s, _) in self._times.items()}
+        faults = {name: faults for name, (*_, faults) in self._times.items()}
         self.restart()
-        return times
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """Page faults of each phase since the last reading; none are counted on Windows."""
-        self._charge()
-        return {name: faults for name, (*_, faults) in self._times.items()}
+        return times, faults
 
     def _charge(self) -> None:
         now = _now()
@@ -80,4 +75,4 @@ class PhaseClock:
 
 
 def _now() -> tuple[float, float, int]:
-    return time.perf_counter(), time.process_time(), minor_faults() or 0
+    return time.perf_counter(), time.process_time(), minor_faults() or 0  # none are counted on Windows

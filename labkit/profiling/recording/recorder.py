@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,9 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.recording.event_cost import event_cost_us
-from labkit.profiling.recording.page_faults import fault_cost_us, minor_faults
+from labkit.profiling.recording.costs import event_cost_us, fault_cost_us, minor_faults
 from labkit.profiling.recording.phase_clock import PhaseClock
-from labkit.profiling.recording.quiet_torch import CHATTER, without_lines_of
-from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.traces.trace_file import gzip_trace
 from labkit.runs.atomic import replace_text
 
@@ -29,41 +28,68 @@ them, without page faults, if the allocator keeps what is freed; ten steps of th
 took 24 to 32 MiB."""
 
 
-class StepRecorder:
-    """Passes over some steps, times some, then records some; a `labkit.tracking.observer.StepObserver`."""
+class StepWatcher:
+    """Looks at the steps of a run, by its clock; a `labkit.tracking.observer.StepObserver`."""
 
-    def __init__(self, settings: ProfileSettings, tool: str = "torch"):
+    def __init__(self, settings: ProfileSettings, tool: str):
         self.settings, self.tool = settings, tool
         self.taken = 0
         """Steps so far"""
         self.is_done = False
-        """Whether nothing more is to be recorded"""
+        """Whether nothing more is to be seen"""
         self.clock = PhaseClock()
         self.profiler: profile | None = None
-        """The one that is recording"""
-        self._graph: ExecutionTraceObserver | None = None
-        self._unprofiled_us: list[float] = []
-        self._unprofiled_faults: list[int] = []
-        self._faults: list[dict[str, int]] = []
-        self._phases: list[dict[str, list[float]]] = []
+        """Of torch, where it is that which looks"""
 
     def describe(self) -> dict[str, Any]:
         return {"tool": self.tool, **asdict(self.settings)}
 
     def start(self, folder: Path, on: torch.device) -> None:
-        self._trace = folder / "trace"
-        self._trace.mkdir(exist_ok=True)
-        self._device = on
-        self.clock.nvtx = on.type == "cuda"
-        self._began, self._faults_before = time.perf_counter(), minor_faults()
+        self.trace = folder / "trace"
+        self.trace.mkdir(exist_ok=True)
+        self.computes_on(on)
 
     def computes_on(self, device: torch.device) -> None:
-        """Take note of the device, where it is known only after the first step."""
-        if device != self._device and self.taken == 0:
-            self._device, self.clock.nvtx = device, device.type == "cuda"
+        """Take note of the device, which may be known only after the first step."""
+        if self.taken == 0:
+            self.device, self.clock.nvtx = device, device.type == "cuda"
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self.device.type == "cuda"
 
     def step(self) -> bool:
         """Take note of a step; True once all is recorded."""
+        raise NotImplementedError
+
+    def write_facts(self, name: str, **facts: Any) -> None:
+        """Write down what belongs to what was recorded."""
+        of_all = {
+            "format": FORMAT,
+            "settings": asdict(self.settings),
+            "device": str(self.device),
+            "threads": torch.get_num_threads(),
+            "steps_taken": self.taken,
+        }
+        replace_text(self.trace / name, json.dumps(of_all | facts, indent=1) + "\n")
+
+
+class StepRecorder(StepWatcher):
+    """Passes over some steps, times some, then records some."""
+
+    def __init__(self, settings: ProfileSettings):
+        super().__init__(settings, "torch")
+        self._graph: ExecutionTraceObserver | None = None
+        self._unprofiled_us: list[float] = []
+        self._unprofiled_faults: list[int] = []
+        self._phases: list[dict[str, list[float]]] = []
+        self._faults: list[dict[str, int]] = []
+
+    def start(self, folder: Path, on: torch.device) -> None:
+        super().start(folder, on)
+        self._began, self._faults_before = time.perf_counter(), minor_faults()
+
+    def step(self) -> bool:
         self.taken += 1
         plan, warm = self.settings, self.settings.skip + self.settings.warmup
         if self.taken <= plan.skip:
@@ -72,8 +98,9 @@ class StepRecorder:
                 self._start_profiler()
         elif self.profiler is not None:
             if self.taken > warm:
-                self._faults.append(self.clock.faults)
-                self._phases.append(self.clock.read())
+                times, faults = self.clock.read()
+                self._phases.append(times)
+                self._faults.append(faults)
             self.profiler.step()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
@@ -92,29 +119,24 @@ class StepRecorder:
         """Write what was recorded, also where the steps ended before the schedule did."""
         self.is_done = True
         with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
-            stack.callback(self._write_facts)
+            stack.callback(self._write)
             stack.callback(self._stop_profiler)
             stack.callback(self._stop_graph)
 
-    def _write_facts(self) -> None:
-        facts = {
-            "format": FORMAT,
-            "settings": asdict(self.settings),
-            "device": str(self._device),
-            "threads": torch.get_num_threads(),
-            "event_cost_us": event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
-            "unprofiled_step_us": self._unprofiled_us[-self.settings.timed :],
-            "phases_us": self._phases,
-            "fault_cost_us": fault_cost_us(),
-            "unprofiled_faults": self._unprofiled_faults[-self.settings.timed :],
-            "phase_faults": self._faults,
-            "steps_taken": self.taken,
-        }
-        replace_text(self._trace / FACTS, json.dumps(facts, indent=1) + "\n")
+    def _write(self) -> None:
+        self.write_facts(
+            FACTS,
+            event_cost_us=event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
+            unprofiled_step_us=self._unprofiled_us[-self.settings.timed :],
+            phases_us=self._phases,
+            fault_cost_us=fault_cost_us(),
+            unprofiled_faults=self._unprofiled_faults[-self.settings.timed :],
+            phase_faults=self._faults,
+        )
 
     def _time_unprofiled(self) -> None:
-        if self._device.type == "cuda" and self.taken in (self.settings.skip - self.settings.timed, self.settings.skip):
-            torch.cuda.synchronize(self._device)  # so that all these steps together take what their kernels take
+        if self.is_on_gpu and self.taken in (self.settings.skip - self.settings.timed, self.settings.skip):
+            torch.cuda.synchronize(self.device)  # so that all these steps together take what their kernels take
         now = time.perf_counter()
         self._unprofiled_us.append(1e6 * (now - self._began))
         if (faults := minor_faults()) is not None:
@@ -125,11 +147,8 @@ class StepRecorder:
         plan = self.settings
         torch.ones(ROOM_BYTES, dtype=torch.uint8)  # touched, and freed
         os.environ.setdefault("KINETO_LOG_LEVEL", CHATTER["KINETO_LOG_LEVEL"])  # read when a profiler starts
-        activities = [ProfilerActivity.CPU]
-        if self._device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
         self.profiler = profile(
-            activities=activities,
+            activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * self.is_on_gpu],
             schedule=schedule(wait=0, warmup=plan.warmup, active=plan.steps, repeat=1),
             record_shapes=plan.shapes,
             profile_memory=plan.memory,
@@ -141,22 +160,34 @@ class StepRecorder:
         if profiler is None:
             return
         profiler.stop()
-        if not self._phases:
-            return  # it never came to what it was to record
-        plain = self._trace / KINETO.removesuffix(".gz")
-        profiler.export_chrome_trace(str(plain))
-        gzip_trace(plain)
+        if self._phases:  # else it never came to what it was to record
+            plain = self.trace / KINETO.removesuffix(".gz")
+            profiler.export_chrome_trace(str(plain))
+            gzip_trace(plain)
 
     def _start_graph(self) -> None:
         self._graph = ExecutionTraceObserver()
-        self._graph.register_callback(str(self._trace / GRAPH.removesuffix(".gz")))
-        with without_lines_of("execution_trace_observer"):
+        self._graph.register_callback(str(self.trace / GRAPH.removesuffix(".gz")))
+        with _silent():
             self._graph.start()
 
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            with without_lines_of("execution_trace_observer"):
+            with _silent():
                 graph.stop()
                 graph.unregister_callback()
-            gzip_trace(self._trace / GRAPH.removesuffix(".gz"))
+            gzip_trace(self.trace / GRAPH.removesuffix(".gz"))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep off the screen what torch's C++ says to itself."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
-from labkit.profiling.recording.recorder import StepRecorder
+from labkit.profiling.recording.recorder import StepWatcher
 from labkit.profiling.recording.script_steps import ScriptSteps
-from labkit.profiling.recording.steady_steps import SteadySteps
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import OnEvent
 from labkit.tracking.script import print_error, run_command
@@ -22,7 +20,7 @@ from labkit.tracking.stop import StopRequest
 
 def profile_script(
     command: ScriptCommand,
-    observer: StepRecorder | SteadySteps,
+    observer: StepWatcher,
     stop: StopRequest,
     on_event: OnEvent,
     budget: Budget | None = None,
@@ -71,7 +69,7 @@ def profile_script(
     return folder, [_ended_early(command, observer, result["reason"])]
 
 
-def _ended_early(command: ScriptCommand, observer: StepRecorder | SteadySteps, reason: str) -> str:
+def _ended_early(command: ScriptCommand, observer: StepWatcher, reason: str) -> str:
     """What to know of a run that ended before the schedule did.
 
     Raises:
@@ -80,22 +78,23 @@ def _ended_early(command: ScriptCommand, observer: StepRecorder | SteadySteps, r
     needed, taken = observer.settings.skip + observer.settings.warmup + 1, observer.taken
     if taken >= needed:
         return f"{reason} after {taken} steps: {min(taken - needed + 1, observer.settings.steps)} are recorded"
-    if taken:
-        why = f"after {taken} steps, and recording begins at step {needed}: let it train for longer, or give a smaller "
-        why += "--skip and --warmup"
-    else:
-        why = "and no optimiser of torch had stepped, so there is no step to profile: name the script that trains, in "
-        why += "the main thread of its process"
+    why = (
+        f"after {taken} steps, and recording begins at step {needed}: let it train for longer, or give a smaller "
+        "--skip and --warmup"
+        if taken
+        else "and no optimiser of torch had stepped, so there is no step to profile: name the script that trains, in "
+        "the main thread of its process"
+    )
     raise UserError(f"{command.script}: {reason} {why}.")
 
 
 @contextlib.contextmanager
-def _only_profiler(observer: Any) -> Iterator[None]:
+def _only_profiler(observer: StepWatcher) -> Iterator[None]:
     """Refuse a script's own torch.profiler, which would end ours."""
     plain = torch.profiler.profile.start
 
     def start(profiler: torch.profiler.profile) -> None:
-        if profiler is not getattr(observer, "profiler", None) and not observer.is_done:
+        if profiler is not observer.profiler and not observer.is_done:
             raise UserError("the script starts a profiler of its own, and there can be but one: leave that out")
         plain(profiler)
 

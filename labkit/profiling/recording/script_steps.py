@@ -25,8 +25,7 @@ from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, SYNC, watched_by
 
 if TYPE_CHECKING:
-    from labkit.profiling.recording.recorder import StepRecorder
-    from labkit.profiling.recording.steady_steps import SteadySteps
+    from labkit.profiling.recording.recorder import StepWatcher
 
 OF_RUN = (INPUT, SYNC)
 """Phases that `labkit.Run` names, whatever the script does"""
@@ -35,7 +34,7 @@ OF_RUN = (INPUT, SYNC)
 class ScriptSteps:
     """Turns what a script calls into steps and phases of whoever observes it."""
 
-    def __init__(self, observer: StepRecorder | SteadySteps):
+    def __init__(self, observer: StepWatcher):
         """Watch for an observer, by its clock."""
         self._observer = observer
         self._thread = threading.get_ident()

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from labkit.errors import UserError, with_flag
 
+CHATTER = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+"""Variables that silence torch's profilers; the second one counts only where it is set before torch is imported."""
+
 
 @dataclass(frozen=True)
 class ProfileSettings:

@@ -1,1 +1,1 @@
-"""Profilers that are programs of their own: their command lines, what hinders them here, and their output as frames."""
+"""Profilers that are programs of their own: how each is called, what hinders it here, and what it wrote."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,25 +26,14 @@ TURN_S = 0.05
 """About how long a load works between two looks at the clock."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a load did."""
-
-    operations: float
-    """Floating-point operations."""
-    bytes_used: float
-    """Bytes that it asked for; a cache line that memory delivers for one number holds more."""
-
-
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """Something that keeps a core busy."""
 
     name: str
     what: str
     """In words."""
-    work: Callable[[], Work]
-    """Does a turn of it."""
+    work: Callable[[], tuple[float, float]]
+    """Does a turn of it; its floating-point operations, and the bytes that it asked for."""
 
 
 def loads() -> list[Load]:
@@ -61,29 +49,23 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
     """
     import torch
 
-    from labkit.telemetry.sources.host import host_counters
+    from labkit.telemetry.sources.host import ProcessCounters
 
-    *_, process = host_counters(os.getpid(), own_pid=-1)
+    process = ProcessCounters(os.getpid(), own_pid=-1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         load.work()  # what is compiled or allocated at first is not the load
         list(process.read())
-        began, operations, bytes_used = time.perf_counter(), 0.0, 0.0
+        began, done = time.perf_counter(), np.zeros(2)
         while (took := time.perf_counter() - began) < seconds:
-            done = load.work()
-            operations, bytes_used = operations + done.operations, bytes_used + done.bytes_used
+            done += load.work()
         cpu = next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
     finally:
         torch.set_num_threads(threads)
-    return {
-        "load": load.name,
-        "what": load.what,
-        "cpu_percent": cpu,
-        "gflops": operations / took / 1e9,
-        "gb_per_s": bytes_used / took / 1e9,
-        "provenance": "measured",
-    }
+    gflops, gb_per_s = (done / took / 1e9).tolist()
+    measured = {"cpu_percent": cpu, "gflops": gflops, "gb_per_s": gb_per_s, "provenance": "measured"}
+    return {"load": load.name, "what": load.what, **measured}
 
 
 def watch_all(seconds: float) -> pd.DataFrame:
@@ -102,47 +84,48 @@ def with_shares(busy: pd.DataFrame, peak_gflops: float, bandwidth_gb_per_s: floa
 
 
 def _spin() -> Load:
-    def work() -> Work:
+    def work() -> tuple[float, float]:
         until = time.perf_counter() + TURN_S
         while time.perf_counter() < until:
             pass
-        return Work(0, 0)
+        return 0, 0
 
     return Load("spin", "asks for the time again and again", work)
+
+
+def chase(places: np.ndarray, at: int, steps: int) -> int:
+    """Follow `places` (N,) from `at` for so many steps; return where that leads."""
+    for _ in range(steps):
+        at = places[at]
+    return int(at)
 
 
 def _chase() -> Load:
     order = np.random.default_rng(0).permutation(CHASED)
     places = np.empty(CHASED, np.int64)
     places[order] = np.roll(order, -1)  # one circle through all places
-    chase, steps, how = _interpreted_chase, 20_000, ", interpreted"
+    follow, steps, how = chase, 20_000, ", interpreted"
     if why_not_compiled() is None:
-        from labkit.telemetry.experiments.chase_kernel import chase
+        from numba import njit
 
-        steps, how = 500_000, ""
+        follow, steps, how = njit(cache=True)(chase), 500_000, ""
     at = 0
 
-    def work() -> Work:
+    def work() -> tuple[float, float]:
         nonlocal at
-        at = chase(places, at, steps)
-        return Work(0, steps * places.itemsize)
+        at = follow(places, at, steps)
+        return 0, steps * places.itemsize
 
     return Load("chase", f"reads where to read next, all over {places.nbytes >> 20} MiB{how}", work)
-
-
-def _interpreted_chase(places: np.ndarray, at: int, steps: int) -> int:
-    for _ in range(steps):
-        at = places[at]
-    return int(at)
 
 
 def _copy() -> Load:
     source = np.ones(COPIED_BYTES // 8)
     target = np.empty_like(source)
 
-    def work() -> Work:
+    def work() -> tuple[float, float]:
         np.copyto(target, source)
-        return Work(0, 2 * source.nbytes)
+        return 0, 2 * source.nbytes
 
     return Load("copy", f"copies {source.nbytes >> 20} MiB", work)
 
@@ -153,9 +136,9 @@ def _product() -> Load:
     a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
     out = torch.empty(SIZE, SIZE)
 
-    def work() -> Work:
+    def work() -> tuple[float, float]:
         for _ in range(10):
             torch.mm(a, b, out=out)
-        return Work(10 * 2 * SIZE**3, 10 * 3 * 4 * SIZE**2)
+        return 10 * 2 * SIZE**3, 10 * 3 * 4 * SIZE**2
 
     return Load("product", f"multiplies matrices of {SIZE} × {SIZE}, fp32", work)

@@ -1,4 +1,7 @@
-"""What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise."""
+"""What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise.
+
+Run as a program, it is a process of its own that runs a load under one observer.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
-from labkit.telemetry.experiments.observed_load import make_load, seconds_of
-from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer
+from labkit.telemetry.experiments.gpu_sweep import PUBLISHED
+from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer, observers
+from labkit.telemetry.memory import own_peak_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +32,10 @@ LONGEST_S = 300.0
 """For a process of its own: its imports, the steps, and what a profiler writes at its end."""
 MOST_STEPS = 200
 """Of a turn: a profiler keeps every operation in memory until its turn ends."""
+LOADS = {"light": (32, 64), "heavy": (1024, 512)}
+"""Samples a step, and width of the layers."""
+_MNIST_S = {"baseline": (48.7, 48.3), "nvidia-smi": (48.1, 48.4), "dcgmi": (48.4,), "nsys": (49.4,)}
+"""A paper's seconds of five epochs of an MNIST CNN under each observer, run by run (`PUBLISHED`)."""
 
 
 def observe(
@@ -51,17 +61,15 @@ def observe(
     able = [observer for observer in by if observer.why_not is None and _can_look(load, observer)]
     if any(observer.around for observer in able):
         able.append(Observer(NOBODY_OUTSIDE, around=lambda folder: []))
-    step = make_load(load)
-    steps = min(MOST_STEPS, max(3, round(seconds / seconds_of(step, 3) * 3)))
+    step = _make_load(load)
+    steps = min(MOST_STEPS, max(3, round(1000 * seconds / _step_time_ms(step, Observer(NOBODY), 3))))
     order, rows = random.Random(seed), []
     for number in range(rounds):
         for observer in order.sample(able, len(able)):
             if observer.around:
                 step_time_ms = _of_a_process(load, observer, steps)["step_time_ms"]
             else:
-                with observer.watching():
-                    step()
-                    step_time_ms = 1000 * seconds_of(step, steps) / steps
+                step_time_ms = _step_time_ms(step, observer, steps)
                 gc.collect()  # what a profiler wrote down hangs together in circles
             beside = NOBODY_OUTSIDE if observer.around else NOBODY
             rows.append((observer.name, beside, number, step_time_ms, "measured"))
@@ -104,6 +112,23 @@ def peak_memory_bytes(load: str, observer: Observer, steps: int = 1000) -> int:
     return _of_a_process(load, observer, steps)["peak_memory_bytes"]
 
 
+def observer_ratios() -> pd.DataFrame:
+    """What a paper found: the time of a training under each observer, of that under none.
+
+    Returns:
+        Columns observer, ratio, low, high (the least and greatest of the pairs of runs that it gives) and provenance.
+    """
+    import pandas as pd
+
+    base = _MNIST_S["baseline"]
+    rows = [
+        (name, mean(own) / mean(base), min(own) / max(base), max(own) / min(base), PUBLISHED)
+        for name, own in _MNIST_S.items()
+        if own is not base
+    ]
+    return pd.DataFrame(rows, columns=["observer", "ratio", "low", "high", "provenance"])
+
+
 def _can_look(load: str, observer: Observer) -> bool:
     if observer.around:
         try:
@@ -116,7 +141,7 @@ def _can_look(load: str, observer: Observer) -> bool:
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
     inside = NOBODY if observer.around else observer.name
-    program = [sys.executable, "-m", "labkit.telemetry.experiments.observed_load", load, inside, str(steps)]
+    program = [sys.executable, "-m", "labkit.telemetry.experiments.observer_effect", load, inside, str(steps)]
     with tempfile.TemporaryDirectory() as folder:
         before = observer.around(Path(folder)) if observer.around else []
         try:
@@ -135,3 +160,46 @@ def _verdict(low: float, high: float) -> str:
     if low <= 1 <= high:
         return "not distinguishable from noise"
     return f"{abs(100 * (math.sqrt(low * high) - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
+
+
+def _make_load(name: str) -> Callable[[], object]:
+    """A training step of a small ("light") or of a larger ("heavy") network; what is made at its first call is made."""
+    import torch
+    from torch import nn
+
+    batch_size, width = LOADS[name]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+    model.to(device)
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.randn(batch_size, width, device=device), torch.randn(batch_size, 1, device=device)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimiser.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    step()
+    return step
+
+
+def _step_time_ms(step: Callable[[], object], by: Observer, steps: int) -> float:
+    with by.watching():
+        step()
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        return 1000 * (time.perf_counter() - began) / steps
+
+
+def _main(load: str, observer: str, steps: str) -> None:
+    """Run so many steps under an observer; print what a step took, and the peak memory of this process."""
+    by = next(each for each in observers() if each.name == observer)
+    step_time_ms = _step_time_ms(_make_load(load), by, int(steps))
+    print(json.dumps({"step_time_ms": step_time_ms, "peak_memory_bytes": own_peak_bytes()}), flush=True)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

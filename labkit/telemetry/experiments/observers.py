@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from labkit.telemetry.sampler import Sampler
@@ -36,38 +37,38 @@ class Observer:
 
 def observers() -> list[Observer]:
     """Every observer that labkit knows, nobody first; those that cannot look here say why."""
-    samplers = [Observer(f"labkit's sampler, {hz} Hz", _sampler(hz)) for hz in SAMPLER_HZ]
-    loops = [
-        _command("nvidia-smi every second", ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv", "-l", "1"]),
-        _command("dcgmi every second", ["dcgmi", "dmon", "-e", "1002,1003", "-d", "1000"]),
+    nsys = shutil.which("nsys")
+    return [
+        Observer(NOBODY),
+        *(Observer(f"labkit's sampler, {hz} Hz", partial(_sampler, hz)) for hz in SAMPLER_HZ),
+        _loop("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv", "-l", "1"),
+        _loop("dcgmi", "dmon", "-e", "1002,1003", "-d", "1000"),
+        Observer("torch.profiler", _profiler),
+        Observer("torch.profiler, shapes", partial(_profiler, record_shapes=True)),
+        Observer("torch.profiler, stacks", partial(_profiler, with_stack=True)),
+        Observer("torch.profiler, memory", partial(_profiler, profile_memory=True)),
+        # NVIDIA Nsight Systems, as its command line profiles by default
+        Observer("nsys", around=lambda folder: [nsys, "profile", "--output", str(folder / "report")])
+        if nsys
+        else Observer("nsys", why_not="nsys is not on PATH"),
     ]
-    profilers = [
-        Observer("torch.profiler", _profiler()),
-        Observer("torch.profiler, shapes", _profiler(record_shapes=True)),
-        Observer("torch.profiler, stacks", _profiler(with_stack=True)),
-        Observer("torch.profiler, memory", _profiler(profile_memory=True)),
-        _nsys(),
-    ]
-    return [Observer(NOBODY), *samplers, *loops, *profilers]
 
 
-def _sampler(hz: int) -> Callable[[], AbstractContextManager]:
-    @contextlib.contextmanager
-    def watching() -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as folder, Sampler(Path(folder), hz=hz):
-            yield
-
-    return watching
+@contextlib.contextmanager
+def _sampler(hz: int) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, Sampler(Path(folder), hz=hz):
+        yield
 
 
-def _command(name: str, command: list[str]) -> Observer:
-    path = shutil.which(command[0])
+def _loop(tool: str, *arguments: str) -> Observer:
+    name, path = f"{tool} every second", shutil.which(tool)
     if path is None:
-        return Observer(name, why_not=f"{command[0]} is not on PATH")
+        return Observer(name, why_not=f"{tool} is not on PATH")
 
     @contextlib.contextmanager
     def watching() -> Iterator[None]:
-        with subprocess.Popen([path, *command[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        nowhere = subprocess.DEVNULL
+        with subprocess.Popen([path, *arguments], stdout=nowhere, stderr=nowhere) as process:
             try:
                 yield
             finally:
@@ -76,32 +77,16 @@ def _command(name: str, command: list[str]) -> Observer:
     return Observer(name, watching)
 
 
-def _nsys() -> Observer:
-    """NVIDIA Nsight Systems, as its command line profiles by default."""
-    path = shutil.which("nsys")
-    if path is None:
-        return Observer("nsys", why_not="nsys is not on PATH")
-    return Observer("nsys", around=lambda folder: [path, "profile", "--output", str(folder / "report")])
-
-
-def _profiler(**options: bool) -> Callable[[], AbstractContextManager]:
-    @contextlib.contextmanager
-    def watching() -> Iterator[None]:
-        from torch.profiler import profile
-
-        with _quiet(), profile(**options):
-            yield
-
-    return watching
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Send to nowhere what Kineto's library writes to standard error at each start, end and allocation."""
+def _profiler(**options: bool) -> Iterator[None]:
+    from torch.profiler import profile
+
+    # Kineto's library writes to standard error at each start, end and allocation
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
-        yield
+        with profile(**options):
+            yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)

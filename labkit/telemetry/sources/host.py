@@ -1,38 +1,138 @@
-"""The leanest counters of the host and of a job's processes that this system has."""
+"""CPU and memory of the host and of a job's processes."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
+import psutil
+
+from labkit.telemetry.memory import peak_bytes
 from labkit.telemetry.reading import Reading
 
+FAMILY_S = 0.5
+"""Seconds between two searches for new children, which cost as much as a sample."""
 
-class Counters(Protocol):
-    """Something that is read at every sample."""
+
+def busy_and_idle_s(times: Any) -> tuple[float, float]:
+    """CPU seconds in which cores were busy and in which they were not, of what `psutil.cpu_times` tells."""
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # that are in their hosts' time already
+    return sum(times) - idle - guests, idle
+
+
+class HostCounters:
+    """CPU and memory of the whole host."""
+
+    def __init__(self):
+        self._before = busy_and_idle_s(psutil.cpu_times())
 
     def read(self) -> Iterator[Reading]:
-        """Yield what can be read now.
+        now = busy_and_idle_s(psutil.cpu_times())
+        busy, idle = (after - before for before, after in zip(self._before, now, strict=True))
+        if busy + idle > 0:  # ticks are 10 ms long; between two there is nothing to say
+            self._before = now
+            yield Reading("host", "host", "cpu_percent", 100 * max(0.0, busy) / (busy + idle), "%", "psutil")
+        memory = psutil.virtual_memory()
+        yield Reading("host", "host", "memory_used", memory.total - memory.available, "bytes", "psutil")
+
+
+class ProcessCounters:
+    """CPU, memory and threads of a process and its descendants, the sampler itself left out."""
+
+    def __init__(self, pid: int, own_pid: int):
+        """Look at process `pid`.
 
         Raises:
-            ProcessLookupError: the counters are of a process, and it is gone.
+            ProcessLookupError: there is none.
         """
+        self._root, self._own_pid, self._look_at = pid, own_pid, 0.0
+        self._family = {pid: _Process(pid)}
+
+    def read(self) -> Iterator[Reading]:
+        """Yield the readings.
+
+        Raises:
+            ProcessLookupError: the process is gone.
+        """
+        if time.monotonic() >= self._look_at:
+            self._find_children()
+            self._look_at = time.monotonic() + FAMILY_S
+        cpu, resident, threads = self._family[self._root].read()
+        for pid, process in list(self._family.items()):
+            if pid != self._root:
+                try:
+                    of_child = process.read()
+                except ProcessLookupError:
+                    del self._family[pid]
+                    continue
+                cpu, resident, threads = cpu + of_child[0], resident + of_child[1], threads + of_child[2]
+        yield Reading("host", "process", "cpu_percent", cpu, "% of a core", "CPU clock of the processes")
+        yield Reading("host", "process", "memory_resident", resident, "bytes", "psutil")
+        yield Reading("host", "process", "threads", threads, "count", "psutil")
+        if peak := peak_bytes(self._root):
+            yield Reading("host", "process", "memory_resident_peak", peak, "bytes", "/proc/PID/status VmHWM")
+
+    def pids(self) -> set[int]:
+        """The process and its descendants, as of the latest reading."""
+        return {*self._family}
+
+    def _find_children(self) -> None:
+        waiting = [self._root]
+        while waiting:
+            for pid in _children(waiting.pop()):
+                if pid != self._own_pid:
+                    waiting.append(pid)
+                    if pid not in self._family:
+                        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                            self._family[pid] = _Process(pid)
 
 
-def host_counters(pid: int | None, own_pid: int) -> list[Counters]:
-    """Counters of the whole host, and of process `pid`, if any, and its descendants without the sampler's own process.
+class _Process:
+    """One process of the job; all that is asked of it raises ProcessLookupError once it has gone."""
 
-    Raises:
-        ProcessLookupError: there is no such process.
-    """
-    if _has_proc():
-        from labkit.telemetry.sources import host_proc as kind
-    else:
-        from labkit.telemetry.sources import host_psutil as kind
-    return [kind.HostCounters(), *([] if pid is None else [kind.ProcessCounters(pid, own_pid)])]
+    def __init__(self, pid: int):
+        self._pid, self._at = pid, time.monotonic()
+        try:
+            self._process = psutil.Process(pid)
+        except psutil.Error as error:
+            raise ProcessLookupError(pid) from error
+        self._cpu_s = self._cpu_seconds()
+
+    def read(self) -> tuple[float, int, int]:
+        """(per cent of a core since the last reading, resident bytes, threads)."""
+        cpu_s, at = self._cpu_seconds(), time.monotonic()
+        share = (cpu_s - self._cpu_s) / max(at - self._at, 1e-9)
+        self._cpu_s, self._at = cpu_s, at
+        try:
+            resident, threads = self._process.memory_info().rss, self._process.num_threads()
+        except psutil.Error as error:
+            raise ProcessLookupError(self._pid) from error
+        if not resident:  # it is ending: its memory is given back already
+            raise ProcessLookupError(self._pid)
+        return 100 * share, resident, threads
+
+    def _cpu_seconds(self) -> float:
+        """CPU seconds of all its threads."""
+        try:
+            if sys.platform.startswith("linux"):  # exact, where /proc counts in ticks
+                return time.clock_gettime((~self._pid << 3) | 2)  # CPUCLOCK_SCHED of linux/posix-timers.h
+            return sum(self._process.cpu_times()[:2])
+        except (OSError, psutil.Error) as error:
+            raise ProcessLookupError(self._pid) from error
 
 
-def _has_proc() -> bool:
-    """Whether this is a Linux that lists a thread's children, which some small kernels leave out."""
-    return Path("/proc/thread-self/children").exists()
+def _children(pid: int) -> list[int]:
+    tasks, found = Path(f"/proc/{pid}/task"), []
+    if Path("/proc/thread-self/children").exists():  # else psutil reads of every process whose child it is
+        with contextlib.suppress(OSError):
+            for task in tasks.iterdir():
+                found += map(int, (task / "children").read_bytes().split())
+        return found
+    with contextlib.suppress(psutil.Error):
+        found = [child.pid for child in psutil.Process(pid).children()]
+    return found

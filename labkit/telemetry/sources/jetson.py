@@ -56,7 +56,8 @@ class JetsonCounters:
         self._tool: ToolStream | None = None
         if None in self._files.values():
             period_ms = max(10, round(1000 / hz))
-            self._tool = ToolStream(["tegrastats", "--interval", str(period_ms)], period_s=period_ms / 1000, keep=1)
+            asked = ["--interval", str(period_ms)]
+            self._tool = ToolStream("tegrastats", lambda _: asked, period_s=period_ms / 1000, keep=1)
 
     def read(self) -> Iterator[Reading]:
         """Yield the load, the clock and the board's power."""

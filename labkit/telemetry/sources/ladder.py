@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.sources.host import Counters
 from labkit.telemetry.vocabulary import counter_of
+
+
+class Counters(Protocol):
+    """Something that is read at every sample."""
+
+    def read(self) -> Iterator[Reading]:
+        """Yield what can be read now.
+
+        Raises:
+            ProcessLookupError: the counters are of a process, and it is gone.
+        """
 
 
 class Ladder:

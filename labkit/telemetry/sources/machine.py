@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from labkit.hardware.device import Device
 from labkit.hardware.devices import JETSON, is_jetson
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.faults import OnFault
+from labkit.telemetry.reading import OnFault
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.host import Counters, host_counters
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters
 from labkit.telemetry.sources.jetson import JetsonCounters
-from labkit.telemetry.sources.ladder import Ladder
+from labkit.telemetry.sources.ladder import Counters, Ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.sources.patience import Patient
 from labkit.telemetry.sources.rapl import RaplCounters
@@ -36,30 +36,21 @@ def open_ladder(
     Raises:
         ProcessLookupError: there is no such job.
     """
-    hosts = host_counters(pid, os.getpid())
+    job = None if pid is None else ProcessCounters(pid, os.getpid())
+    gpus = gpus_and_slices(devices)
+    sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
     with contextlib.ExitStack() as stack:
-        sources: list[Counters] = [*hosts, RaplCounters()]
-        if gpus := gpus_and_slices(devices):
+        if gpus:
             session = stack.enter_context(nvml or Nvml())
-            sources += _gpu_sources(session, gpus, hz, _pids(hosts), on_fault)
+            gpm = GpmCounters(session, gpus)
+            sources.append(Patient(gpm, "NVML GPM", on_fault))
+            # a process of its own, which is started only for what GPM cannot tell; it knows no slices
+            if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
+                sources.append(DcgmCounters(rest, hz))
+            told = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
+            sources.append(Patient(told, "NVML", on_fault))
         if is_jetson():
             sources.append(JetsonCounters(hz, gpus[0].uuid if gpus else JETSON))
         ladder = Ladder(sources)
         stack.callback(ladder.close)
         yield ladder
-
-
-def _gpu_sources(
-    nvml: Nvml, gpus: list[Device], hz: float, pids: Callable[[], set[int]], on_fault: OnFault
-) -> list[Counters]:
-    gpm = GpmCounters(nvml, gpus)
-    sources: list[Counters] = [Patient(gpm, "NVML GPM", on_fault)]
-    # a process of its own, which is started only for what GPM cannot tell; it knows no slices
-    if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
-        sources.append(DcgmCounters(rest, hz))
-    return [*sources, Patient(NvmlCounters(nvml, gpus, pids, on_fault), "NVML", on_fault)]
-
-
-def _pids(sources: Sequence[Counters]) -> Callable[[], set[int]]:
-    job = next((source for source in sources if hasattr(source, "pids")), None)
-    return job.pids if job else set

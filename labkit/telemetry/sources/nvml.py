@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from labkit.hardware.device import Device
 from labkit.hardware.devices import JETSON
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.faults import OnFault
-from labkit.telemetry.reading import Reading
+from labkit.telemetry.reading import OnFault, Reading
 
 SM_CLOCK, MEMORY_CLOCK = 1, 2
 """NVML_CLOCK_SM and NVML_CLOCK_MEM of nvmlClockType_t."""

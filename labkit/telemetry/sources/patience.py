@@ -6,9 +6,8 @@ import queue
 import threading
 from collections.abc import Iterator
 
-from labkit.telemetry.faults import OnFault
-from labkit.telemetry.reading import Reading
-from labkit.telemetry.sources.host import Counters
+from labkit.telemetry.reading import OnFault, Reading
+from labkit.telemetry.sources.ladder import Counters
 
 
 class Patient:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fake_mps import put_on_path
+from fake_gpu_tools import MPS_CONTROL, put_on_path
 
 from labkit.process.containment import MARK
 
@@ -54,7 +54,7 @@ def environment(tmp_path, monkeypatch):
     """A folder for temporary files of our own, and an MPS daemon on PATH that is none."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    put_on_path(tmp_path, monkeypatch)
+    put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
     return os.environ | {"TMPDIR": str(temporary)}
 
 

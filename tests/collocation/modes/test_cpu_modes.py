@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from fake_gpu_tools import fake_nvml
 
-from labkit.collocation.modes import alone, cpu_pinned
+from labkit.collocation.modes import choice, cpu
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.cpu_pinned import deal_cores, deal_memory
+from labkit.collocation.modes.cpu import deal_cores, deal_memory
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.device import Device
@@ -26,9 +26,9 @@ affine = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this s
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Four cores and 8 GiB that are free."""
-    monkeypatch.setattr(cpu_pinned, "own_cores", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(cpu_pinned, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * 2**30))
-    monkeypatch.setattr(cpu_pinned, "_physical", lambda cpu, root: cpu)
+    monkeypatch.setattr(cpu, "own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(cpu, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * 2**30))
+    monkeypatch.setattr(cpu, "_physical", lambda cpu, root: cpu)
 
 
 def refusals(mode, jobs, device=CPU, **more):
@@ -47,7 +47,7 @@ def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
 
 @pytest.mark.parametrize(("others", "waits"), [(0.0, None), (0.5, "PASSIVE")])
 def test_alone_waits_busily_unless_other_programs_would_pay_for_it(monkeypatch, others, waits):
-    monkeypatch.setattr(alone, "is_quiet", lambda: others < 0.1)
+    monkeypatch.setattr(choice, "is_quiet", lambda: others < 0.1)
     share = shares("alone", [A])["a"]
     assert share.environment.get("OMP_WAIT_POLICY") == waits
     assert ("wait busily" in share.device) == (waits is None)
@@ -111,7 +111,7 @@ def test_wishes_come_first_and_the_rest_is_shared(wishes, cores, expected):
 
 def test_hardware_threads_of_a_core_go_to_one_job(monkeypatch):
     """CPUs 0 and 2 are one core, 1 and 3 the other; the order has one of each first."""
-    monkeypatch.setattr(cpu_pinned, "_physical", lambda cpu, root: cpu % 2)
+    monkeypatch.setattr(cpu, "_physical", lambda cpu, root: cpu % 2)
     assert deal_cores([A, B], [0, 1, 2, 3], NO_TOPOLOGY) == {"a": (0, 2), "b": (1, 3)}
     # one CPU each: of different cores
     one = [replace(A, cores=1), replace(B, cores=1)]
@@ -120,8 +120,8 @@ def test_hardware_threads_of_a_core_go_to_one_job(monkeypatch):
 
 def test_the_core_of_a_cpu_is_read_from_the_system(tmp_path, monkeypatch):
     monkeypatch.undo()
-    for cpu, siblings in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
-        file = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    for number, siblings in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
+        file = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
         file.parent.mkdir(parents=True)
         file.write_text(f"{siblings}\n")
     assert deal_cores([A, B], [0, 1, 2, 3], tmp_path) == {"a": (0, 2), "b": (1, 3)}
@@ -137,7 +137,7 @@ def test_memory_is_as_asked_and_the_rest_is_shared():
     [
         ([replace(A, cores=9), B], ["a"], "a asks for 9 cores: this process may use 4"),
         ([replace(A, cores=3), replace(B, cores=2)], [None], "ask for 5 cores together (a 3, b 2)"),
-        ([replace(A, cores=4), B, C], ["b", "c"], "the others ask for all 4"),
+        ([replace(A, cores=4), B, C], [None], "ask for 4 cores together (a 4): this process may use 4, and the others"),
         ([replace(A, memory_bytes=9 * 2**30), B], ["a"], "a asks for 9 GiB of memory: 8 GiB are free"),
         ([replace(A, memory_bytes=5 * 2**30), replace(B, memory_bytes=4 * 2**30)], [None], "ask for 9 GiB of memory"),
         ([replace(A, memory_bytes=8 * 2**30), B], [None], "ask for 8 GiB of memory together"),

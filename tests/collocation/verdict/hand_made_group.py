@@ -101,7 +101,7 @@ class HandMadeGroup:
             row = {"device": "host", "scope": "host", "pid": 1, "unit": "J", "source": "RAPL"}
             for second in range(int(wall_s) + 1):
                 value = 10.0 + told.watts * second
-                counter = {"counter": "cpu_energy_intel-rapl:0", "value": value, "note": "wraps at 100000 J"}
+                counter = {"counter": "cpu_energy_intel-rapl:0", "value": value}
                 parts.append(row | counter | {"time_ns": int((self._now + second) * S)})
         for device, scope, counter, value, unit, note in told.counters:
             row = {"device": device, "scope": scope, "counter": counter, "value": value, "unit": unit, "note": note}

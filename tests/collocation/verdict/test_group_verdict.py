@@ -9,7 +9,7 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.verdict.accuracy import ALL, OWN_HARDWARE
 from labkit.collocation.verdict.advice import advise
 from labkit.collocation.verdict.group_frames import job_table
-from labkit.collocation.verdict.timelines import timelines
+from labkit.collocation.verdict.turns import timelines
 from labkit.collocation.verdict.verdict import verdict
 
 QUICK, SLOW = PlannedJob("quick", "dlrm"), PlannedJob("slow", "speech")

@@ -4,8 +4,7 @@ import pandas as pd
 
 from labkit.collocation.verdict.accuracy import ALL, SUMMARY_COLUMNS
 from labkit.collocation.verdict.advice import advise
-from labkit.collocation.verdict.rounds import ROUND_COLUMNS
-from labkit.collocation.verdict.verdict import Verdict, mode_table
+from labkit.collocation.verdict.verdict import ROUND_COLUMNS, Verdict, mode_table
 
 GIB = 2**30
 

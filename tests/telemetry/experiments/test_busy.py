@@ -1,11 +1,9 @@
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from labkit.telemetry.experiments import busy
-from labkit.telemetry.experiments.gpu_sweep import sweep
-from labkit.telemetry.experiments.published import square_kernel
+from labkit.telemetry.experiments.gpu_sweep import square_kernel, sweep
 
 
 @pytest.fixture
@@ -16,20 +14,16 @@ def small(monkeypatch):
 
 
 def test_every_load_is_watched_and_only_two_of_them_use_many_bytes_or_operations(small):
+    threads = torch.get_num_threads()
     frame = busy.watch_all(0.05).set_index("load")
+    assert torch.get_num_threads() == threads
     assert list(frame.index) == ["spin", "chase", "copy", "product"]
-    assert (frame["cpu_percent"] > 10).all()
+    assert (frame["cpu_percent"] > 0).all()
     assert set(frame["provenance"]) == {"measured"}
     assert (frame.loc["spin", ["gflops", "gb_per_s"]] == 0).all()
     assert frame.loc["chase", "gflops"] == frame.loc["copy", "gflops"] == 0
     assert frame.loc["product", "gflops"] > 0
     assert 0 < frame.loc["chase", "gb_per_s"] < frame.loc["copy", "gb_per_s"]
-
-
-def test_threads_are_given_back(small):
-    before = torch.get_num_threads()
-    busy.watch(busy.loads()[0], 0.01)
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.compiled), False])
@@ -38,21 +32,14 @@ def test_a_chase_goes_through_all_places_in_one_circle(small, monkeypatch, compi
         monkeypatch.setenv("LABKIT_COMPILED", "0")
     load = busy._chase()
     assert ("interpreted" in load.what) == (not compiled)
-    places = load.work.__closure__[[*load.work.__code__.co_freevars].index("places")].cell_contents
+    inside = dict(zip(load.work.__code__.co_freevars, load.work.__closure__, strict=True))
+    places, follow = inside["places"].cell_contents, inside["follow"].cell_contents
     at, seen = 0, set()
     while at not in seen:
         seen.add(at)
         at = places[at]
     assert len(seen) == busy.CHASED
-    assert load.work().bytes_used > 0
-
-
-@pytest.mark.compiled
-def test_the_compiled_chase_is_the_interpreted_one():
-    from labkit.telemetry.experiments.chase_kernel import chase
-
-    places = np.random.default_rng(1).permutation(100)
-    assert chase(places, 7, 1234) == busy._interpreted_chase(places, 7, 1234)
+    assert follow(places, 7, 1234) == busy.chase(places, 7, 1234)
 
 
 def test_shares_are_of_the_best_given():

@@ -1,122 +1,70 @@
-import os
+"""CPU, memory and energy of the host and of a job's processes."""
+
 import subprocess
 import sys
 import time
-from pathlib import Path
+from collections import namedtuple
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from labkit.telemetry.sources import host_proc, host_psutil
+from labkit.telemetry.sources import host
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters
 from labkit.telemetry.sources.rapl import RaplCounters
 
-HAS_PROC = Path("/proc/thread-self/children").exists()
-needs_proc = pytest.mark.skipif(not HAS_PROC, reason="needs Linux' /proc")
-KINDS = [pytest.param(host_proc, marks=needs_proc, id="proc"), pytest.param(host_psutil, id="psutil")]
+WAITS = [sys.executable, "-c", "ballast = b'x' * int(input()); print(flush=True); input()"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_own_process_counts_with_its_memory_and_threads(kind):
-    counters = kind.ProcessCounters(os.getpid(), own_pid=-1)
-    before = time.process_time()
-    while time.process_time() < before + 0.3:  # a core's work, for the share to be seen
-        pass
-    readings = {r.counter: r.value for r in counters.read()}
-    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]  # whatever other tests left running
-    assert readings["memory_resident"] == pytest.approx(sum(each.memory_info().rss for each in ours), rel=0.05)
-    assert readings["threads"] == sum(each.num_threads() for each in ours)
-    assert readings["cpu_percent"] >= 0
+def values(counters) -> dict[str, float]:
+    return {reading.counter: reading.value for reading in counters.read()}
 
 
-@needs_proc
-def test_the_processor_time_of_a_process_is_exact():
-    counters = host_proc.ProcessCounters(os.getpid(), own_pid=-1)
-    list(counters.read())
-    cpu, wall = time.process_time(), time.monotonic()
-    while time.process_time() < cpu + 0.2:
-        pass
-    share = next(r.value for r in counters.read() if r.counter == "cpu_percent")
-    # what else happens between the two readings of each clock
-    assert share == pytest.approx(100 * (time.process_time() - cpu) / (time.monotonic() - wall), rel=0.1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_children_count_and_the_sampler_does_not(kind):
-    program = [sys.executable, "-c", "ballast = b'x' * 80_000_000; print(flush=True); input()"]
-    counters = kind.ProcessCounters(os.getpid(), own_pid=-1)
-    alone = next(r.value for r in counters.read() if r.counter == "memory_resident")
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+def test_a_process_counts_with_its_children_and_without_the_sampler(monkeypatch):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(WAITS, **pipes) as child:
+        print(80_000_000, file=child.stdin, flush=True)
         child.stdout.readline()
-        without = kind.ProcessCounters(os.getpid(), own_pid=child.pid)
-        both = kind.ProcessCounters(os.getpid(), own_pid=-1)
-        held = [next(r.value for r in each.read() if r.counter == "memory_resident") for each in (both, without)]
+        ours = psutil.Process()
+        both, without = ProcessCounters(ours.pid, own_pid=-1), ProcessCounters(ours.pid, own_pid=child.pid)
+        own, cpu, wall = values(without), time.process_time(), time.monotonic()
+        together = values(both)
+        assert own["memory_resident"] == pytest.approx(ours.memory_info().rss, rel=0.1)
+        assert own["threads"] == ours.num_threads()
+        assert together["memory_resident"] - own["memory_resident"] > 70e6
+        assert both.pids() == {ours.pid, child.pid}
+        while time.process_time() < cpu + 0.2:  # a core's work, for the share to be seen
+            pass
+        expected = 100 * (time.process_time() - cpu) / (time.monotonic() - wall)
+        # what else happens between the two readings of each clock
+        assert values(without)["cpu_percent"] == pytest.approx(expected, rel=0.2)
         child.stdin.close()
-    assert held[0] - alone > 70e6
-    assert held[1] - alone < 40e6
-    list(both.read())  # a child that ended is no error
+    assert values(both)["memory_resident"] < together["memory_resident"]  # a child that ended is no error
 
 
-@needs_proc
-def test_children_that_end_leave_no_file_open():
-    counters = host_proc.ProcessCounters(os.getpid(), own_pid=-1)
-    list(counters.read())  # opens those of children that other tests left running
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(5):
-        with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
-            counters._look_at = 0.0
-            list(counters.read())
-            assert child.pid in counters._children
-            child.stdin.close()
-        list(counters.read())
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_process_that_is_gone_is_told(kind):
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
-        counters = kind.ProcessCounters(child.pid, own_pid=-1)
-        child.stdin.close()
-    with pytest.raises(ProcessLookupError):
-        list(counters.read())
-    with pytest.raises(ProcessLookupError):
-        kind.ProcessCounters(child.pid, own_pid=-1)
-
-
-@needs_proc
-def test_a_process_that_is_ending_is_gone_and_not_empty(tmp_path):
-    """Its memory is given back before it is a zombie."""
-    folder = tmp_path / str(os.getpid())
-    folder.mkdir()
-    (folder / "statm").write_text("0 0 0 0 0 0 0")
-    (folder / "status").write_text("VmHWM: 1 kB\n")
-    for flags, ending in ((0x400000, False), (0x400000 | host_proc.PF_EXITING, True)):
-        fields = ["R", "1", "1", "1", "0", "-1", str(flags), *["0"] * 10, "3", *["0"] * 20]
-        (folder / "stat").write_text(f"{os.getpid()} (py thon) {' '.join(fields)}\n")
-        counters = host_proc.ProcessCounters(os.getpid(), -1, tmp_path)
-        if ending:
+def test_a_process_that_is_gone_or_ending_is_told_and_not_called_empty(monkeypatch):
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        counters = ProcessCounters(child.pid, own_pid=-1)
+        with monkeypatch.context() as patch:  # memory is given back before a process is a zombie
+            patch.setattr(psutil.Process, "memory_info", lambda self: SimpleNamespace(rss=0))
             with pytest.raises(ProcessLookupError):
-                list(counters.read())
-        else:
-            assert any(r.counter == "threads" for r in counters.read())
+                values(counters)
+        child.stdin.close()
+    for gone in (counters.read, lambda: [ProcessCounters(child.pid, own_pid=-1)]):
+        with pytest.raises(ProcessLookupError):
+            list(gone())
 
 
-@needs_proc
-def test_proc_tells_what_psutil_tells_of_the_host():
-    lean = {r.counter: r.value for r in host_proc.HostCounters().read()}
+def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(monkeypatch):
+    times = namedtuple("times", "user nice system idle iowait irq softirq steal guest guest_nice")
+    told = [times(1.0, 0, 0, 9.0, 0, 0, 0, 0, 0.1, 0), *[times(1.2, 0.05, 0.05, 9.6, 0.1, 0, 0, 0, 0.1, 0)] * 2]
+    monkeypatch.setattr(host.psutil, "cpu_times", lambda: told.pop(0))
+    counters = HostCounters()
+    readings = values(counters)
+    assert readings["cpu_percent"] == pytest.approx(30)  # of a second, a tenth waiting for disks
     memory = psutil.virtual_memory()
-    assert lean["memory_used"] == pytest.approx(memory.total - memory.available, rel=0.1)
-
-
-@needs_proc
-def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(tmp_path):
-    (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemFree: 10 kB\nMemAvailable: 40 kB\n")
-    stat = tmp_path / "stat"
-    stat.write_text("cpu  100 0 0 900 0 0 0 0 7 7\n")
-    counters = host_proc.HostCounters(tmp_path)
-    stat.write_text("cpu  120 5 5 960 10 0 0 0 7 7\n")  # 30 of 100 ticks busy, 10 waiting for disks
-    readings = {r.counter: r.value for r in counters.read()}
-    assert readings == {"cpu_percent": 30.0, "memory_used": 60 * 1024}
-    assert [r.counter for r in counters.read()] == ["memory_used"]  # no tick has passed
+    assert readings["memory_used"] == pytest.approx(memory.total - memory.available, rel=0.1)
+    assert [*values(counters)] == ["memory_used"]  # no tick has passed
 
 
 def rapl(tmp_path, energy: str = "5000000"):
@@ -127,14 +75,18 @@ def rapl(tmp_path, energy: str = "5000000"):
     return tmp_path
 
 
-def test_a_cpu_package_is_counted_once(tmp_path):
-    energies = [r for r in RaplCounters(rapl(tmp_path)).read() if "energy" in r.counter]
-    assert [(r.counter, r.value) for r in energies] == [("cpu_energy_intel-rapl:0", 5.0)]
+def test_a_cpu_package_is_counted_once_and_goes_on_when_its_counter_is_full(tmp_path):
+    counters = RaplCounters(rapl(tmp_path))
+    assert values(counters) == {"cpu_energy_intel-rapl:0": 5.0}
+    for says, joules in (("6000000", 6.0), ("1000000", 262143.32885 + 1.0), ("2000000", 262143.32885 + 2.0)):
+        (tmp_path / "intel-rapl:0" / "energy_uj").write_text(says)
+        assert values(counters) == {"cpu_energy_intel-rapl:0": pytest.approx(joules)}
 
 
 def test_an_energy_counter_that_may_not_be_read_says_so(tmp_path):
     (rapl(tmp_path) / "intel-rapl:0" / "energy_uj").unlink()
     (tmp_path / "intel-rapl:0" / "energy_uj").mkdir()  # unreadable for root, too
-    energies = [r for r in RaplCounters(tmp_path).read() if "energy" in r.counter]
-    assert energies[0].value is None
-    assert "not readable" in energies[0].note
+    counters = RaplCounters(tmp_path)
+    for _ in range(2):
+        (reading,) = counters.read()
+        assert (reading.counter, reading.value) == ("cpu_energy", None) and "not readable" in reading.note

@@ -1,1 +1,0 @@
-"""Everything about a plan that can be known before anything starts."""

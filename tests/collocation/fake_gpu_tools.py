@@ -1,0 +1,249 @@
+"""Machines with two GPUs, or none, for tests: an autospec'd NVML and fake commands on PATH.
+
+MIG instances live in a file, which the fake nvidia-smi changes and the fake NVML reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import create_autospec
+
+import pynvml
+
+FIRST, SECOND = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
+GENERATIONS = {
+    # name, compute capability, CUDA cores, GiB
+    "pascal": ("NVIDIA GeForce GTX 1080 Ti", (6, 1), 3584, 11),
+    "ampere": ("NVIDIA A100-SXM4-40GB", (8, 0), 6912, 40),
+    "hopper": ("NVIDIA H100 80GB HBM3", (9, 0), 16896, 80),
+}
+PROFILES = {
+    # of an A100 with 40 GB: NVML's number of the kind, nvidia-smi's, compute slices, MiB, memory slices.
+    # Source: NVIDIA MIG User Guide, "Supported MIG Profiles"
+    "1g.5gb": (0, 19, 1, 4864, 1),
+    "2g.10gb": (1, 14, 2, 9856, 2),
+    "3g.20gb": (2, 9, 3, 19968, 4),
+    "4g.20gb": (3, 5, 4, 19968, 4),
+    "7g.40gb": (4, 0, 7, 40192, 8),
+    "1g.5gb+me": (7, 20, 1, 4864, 1),
+    "1g.10gb": (9, 15, 1, 9856, 2),
+}
+CALLS = (
+    "nvmlInit",
+    "nvmlShutdown",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetProcessName",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetNumGpuCores",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetAttributes",
+    "nvmlDeviceGetComputeMode",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuInstanceProfileInfo",
+    "nvmlDeviceGetGpuInstanceRemainingCapacity",
+)
+"""All that the modes may ask; the whole of pynvml takes a fifth of a second to imitate."""
+UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+NO_PERMISSION = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+
+def write_mig(state: Path, *, on: bool = True, instances=(), **more) -> Path:
+    """The MIG state of the first GPU: the profiles of its instances, numbered from 1."""
+    numbered = {str(number): each for number, each in enumerate(instances, start=1)}
+    state.write_text(json.dumps({"on": on, "instances": numbered, "next": len(numbered) + 1, "calls": [], **more}))
+    return state
+
+
+def read_mig(state: Path) -> dict:
+    """The MIG state as it is now."""
+    return json.loads(state.read_text())
+
+
+def process(pid: int, memory_bytes: int = 2**30) -> SimpleNamespace:
+    """A process as NVML lists it."""
+    return SimpleNamespace(pid=pid, usedGpuMemory=memory_bytes)
+
+
+def fake_nvml(
+    generation: str | None,
+    *,
+    mig: Path | None = None,
+    computing=None,
+    drawing=None,
+    names=None,
+    compute_mode: int = pynvml.NVML_COMPUTEMODE_DEFAULT,
+    driver: str = "570.86",
+    administrator: bool = True,
+):
+    """An NVML of two GPUs of a generation, or of none.
+
+    Args:
+        generation: a key of GENERATIONS, or None for a machine without a driver.
+        mig: the file with the first GPU's MIG state, where it has MIG.
+        computing: processes by the UUID of the GPU or slice.
+        drawing: the same for graphics.
+        names: what each process is called.
+        compute_mode: of both GPUs.
+        driver: its version.
+        administrator: whether the capacity for more instances may be asked for.
+    """
+    library = SimpleNamespace(**{call: create_autospec(getattr(pynvml, call)) for call in CALLS})
+    if generation is None:
+        library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+        return library
+    name, capability, cores, gib = GENERATIONS[generation]
+    uuids = [FIRST, SECOND]
+
+    def state() -> dict:
+        return read_mig(mig) if mig else {"on": False, "instances": {}}
+
+    def slices() -> dict:
+        return {f"MIG-{number}": each for number, each in state()["instances"].items()}
+
+    def handle_of(uuid):
+        if uuid in uuids:
+            return uuids.index(uuid)
+        if uuid in slices():
+            return uuid
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def uuid_of(handle):
+        return handle if isinstance(handle, str) else uuids[handle]
+
+    def mig_mode(handle):
+        if mig is None:
+            raise UNSUPPORTED
+        return [int(handle == 0 and state()["on"])] * 2
+
+    def mig_slice(handle, place):
+        there = list(slices()) if handle == 0 and state()["on"] else []
+        if place >= len(there):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return there[place]
+
+    def memory(handle):
+        total = PROFILES[slices()[handle]][3] * 2**20 if handle in slices() else gib * 2**30
+        return SimpleNamespace(total=total, free=total, used=0)
+
+    def profile_info(handle, kind, version=2):
+        for title, (number_of_kind, number, count, mib, _) in PROFILES.items():
+            if mig is not None and number_of_kind == kind:
+                return SimpleNamespace(id=number, sliceCount=count, memorySizeMB=mib, name=f"MIG {title}")
+        raise UNSUPPORTED
+
+    def capacity(handle, number):
+        if not administrator:
+            raise NO_PERMISSION
+        there = [PROFILES[title] for title in state()["instances"].values()]
+        (own,) = [each for each in PROFILES.values() if each[1] == number]
+        compute, memory = 7 - sum(each[2] for each in there), 8 - sum(each[4] for each in there)
+        return min(compute // own[2], memory // own[4])
+
+    def listed(processes):
+        return lambda handle: (processes or {}).get(uuid_of(handle), [])
+
+    library.nvmlDeviceGetCount.return_value = len(uuids)
+    library.nvmlDeviceGetHandleByIndex.side_effect = lambda index: index
+    library.nvmlDeviceGetHandleByUUID.side_effect = handle_of
+    library.nvmlDeviceGetName.side_effect = lambda handle: (
+        f"{name} MIG {slices()[handle]}" if handle in slices() else name
+    )
+    library.nvmlDeviceGetUUID.side_effect = uuid_of
+    library.nvmlDeviceGetMemoryInfo.side_effect = memory
+    library.nvmlDeviceGetCudaComputeCapability.side_effect = lambda handle: capability
+    library.nvmlDeviceGetNumGpuCores.side_effect = lambda handle: cores
+    library.nvmlDeviceGetPowerManagementLimit.return_value = 250_000
+    library.nvmlSystemGetDriverVersion.return_value = driver
+    library.nvmlDeviceGetMigMode.side_effect = mig_mode
+    library.nvmlDeviceGetMaxMigDeviceCount.return_value = 7
+    library.nvmlDeviceGetMigDeviceHandleByIndex.side_effect = mig_slice
+    library.nvmlDeviceGetAttributes.side_effect = lambda handle: SimpleNamespace(
+        multiprocessorCount=14 * PROFILES[slices()[handle]][2]
+    )
+    library.nvmlDeviceGetComputeMode.side_effect = lambda handle: compute_mode
+    library.nvmlDeviceGetComputeRunningProcesses.side_effect = listed(computing)
+    library.nvmlDeviceGetGraphicsRunningProcesses.side_effect = listed(drawing)
+    library.nvmlSystemGetProcessName.side_effect = lambda pid: (names or {}).get(pid, "/usr/bin/python3")
+    library.nvmlDeviceGetGpuInstanceProfileInfo.side_effect = profile_info
+    library.nvmlDeviceGetGpuInstanceRemainingCapacity.side_effect = capacity
+    return library
+
+
+def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
+    """A command for this test, found before all others."""
+    tool = folder / "bin" / name
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(f"#!{sys.executable} -S\n{code}")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    return tool
+
+
+MPS_CONTROL = """
+import os, pathlib, sys, time
+pipes = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+if sys.argv[1:] == ["-f"]:
+    (pipes / "pid").write_text(str(os.getpid()))
+    (pipes / "control").touch()
+    while not (pipes / "quit").exists():
+        time.sleep(0.02)
+else:
+    asked = sys.stdin.read()
+    if not (pipes / "control").exists():
+        sys.exit("Cannot find MPS control daemon process")
+    with (pipes / "asked").open("a") as log:
+        log.write(asked)
+    if asked.startswith("quit"):
+        (pipes / "quit").touch()
+"""
+"""As NVIDIA's does with -f, the daemon stays in the foreground until it is asked to quit."""
+
+NVIDIA_SMI = """
+import json, pathlib, sys
+path = pathlib.Path(STATE)
+state = json.loads(path.read_text())
+arguments = sys.argv[1:]
+state["calls"].append(arguments)
+path.write_text(json.dumps(state))
+assert arguments[:3] == ["mig", "-i", GPU], arguments
+what = arguments[3]
+if state.get("no_rights"):
+    sys.exit("Unable to create a GPU instance: Insufficient Permissions")
+if what == "-cgi":
+    for made, each in enumerate(arguments[4].split(",")):
+        if made == state.get("breaks_after"):
+            path.write_text(json.dumps(state))
+            sys.exit("Failed to create GPU instances: Insufficient Resources")
+        number, state["next"] = state["next"], state["next"] + 1
+        state["instances"][str(number)] = each
+        print(f"Successfully created GPU instance ID  {number} on GPU  0 using profile MIG {each} (ID 19)")
+        print(f"Successfully created compute instance ID  0 on GPU  0 GPU instance ID  {number} using profile MIG x")
+elif what == "-dgi":
+    assert arguments[4] == "-gi" and arguments[5] in state["instances"], arguments
+    if state.get("busy", 0) > 0:
+        state["busy"] -= 1
+        path.write_text(json.dumps(state))
+        sys.exit("Unable to destroy GPU instance ID  1 from GPU  0: In use by another client")
+    del state["instances"][arguments[5]]
+    print(f"Successfully destroyed GPU instance ID  {arguments[5]} from GPU  0")
+path.write_text(json.dumps(state))
+"""
+
+
+def nvidia_smi(folder: Path, monkeypatch, state: Path) -> Path:
+    """A fake nvidia-smi that changes the MIG state of the first GPU."""
+    return put_on_path(folder, monkeypatch, "nvidia-smi", f"STATE, GPU = {str(state)!r}, {FIRST!r}\n{NVIDIA_SMI}")

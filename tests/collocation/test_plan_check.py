@@ -1,0 +1,100 @@
+"""Every row of a plan is checked before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import check_plan
+from labkit.errors import UserError
+
+GIB = 2**30
+
+
+def plan_of(mode: str, *jobs: PlannedJob) -> Plan:
+    return Plan("p", (Workload(mode, mode, jobs),), device="cpu")
+
+
+def job(name: str, **fields) -> PlannedJob:
+    return PlannedJob(name, "dlrm", **fields)
+
+
+def estimate_of(sizes: dict[str, int]):
+    return lambda job, kind: sizes[job.label.partition(":")[2]]
+
+
+def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():
+    found = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": GIB // 8}))
+    assert found.refusals == ()
+    assert [(row.job, row.label, row.needs_bytes, row.why_not) for row in found.rows] == [
+        ("a", "dlrm:tour", GIB // 8, ()),
+        ("b", "dlrm:tour", GIB // 8, ()),
+    ]
+    assert all("core" in row.device and row.free_bytes > GIB // 8 for row in found.rows)
+
+
+def test_jobs_that_fit_alone_may_not_fit_together():
+    import psutil
+
+    most = psutil.virtual_memory().available
+    need = int(most * 0.6)
+    alone = check_plan(plan_of("alone", job("a"), job("b")), estimate_of({"tour": need}))
+    together = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": need}))
+    assert alone.refusals == ()
+    assert len(together.refusals) == 1
+    assert "with b the jobs need" in together.refusals[0]
+    assert "at once" in together.refusals[0]
+
+
+def test_a_job_larger_than_the_machine_is_refused_in_every_mode():
+    for mode in ("alone", "cpu-shared", "cpu-pinned"):
+        found = check_plan(plan_of(mode, job("a")), estimate_of({"tour": 2**50}))
+        assert len(found.refusals) == 1, mode
+        assert "a needs 1048576 GiB" in found.refusals[0]
+
+
+def test_all_rows_are_checked_and_each_has_one_message():
+    plan = Plan(
+        "p",
+        (
+            Workload("w", "cpu-shared", (job("a"), job("b"))),
+            Workload("m", "mps", (job("c"),)),
+            Workload("g", "mig", (job("d", mig_profile="9g.90gb"),)),
+            Workload("d", "cpu-pinned", (job("e", cores=4096),)),
+        ),
+        device="cpu",
+    )
+    found = check_plan(plan, estimate_of({"tour": GIB // 8}))
+    assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d, e"]
+    assert "mode mps shares a GPU" in found.refusals[0]
+    assert "mode mig divides a GPU" in found.refusals[1]
+    assert "e asks for 4096 cores" in found.refusals[2]
+    assert len(found.rows) == 5
+
+
+def test_two_jobs_that_run_together_have_two_names():
+    with pytest.raises(UserError, match=r"plan\.yaml, line 4: another job of this workload is called a, too"):
+        Workload("w", "cpu-shared", (job("a"), job("a", where="plan.yaml, line 4")))
+
+
+def test_data_that_is_not_there_is_told_by_its_row():
+    def estimate(job, kind):
+        raise UserError("there is no dataset 'nowhere'")
+
+    found = check_plan(plan_of("alone", job("a", where="job 1 of --jobs")), estimate)
+    assert found.refusals == ("job 1 of --jobs: there is no dataset 'nowhere'",)
+
+
+def test_a_device_that_is_not_there_is_the_plans_mistake():
+    found = check_plan(Plan("p", (Workload("w", "naive", (job("a"),)),), device="7"), estimate_of({}))
+    assert len(found.refusals) == 1
+    assert "there is no device '7' here" in found.refusals[0]
+
+
+def test_what_the_plan_gives_counts_instead_of_the_estimate():
+    def never(job, kind):
+        pytest.fail("asked")
+
+    found = check_plan(plan_of("alone", job("a", memory_bytes=GIB)), never)
+    assert found.rows[0].needs_bytes == GIB

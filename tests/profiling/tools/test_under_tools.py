@@ -1,0 +1,261 @@
+"""Scripts under profilers that are programs of their own: real ones where they are, else fakes on PATH."""
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from dataclasses import replace
+
+import psutil
+import pytest
+import torch
+from test_outputs import STATS
+
+from labkit.cli import main
+from labkit.errors import UserError
+from labkit.profiling.recording import steady_steps
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.recording.steady_steps import SteadySteps
+from labkit.profiling.tools import attached, under_tool
+from labkit.profiling.tools.attached import Attached
+from labkit.profiling.tools.programs import PROGRAMS
+from labkit.profiling.tools.tool_profile import NO_COUNTERS, read_tool_profile
+from labkit.runs import read_run
+from labkit.tracking.phases import FORWARD
+
+FEW = ["--skip", "2", "--warmup", "1", "--steps", "3"]
+SCRIPT = """\
+import sys, time
+import torch
+
+def dig(depth):
+    return sum(range(200)) if depth == 0 else dig(depth - 1)
+
+def prepare(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        sum(range(1000))
+
+model = torch.nn.Linear(8, 1)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+prepare(float(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    for _ in range(200):
+        dig(20)
+    model(torch.ones(4, 8)).sum().backward()
+    optimiser.step()
+print("trained")
+"""
+# Runs the command that it is given, as nsys and ncu do, and writes what they write.
+FAKE = """\
+#!/bin/sh
+case "$1" in
+    --version) echo "NVIDIA Nsight 2024.5.1"; exit 0;;
+    stats) while [ "$1" != --output ]; do shift; done; cp {folder}/*.csv "$(dirname "$2")"; exit 0;;
+esac
+for part in "$@"; do echo "$part"; done > {folder}/arguments
+while [ "$1" != -o ] && [ "$1" != --export ]; do shift; done
+output=$2
+while [ "$1" != {python} ]; do shift; done
+"$@"; status=$?
+echo recorded > "$output"
+exit $status
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running():
+    yield
+    assert psutil.Process().children(recursive=True) == []
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "dug.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """nsys and ncu on PATH; what they are."""
+    for report, text in STATS.items():
+        (tmp_path / f"nsys_{report}.csv").write_text(text)
+    (tmp_path / "bin").mkdir()
+    for name in ("nsys", "ncu"):
+        path = tmp_path / "bin" / name
+        path.write_text(FAKE.format(folder=tmp_path, python=sys.executable))
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(under_tool, "_runs_on_gpu", lambda script: True)
+    return path
+
+
+def profile(tool, script, *arguments, flags=()):
+    runs = script.parent / "runs"
+    return main(["profile", "run", *FEW, "--tool", tool, "--runs-dir", str(runs), *flags, str(script), *arguments])
+
+
+def folder_of(script):
+    return next(path for path in (script.parent / "runs").iterdir() if (path / "run.json").is_file())
+
+
+def window(folder, least_s=0.0, steps=3):
+    steady = SteadySteps(ProfileSettings(skip=2, warmup=1, steps=steps), "nsys", "train.py")
+    steady.program = replace(steady.program, least_s=least_s)
+    steady.start(folder, torch.device("cpu"))
+    return steady
+
+
+def facts(folder):
+    return json.loads((folder / "trace" / "tool.json").read_text())
+
+
+def test_the_window_opens_after_the_first_steps_and_has_so_many(tmp_path):
+    steady, ends = window(tmp_path), []
+    for name in ["before"] * 3 + [FORWARD] * 3:
+        with steady.clock.watch(name):
+            pass
+        ends.append(steady.step())
+    steady.finish()
+    assert ends == [False] * 5 + [True]
+    found = facts(tmp_path)
+    assert (found["steps"], found["steps_taken"], found["device"]) == (3, 6, "cpu")
+    assert found["window_s"] > 0 and set(found["phases_us"]) == {"", FORWARD}
+
+
+def test_the_window_goes_on_until_there_was_time_for_samples(tmp_path, monkeypatch):
+    now = iter(range(100))
+    steady = window(tmp_path, least_s=30, steps=1)
+    monkeypatch.setattr(steady_steps.time, "perf_counter", lambda: float(next(now)))
+    while not steady.step():
+        pass
+    monkeypatch.undo()
+    assert steady.steps > 10
+
+
+def test_steps_that_end_too_soon_are_written_down_as_none(tmp_path):
+    steady = window(tmp_path)
+    steady.step()
+    steady.finish()
+    assert facts(tmp_path)["steps"] == 0
+
+
+def test_an_attached_tool_that_fails_or_hangs_is_told_and_ended(monkeypatch):
+    fails = Attached(["sh", "-c", "echo 'Error: no such process'; exit 3"])
+    fails._process.wait()
+    with pytest.raises(UserError, match="sh ended before the steps did, with status 3: Error: no such process"):
+        fails.end()
+    monkeypatch.setattr(attached, "GRACE_S", 0.1)
+    hangs = Attached(["sh", "-c", "trap '' INT; echo ready; exec sleep 300"])
+    hangs._process.stdout.readline()
+    with pytest.raises(UserError, match=r"did not end within 0.1 s and was stopped"):
+        hangs.end()
+
+
+def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path, fake, script, capfd):
+    assert profile("nsys", script, "0", "50") == 0
+    out, err = capfd.readouterr()
+    assert "steps 1 to 3 pass, then nsys looks at 3" in out and "nsys looked at 3 steady steps" in out
+    assert "nsys profile --trace=cuda" in out and "trained" not in out + err
+    for words in ("[CUDA memcpy Device-to-Device]", "cudaLaunchKernel", "sample_actions", "nsys-ui"):
+        assert words in out.replace("\n", "")
+    called = (tmp_path / "arguments").read_text().splitlines()
+    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} < set(called)
+    folder, record = folder_of(script), read_run(folder_of(script))
+    assert record.status == "done" and record.config["profile"]["tool"] == "nsys" and record.result["steps"] == 6
+    assert len(read_tool_profile(folder).tables["kernels"]) == 4 and facts(folder)["steps"] == 3
+    # it has no page, but says what to open
+    assert main(["profile", "show", str(folder)]) == 2
+    said = capfd.readouterr().err
+    assert "nsys-ui" in said and "nsys.nsys-rep" in said and "--text" in said
+    assert main(["profile", "show", str(folder), "--json"]) == 0
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["tool"] == "nsys" and answer["tables"]["kernels"][0]["calls"] == 97620
+    assert main(["profile", "diff", str(folder), str(folder)]) == 2
+    assert "--tool torch" in capfd.readouterr().err
+
+
+def test_a_job_under_ncu_is_looked_at_kernel_by_kernel(tmp_path, fake, capfd):
+    assert main(["profile", "dlrm", *FEW, "--tool", "ncu", "--runs-dir", str(tmp_path / "runs")]) == 0
+    out = capfd.readouterr().out
+    assert "ncu looked at kernels of 3 steady steps" in out and "ncu-ui" in out
+    called = (tmp_path / "arguments").read_text().splitlines()
+    assert called[called.index("--profile-from-start") + 1] == "off"
+
+
+def test_a_run_that_fails_under_a_tool_tells_its_own_error(fake, script, capfd):
+    script.write_text("raise KeyError('no such column')\n")
+    assert profile("nsys", script) == 2
+    said = capfd.readouterr().err
+    assert "KeyError: 'no such column'" in said.splitlines()[-1] and "left no word" not in said
+    assert read_run(folder_of(script)).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("for part", "echo 'no licence' >&2; exit 3; for part", ["no licence", "ended with status 3", "--tool torch"]),
+        ('echo recorded > "$output"', "", ["there is no ncu.ncu-rep", "NVreg_RestrictProfilingToAdminUsers=0"]),
+    ],
+)
+def test_a_tool_that_fails_or_records_nothing_is_told(fake, script, capfd, old, new, words):
+    fake.write_text(fake.read_text().replace(old, new))
+    assert profile("ncu", script, "0", "50") == 2
+    said = capfd.readouterr().err
+    assert all(word in said for word in words)
+
+
+def test_ctrl_c_leaves_nothing_running(tmp_path, fake, script, capfd):
+    script.write_text(f"import time\nopen({str(tmp_path / 'began')!r}, 'w').close()\ntime.sleep(300)\n")
+
+    def interrupt():
+        while not (tmp_path / "began").exists():
+            threading.Event().wait(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    killer = threading.Thread(target=interrupt)
+    killer.start()
+    assert profile("nsys", script) == 130
+    killer.join()
+
+
+def test_tools_are_refused_with_what_to_use_instead(tmp_path, fake, script, monkeypatch, capfd):
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    assert profile("nsys", script, flags=["--budget", "one-core"]) == 2
+    said = capfd.readouterr().err
+    assert "would run on the CPU" in said and "--tool py-spy" in said and "--tool perf" in said
+    assert profile("perf", script, flags=["--memory"]) == 2
+    assert "--memory says what torch.profiler records" in capfd.readouterr().err
+    monkeypatch.setitem(PROGRAMS, "py-spy", replace(PROGRAMS["py-spy"], why_not=lambda: "--cap-add=SYS_PTRACE"))
+    assert profile("py-spy", script) == 2
+    assert "--cap-add=SYS_PTRACE" in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture(params=["py-spy", "perf"])
+def real(request, monkeypatch):
+    """A tool that attaches, with a short window."""
+    if why := PROGRAMS[request.param].why_not():
+        pytest.skip(f"needs a {request.param} that may look: {why}")
+    monkeypatch.setitem(PROGRAMS, request.param, replace(PROGRAMS[request.param], least_s=1.5))
+    return request.param
+
+
+def test_a_real_tool_looks_at_the_steady_steps_only(real, script, capfd):
+    assert profile(real, script, "2", "100000", flags=["--json"]) == 0
+    answer = json.loads(capfd.readouterr().out.splitlines()[-1])
+    if real == "py-spy":
+        functions = read_tool_profile(folder_of(script)).tables["functions"]
+        assert (functions["function"][0], functions["file"][0], functions["line"][0]) == ("dig", str(script), 5)
+        assert "prepare" not in functions["function"].tolist()
+        assert functions["samples"].max() == functions["self_samples"].sum()
+        return
+    text = (folder_of(script) / "trace" / "perf.txt").read_text()
+    clock_ms = float(re.search(r"([\d.,]+) msec task-clock", text)[1].replace(",", ""))
+    # `prepare` takes 2 s of a core; perf's end may take a while on a busy machine
+    assert 0 < clock_ms / 1e3 < answer["facts"]["window_s"] * os.cpu_count() + 0.5
+    assert ("<not supported>" in text) == (answer["notes"] == [NO_COUNTERS])
