@@ -27,7 +27,7 @@ RECORDED = ProfileSettings(skip=2, warmup=1, steps=3, graph=False)
 
 
 class CommandedSteps:
-    """A `labkit.tracking.observer.StepObserver` that holds the job between commands.
+    """A `labkit.tracking.harness.StepObserver` that holds the job between commands.
 
     Commands are dictionaries: `{"do": "run", "seconds", "settle_s", "cores", "threads", "linger"}`, `{"do": "record"}`
     and `{"do": "hold"}`; None ends the job. Each is answered by one dictionary; a run with linger goes on until the
