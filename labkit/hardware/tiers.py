@@ -91,33 +91,18 @@ def load_tiers() -> Mapping[str, Tier]:
 
 def _tier(name: str, entry: dict, sources: dict) -> Tier:
     figures = MappingProxyType({key: _figure(entry.get(key), sources) for key in FIGURES})
-    return Tier(
-        name=name,
-        label=entry["label"],
-        kind=entry["kind"],
-        year=entry.get("year"),
-        cores=entry.get("cores"),
-        note=entry.get("note"),
-        match=tuple(entry.get("match", [])),
-        figures=figures,
-        **{key: figure.value for key, figure in figures.items()},
-    )
+    plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
+    values = {key: figure.value for key, figure in figures.items()}
+    return Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain, **values)
 
 
 def _figure(entry: dict | None, sources: dict) -> Figure:
-    if entry is None:
-        return Figure(None, note="no source found")
-    if "none" in entry:
-        return Figure(None, note=entry["none"])
-    source = sources[entry["source"]]
-    return Figure(
-        value=entry["value"],
-        source=source["title"],
-        url=source["url"],
-        date=source["date"],
-        checked=entry.get("checked", True),
-        note=entry.get("note"),
-    )
+    if entry is None or "none" in entry:
+        return Figure(None, note=entry["none"] if entry else "no source found")
+    named = {
+        key: sources[entry["source"]][name] for key, name in (("source", "title"), ("url", "url"), ("date", "date"))
+    }
+    return Figure(**{key: value for key, value in entry.items() if key != "source"} | named)
 
 
 def get_tier(name: str) -> Tier:

@@ -39,7 +39,7 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
     if "collocation" in before.config:
         raise UserError(
             f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
-            "on with all of them by `labkit collocate --resume` or `labkit pack --resume`, or start a new run."
+            "on with all of a group by `labkit collocate --resume`, or start a new run."
         )
     changes = list(_changes(shielded(before.config), json.loads(json.dumps(shielded(described)))))
     limits = {name: new for name, _, new in changes if name in LIMITS}

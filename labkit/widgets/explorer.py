@@ -25,8 +25,7 @@ from labkit.tta import crossings, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
 from labkit.tta.curves import curves_by_metric, default_target
 from labkit.tta.energy import with_energy
-from labkit.widgets.live_figure import live_figure
-from labkit.widgets.picture_button import PictureButton
+from labkit.widgets.figures import PictureButton, live_figure
 
 WIDE = {"description_width": "initial"}
 BESIDE = {"width": "auto", "margin": "0 16px 0 0"}

@@ -15,7 +15,7 @@ from labkit.plots.theme import INK, check_template, encoding
 from labkit.plots.words import AXIS_TITLES, metric_label, number_text
 from labkit.runs import read_run
 from labkit.tracking.events import Progress
-from labkit.widgets.live_figure import live_figure
+from labkit.widgets.figures import live_figure
 
 if TYPE_CHECKING:  # which imports torch
     from labkit.tracking.run import Run

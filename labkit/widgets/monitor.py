@@ -19,7 +19,7 @@ from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.telemetry.latest import Latest, value_text
 from labkit.widgets.feed import RunFeed, Series, Snapshot
-from labkit.widgets.live_figure import live_figure
+from labkit.widgets.figures import live_figure
 
 REFRESH_S = 0.5
 MOST_POINTS = 400

@@ -13,8 +13,7 @@ from labkit.plots.theme import check_template
 from labkit.plots.words import rate_text
 from labkit.profiling.profile import Profile, read_profile
 from labkit.report.profile_views import VIEWS, finding_html
-from labkit.widgets.live_figure import live_figure
-from labkit.widgets.picture_button import PictureButton
+from labkit.widgets.figures import PictureButton, live_figure
 
 SHOWN_OPERATORS = 12
 

@@ -1,8 +1,11 @@
-"""A button that saves a figure as PNG from the reader's browser, which drew it: nothing has to be installed."""
+"""The figure that a view fills, and the button that saves it."""
 
 from __future__ import annotations
 
 import anywidget
+import plotly.graph_objects as go
+
+from labkit.quick_nbformat import import_nbformat
 
 _ESM = """
 // Presses the camera of the plot's own toolbar, which the keyboard does not reach.
@@ -25,7 +28,21 @@ export default { render };
 """
 
 
+def live_figure() -> go.FigureWidget:
+    """An empty figure whose changes reach the browser at once."""
+    import_nbformat()  # before plotly does
+    return go.FigureWidget()
+
+
+def redraw(plot: go.FigureWidget, drawn: go.Figure) -> None:
+    """Show another figure in place of what is there."""
+    with plot.batch_update():
+        plot.data = []
+        plot.layout = drawn.layout
+        plot.add_traces(drawn.data)
+
+
 class PictureButton(anywidget.AnyWidget):
-    """Belongs beside the figure that it saves: the nearest one around it."""
+    """Saves the nearest figure around it as PNG, from the browser that drew it: nothing has to be installed."""
 
     _esm = _ESM

@@ -1,9 +1,13 @@
-"""Made-up runs as frames: what `run_table` and `curves` would give of them."""
+"""Made-up runs: as frames, which `run_table` and `curves` would give of them, and as folders."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+
+from labkit.runs import Provenance, RunWriter
+
+DISTURBED = {"cpu_share": 0.4, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
 
 
 def made_up(
@@ -14,6 +18,7 @@ def made_up(
     metric="auc",
     target=0.7,
     unreached="failed",
+    status="done",
     seeds=None,
     every_s=10.0,
     **columns,
@@ -23,7 +28,7 @@ def made_up(
     A run ends at its last evaluation, one without any after 1 s.
     """
     count = len(curves)
-    every_s, unreached = np.broadcast_to(every_s, count), np.broadcast_to(unreached, count)
+    every_s, unreached, status = (np.broadcast_to(each, count) for each in (every_s, unreached, status))
     rows, frames = [], []
     for number, values in enumerate(curves):
         shared = {
@@ -40,7 +45,7 @@ def made_up(
             "metric": metric,
             "higher_is_better": None,
             "target": target,
-            "status": "done",
+            "status": str(status[number]),
             "disturbed": "",
             "unreached": str(unreached[number]),
             "confirm": 2,
@@ -70,3 +75,46 @@ def arriving(times, **more):
     kinds = [("failed", 3.0) if np.isinf(t) else ("censored", -t) if t < 0 else ("failed", t) for t in times]
     values = [[0.8] if 0 <= t < np.inf else [0.5] for t in times]
     return made_up(values, every_s=[end for _, end in kinds], unreached=[kind for kind, _ in kinds], **more)
+
+
+def write_run(
+    runs_dir,
+    values,
+    *,
+    budget="all-cores",
+    seed=0,
+    every_s=2.0,
+    tier="cloud-cpu-2",
+    data="synthetic",
+    status="done",
+    config=None,
+    others=None,
+    **train,
+):
+    """A run's folder: an evaluation of the AUC every 1,000 samples, also of log loss; killed if status is None."""
+    train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
+    run = RunWriter.create(
+        runs_dir,
+        "synthetic",
+        config={"job": "dlrm", "data": {"name": data, "fingerprint": data}, "train": train, **(config or {})},
+        budget={"name": budget, "torch_name": "cpu"},
+        tier=tier,
+        devices=[{"name": "A test's CPU", "kind": "cpu", "cores": 2, "memory_bytes": 2**33, "torch_name": "cpu"}],
+        seed=seed,
+        provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"),
+        software={"labkit": "0", "torch": "2"},
+    )
+    for number, value in enumerate(values, start=1):
+        wall_s = number * every_s
+        point = {"step": number * 10, "wall_s": wall_s, "train_s": 0.75 * wall_s, "samples": number * 1000}
+        for name, each in (("loss", 1 - value), ("auc", value), ("log_loss", 1 - value)):
+            run.metric(name=name, value=each, **point)
+        run.event("evaluated", metric="auc", value=value, metrics={"auc": value}, **point)
+        run.flush()
+    if status is None:  # its number now belongs to a process that began later
+        run.record.pid_started -= 60
+        run.record.save(run.folder)
+    else:
+        result = {"samples_per_s": 660.0, "peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "no counter"}
+        run.finish(status, result | {"others": others})
+    return run.folder
