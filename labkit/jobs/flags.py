@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit.errors import UserError, with_flag
-from labkit.jobs.presets import PRESETS, Preset, chosen_data, chosen_target, get_preset
+from labkit.jobs.presets import NO_TARGET, PRESETS, Preset, chosen_data, chosen_target, get_preset
 
 PATIENCE_EPOCHS = 3
 """Without a value to reach, a run ends after this many epochs that brought nothing better."""
@@ -92,7 +92,7 @@ def run_settings(
     if skipped:
         print(f"bad rows skipped: {skipped:,}; `labkit runs show` lists the first.")
     target = chosen_target(args.job, args.data, args.target, args.metrics)
-    ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
+    ends_otherwise = ">" in target or "<" in target or (args.target == NO_TARGET and args.max_seconds is not None)
     told = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
     return {
         "target": target,
