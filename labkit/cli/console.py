@@ -84,7 +84,10 @@ def print_frame(console: Console, frame: pd.DataFrame, title: str | None = None)
         table.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
     for row in zip(*columns, strict=True):
         table.add_row(*row)
-    console.print(table, width=None if console.is_terminal else max(console.width, WIDTH_FOR_PROGRAMS))
+    width = console.width
+    console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
+    console.print(table)
+    console.width = width
 
 
 def _cell(value: Any) -> str | Text:

@@ -27,13 +27,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_tour(args: argparse.Namespace) -> int:
-    from labkit.cli.console import Console
-    from labkit.tour.display import TourDisplay
-    from labkit.tour.plan import plan_tour
-    from labkit.tour.run import run_tour
+    from labkit.cli.console import Console, print_frame
+    from labkit.cli.progress import TourDisplay
+    from labkit.tour.run import plan_tour, run_tour
 
     console = Console()
-    tour = plan_tour(tuple(args.jobs), tuple(args.seeds))
+    tour = plan_tour(args.jobs, args.seeds)
     console.print(
         f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
     )
@@ -43,12 +42,13 @@ def run_tour(args: argparse.Namespace) -> int:
     if folders:
         from labkit.report import write_report
         from labkit.report.headline import headline
-        from labkit.report.table import notes, terminal_tables
+        from labkit.report.table import notes, terminal_frames
         from labkit.tta import curves, run_table, summary
 
         runs = run_table(folders)
         results = summary(curves(folders, runs=runs), runs)
-        console.print(*terminal_tables(results), sep="\n")
+        for title, frame in terminal_frames(results):
+            print_frame(console, frame, title)
         for line in [*notes(results), *(headline(job) for _, job in results.groupby("job", sort=False))]:
             console.print(line, highlight=False)
         page = write_report(folders, args.out)

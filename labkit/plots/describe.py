@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
 from html import escape, unescape
 from typing import Any
@@ -14,13 +14,7 @@ import plotly.graph_objects as go
 
 from labkit.plots.words import number_text
 
-_TYPES = {
-    "scatter": "Line chart",
-    "bar": "Bar chart",
-    "heatmap": "Heat map",
-    "box": "Box plot",
-    "histogram": "Histogram",
-}
+_TYPES = {"scatter": "Line chart", "bar": "Bar chart", "heatmap": "Heat map"}
 SHOWN_ROWS = 12
 """Rows of each series that the table in a notebook shows; `Description.table` has all."""
 
@@ -73,18 +67,30 @@ def in_words(fig: go.Figure) -> str:
     """`describe(fig).text` alone, for a view that changes twice a second."""
     data = _series(fig)
     kind = _TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
-    names: dict[str, int] = {}
+    names: Counter[str] = Counter()
     for trace in data:
-        names[_name(trace)] = names.get(_name(trace), 0) + (trace.meta or {}).get("curves", 1)
+        names[_name(trace)] += (trace.meta or {}).get("curves", 1)
     listed = [name if count == 1 else f"{name} ({count} curves)" for name, count in names.items()]
-    bands = {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}
-    sentences = [
-        *_axes(fig, data, kind),
-        f"{len(listed)} series: {', '.join(listed)}",
-        *([f"Shaded: {'; '.join(sorted(bands))}"] if bands else []),
-    ]
-    finding = (fig.layout.meta or {}).get("finding") or _ends(data)
-    return ". ".join(sentences) + (f". {finding}" if finding else ".")
+    panels: dict[tuple[str, str], list] = {}  # which have axes x2, x3, …
+    for trace in data:
+        panels.setdefault((trace.xaxis or "x", trace.yaxis or "y"), []).append(trace)
+    sentences = [kind if len(panels) < 2 else f"{kind} in {len(panels)} panels"]
+    for number, ((x, y), traces) in enumerate((panels or {("x", "y"): []}).items(), start=1):
+        sentences += [f"Panel {number}"] if len(panels) > 1 else []
+        sentences.append(_axis("Horizontal axis", fig.layout[f"xaxis{x[1:]}"], [trace.x for trace in traces]))
+        sentences.append(_axis("Vertical axis", fig.layout[f"yaxis{y[1:]}"], [trace.y for trace in traces]))
+    sentences.append(f"{len(listed)} series: {', '.join(listed)}")
+    if bands := {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}:
+        sentences.append(f"Shaded: {'; '.join(sorted(bands))}")
+    finding = (fig.layout.meta or {}).get("finding")
+    if not finding:
+        ends = [
+            f"{_name(trace)} goes from {_number(trace.y[0])} to {_number(trace.y[-1])}"
+            for trace in data
+            if getattr(trace, "y", None) is not None and len(trace.y)
+        ]
+        finding = "; ".join(ends) + "." * bool(ends)
+    return ". ".join([*sentences, finding]).strip()
 
 
 def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
@@ -100,33 +106,31 @@ def _series(fig: go.Figure) -> list:
 
 
 def _table(fig: go.Figure) -> pd.DataFrame:
-    parts = list(_parts(fig))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["series"])
-
-
-def _parts(fig: go.Figure) -> Iterator[pd.DataFrame]:
-    counts: dict[str, int] = {}
+    parts, counts = [pd.DataFrame(columns=["series"])], Counter()
     for trace in _series(fig):
         name = _name(trace)
-        counts[name] = counts.get(name, 0) + 1
+        counts[name] += 1
         name = name if counts[name] == 1 else f"{name} ({counts[name]})"
         x, y = (_title(fig, trace, axis) for axis in ("x", "y"))
         if trace.type == "heatmap" and trace.z is not None:
             z = np.asarray(trace.z, dtype=float)  # (y, x)
             at = np.arange(z.shape[1]) if trace.x is None else trace.x
-            yield pd.DataFrame({"series": name, x: at, "mean": z.mean(0), "least": z.min(0), "greatest": z.max(0)})
+            parts.append(
+                pd.DataFrame({"series": name, x: at, "mean": z.mean(0), "least": z.min(0), "greatest": z.max(0)})
+            )
         elif trace.y is not None:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
             frame = pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
-            is_gap = frame[[x, y]].isna().all(axis=1)
             if (trace.meta or {}).get("curves", 1) > 1:
+                is_gap = frame[[x, y]].isna().all(axis=1)
                 frame["series"] += is_gap.cumsum().map(lambda curve: f" ({curve + 1})" if curve else "")
                 frame = frame[~is_gap]
-            yield frame
+            parts.append(frame)
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def _title(fig: go.Figure, trace: Any, axis: str) -> str:
-    """What an axis of a trace counts; panels have axes x2, x3, …"""
+    """What an axis of a trace counts."""
     own = getattr(trace, f"{axis}axis", None) or axis
     title = fig.layout[f"{axis}axis{own[1:]}"].title.text
     return unescape(title) if title else axis
@@ -136,28 +140,14 @@ def _name(trace: Any) -> str:
     return unescape(trace.name or "unnamed")
 
 
-def _axes(fig: go.Figure, data: list, kind: str) -> Iterator[str]:
-    """Chart type and axes; of several panels, each one's."""
-    panels: dict[tuple[str, str], list] = {}
-    for trace in data:
-        panels.setdefault((trace.xaxis or "x", trace.yaxis or "y"), []).append(trace)
-    yield kind if len(panels) < 2 else f"{kind} in {len(panels)} panels"
-    for number, ((x, y), traces) in enumerate((panels or {("x", "y"): []}).items(), start=1):
-        if len(panels) > 1:
-            yield f"Panel {number}"
-        yield _axis("Horizontal axis", fig.layout[f"xaxis{x[1:]}"], [trace.x for trace in traces])
-        yield _axis("Vertical axis", fig.layout[f"yaxis{y[1:]}"], [trace.y for trace in traces])
-
-
 def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> str:
     values = [value for column in columns if column is not None for value in column if not pd.isna(value)]
     title = f": {unescape(axis.title.text)}," if axis.title.text else ""
     if axis.range:
         low, high = (10**end for end in axis.range) if axis.type == "log" else axis.range
-    elif values and all(isinstance(value, (int, float, np.number)) for value in values):
-        low, high = np.nanmin(values), np.nanmax(values)
     elif values:
-        low, high = values[0], values[-1]
+        are_numbers = all(isinstance(value, (int, float, np.number)) for value in values)
+        low, high = (min(values), max(values)) if are_numbers else (values[0], values[-1])
     else:
         return f"{name}{title} without values"
     scale = ", logarithmic" if axis.type == "log" else ""
@@ -166,12 +156,3 @@ def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> 
 
 def _number(value: object) -> str:
     return number_text(value) if isinstance(value, (int, float, np.number)) else str(value)
-
-
-def _ends(data: list) -> str:
-    parts = [
-        f"{_name(trace)} goes from {_number(trace.y[0])} to {_number(trace.y[-1])}"
-        for trace in data
-        if getattr(trace, "y", None) is not None and len(trace.y)
-    ]
-    return "; ".join(parts) + "." if parts else ""

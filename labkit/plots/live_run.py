@@ -41,8 +41,8 @@ def figure_live_run(
             y=list(y),
             name=f"{title} · {provenance}",
             mode="lines+markers",
-            line={"color": look.color, "dash": look.dash, "width": 2},
-            marker={"symbol": look.marker, "size": 5, "color": look.color},
+            line=look.line(),
+            marker=look.mark(5),
             row=row,
             col=column,
         )

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.plots.describe import thinned
-from labkit.plots.theme import encoding
+from labkit.plots.theme import encoding, new_figure
 
 MOST_POINTS = 4000
 
@@ -21,7 +21,7 @@ def figure_memory_held(
         provenance: where the numbers come from.
         template: "labkit_light" or "labkit_dark".
     """
-    figure = go.Figure(layout={"template": template})
+    figure = new_figure("Time since the recording began (ms)", "Allocated since then (MiB)", template=template)
     peaks = []
     for number, (device, own) in enumerate(held.groupby("device")):
         name = "host" if device < 0 else f"GPU {device}"
@@ -33,11 +33,8 @@ def figure_memory_held(
             y=shown["held_bytes"].astype(float) / 2**20,
             name=f"{name} · {provenance}",
             mode="lines",
-            line={"color": look.color, "dash": look.dash, "shape": "hv"},
+            line={**look.line(), "shape": "hv"},
             hovertemplate="%{x:.2f} ms: %{y:.3g} MiB<extra></extra>",
         )
         peaks.append(f"{name} holds most, {top['held_bytes'] / 2**20:.3g} MiB, after {top['time_us'] / 1e3:.3g} ms")
-    figure.update_xaxes(title_text="Time since the recording began (ms)")
-    figure.update_yaxes(title_text="Allocated since then (MiB)")
-    figure.update_layout(showlegend=True, meta={"finding": f"{'; '.join(peaks)}." if peaks else None})
-    return figure
+    return figure.update_layout(meta={"finding": f"{'; '.join(peaks)}." if peaks else None})

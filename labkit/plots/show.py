@@ -8,7 +8,11 @@ from labkit.plots.describe import describe
 from labkit.quick_nbformat import import_nbformat
 
 # plotly's toolbar has a button that uploads the chart to a server: nothing leaves the reader's machine from here.
-OFFLINE = {"plotlyServerURL": "", "modeBarButtonsToRemove": ["sendChartToCloud"], "displaylogo": False}
+OFFLINE = {
+    "plotlyServerURL": "",
+    "modeBarButtonsToRemove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
+    "displaylogo": False,
+}
 MIME = "application/vnd.plotly.v1+json"
 """The type of a figure in a notebook."""
 

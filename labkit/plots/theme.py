@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from html import escape
+from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 
@@ -20,6 +24,7 @@ _GRID = {"labkit_light": "#e8eaed", "labkit_dark": "#2b3038"}
 AXIS = {"labkit_light": "#8a9099", "labkit_dark": "#7d8590"}
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+_PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -40,13 +45,69 @@ class Encoding:
     color: str
     dash: str
     marker: str
+    pattern: str
+
+    def line(self, width: float = 2) -> dict[str, Any]:
+        return {"color": self.color, "dash": self.dash, "width": width}
+
+    def mark(self, size: float = 6) -> dict[str, Any]:
+        return {"color": self.color, "symbol": self.marker, "size": size}
+
+    def bar(self) -> dict[str, Any]:
+        return {
+            "color": self.color,
+            "pattern": {"shape": self.pattern, "fillmode": "overlay", "size": 6, "solidity": 0.15},
+            "line": {"color": "rgba(255,255,255,0.6)", "width": 0.5},
+        }
 
 
 def encoding(index: int, template: str = "labkit_light") -> Encoding:
     """The look of series `index`: thirty that differ in colour, or in dash and marker."""
     colors = PALETTES[template]
     step = (index % len(colors) + index // len(colors)) % len(_DASHES)
-    return Encoding(colors[index % len(colors)], _DASHES[step], _MARKERS[step])
+    return Encoding(colors[index % len(colors)], _DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)])
+
+
+def series(
+    frame: pd.DataFrame, *by: str, template: str = "labkit_light"
+) -> Iterator[tuple[Encoding, str, pd.DataFrame]]:
+    """Look, name and rows of each series: of rows that agree in these columns, in the order in which they come.
+
+    The name has the columns' values, safe inside plotly's small HTML: "all-cores · measured".
+    """
+    for number, (key, own) in enumerate(frame.groupby(list(by), sort=False, dropna=False)):
+        yield encoding(number, template), escape(" · ".join(map(str, key))), own
+
+
+def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_light", **layout: Any) -> go.Figure:
+    """A figure without series.
+
+    Args:
+        x: the horizontal axis' title, with its unit.
+        y: the vertical axis' title, with its unit.
+        finding: what the figure shows, in a sentence (`labkit.plots.describe`).
+        template: "labkit_light" or "labkit_dark".
+        layout: more of plotly's layout.
+    """
+    figure = go.Figure(layout={"template": template, "showlegend": True, "meta": {"finding": finding}, **layout})
+    return figure.update_xaxes(title_text=x).update_yaxes(title_text=y)
+
+
+def add_band(
+    figure: go.Figure, x: tuple[pd.Series, pd.Series], y: tuple[pd.Series, pd.Series], look: Encoding, **trace: Any
+) -> None:
+    """Shade what lies between two lines, whose places x and y have, as decoration of a series."""
+    figure.add_scatter(
+        x=[*x[0], *x[1][::-1]],
+        y=[*y[0], *y[1][::-1]],
+        fill="toself",
+        fillcolor=faint(look.color),
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        showlegend=False,
+        **trace,
+    )
 
 
 def faint(color: str, alpha: float = 0.16) -> str:
@@ -61,7 +122,7 @@ def in_the_dark() -> dict[str, str]:
     return {
         **dict(zip(light, dark, strict=True)),
         **{faint(one): faint(other) for one, other in zip(light, dark, strict=True)},
-        **{colors["labkit_light"]: colors["labkit_dark"] for colors in (INK, AXIS)},
+        **{colors["labkit_light"]: colors["labkit_dark"] for colors in (BACKGROUNDS, INK, AXIS, _GRID)},
     }
 
 
@@ -78,33 +139,23 @@ def contrast(first: str, second: str) -> float:
 
 
 def _template(name: str) -> go.layout.Template:
+    ink = {"family": FONT, "color": INK[name]}
     axis = {
-        "gridcolor": _GRID[name],
-        "linecolor": AXIS[name],
-        "tickcolor": AXIS[name],
-        "showline": True,
-        "ticks": "outside",
-        "ticklen": 4,
-        "zeroline": False,
-        "title": {"standoff": 10},
-        "automargin": True,
-    }
+        "gridcolor": _GRID[name], "linecolor": AXIS[name], "tickcolor": AXIS[name], "showline": True,
+        "ticks": "outside", "ticklen": 4, "zeroline": False, "title": {"standoff": 10}, "automargin": True,
+    }  # fmt: skip
     return go.layout.Template(
         layout={
             "colorway": list(PALETTES[name]),
             "paper_bgcolor": BACKGROUNDS[name],
             "plot_bgcolor": BACKGROUNDS[name],
-            "font": {"family": FONT, "size": 13, "color": INK[name]},
+            "font": {**ink, "size": 13},
             "xaxis": axis,
             "yaxis": axis,
             "modebar": {"orientation": "v"},  # beside the plot, not over the legend
             "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
             "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
-            "hoverlabel": {
-                "bgcolor": BACKGROUNDS[name],
-                "bordercolor": AXIS[name],
-                "font": {"family": FONT, "color": INK[name]},
-            },
+            "hoverlabel": {"bgcolor": BACKGROUNDS[name], "bordercolor": AXIS[name], "font": ink},
             "hovermode": "closest",
         }
     )

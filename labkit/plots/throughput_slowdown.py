@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.theme import AXIS, encoding
+from labkit.plots.observer_effect import error_bars
+from labkit.plots.theme import AXIS, new_figure, series
 
 
-def figure_gain_against_slowdown(modes: pd.DataFrame, *, template: str = "labkit_light") -> go.Figure:
+def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
     """Throughput gain over running alone against the mean slowdown of a job: a mark a mode and number of jobs.
 
     On the dotted curve of n jobs all are slowed alike, gain × slowdown = n; above it some are slowed more than others.
@@ -22,30 +21,29 @@ def figure_gain_against_slowdown(modes: pd.DataFrame, *, template: str = "labkit
         modes: columns family (what the jobs are, whatever their number), mode, jobs, gain, gain_low, gain_high,
             slowdown, slowdown_low, slowdown_high (95 % intervals, NaN where there is none), provenance. Rows without a
             gain are left out.
-        template: "labkit_light" or "labkit_dark".
     """
-    known = modes[modes["gain"].notna() & modes["slowdown"].notna()].sort_values(
-        "jobs", kind="stable", ignore_index=True
-    )
+    known = modes.dropna(subset=["gain", "slowdown"]).sort_values("jobs", kind="stable", ignore_index=True)
     several = known["family"].nunique() > 1
-    figure = go.Figure(layout={"template": template})
-    for number, ((family, mode, provenance), own) in enumerate(
-        known.groupby(["family", "mode", "provenance"], sort=False)
-    ):
-        look = encoding(number, template)
-        name = escape(f"{mode}{f', {family}' if several else ''} · {provenance}")
+    known["line"] = known["mode"] + (", " + known["family"] if several else "")
+    figure = new_figure(
+        "Mean slowdown of a job (times as long as alone)",
+        "Throughput (times that of one after another)",
+        _finding(known),
+        height=460,
+    )
+    for look, name, own in series(known, "line", "provenance"):
         figure.add_scatter(
             x=own["slowdown"],
             y=own["gain"],
             mode="lines+markers+text",
             name=name,
-            text=[str(jobs) if mode != "alone" else "" for jobs in own["jobs"]],  # those lie on one another
+            text=own["jobs"].astype(str).where(own["mode"] != "alone", ""),  # those lie on one another
             customdata=own["jobs"],
             textposition="top right",
-            line={"color": look.color, "dash": look.dash, "width": 1},
-            marker={"color": look.color, "symbol": look.marker, "size": 11},
-            error_x=_error(own, "slowdown", look.color),
-            error_y=_error(own, "gain", look.color),
+            line=look.line(1),
+            marker=look.mark(11),
+            error_x=error_bars(own["slowdown"], own["slowdown_low"], own["slowdown_high"]),
+            error_y=error_bars(own["gain"], own["gain_low"], own["gain_high"]),
             hovertemplate=f"{name}, %{{customdata}} jobs<br>%{{y:.2f}} times the work<br>each job %{{x:.2f}} times as "
             "long<extra></extra>",
         )
@@ -56,16 +54,13 @@ def figure_gain_against_slowdown(modes: pd.DataFrame, *, template: str = "labkit
             x=x,
             y=jobs / x,
             mode="lines",
-            line={"color": AXIS[template], "width": 1, "dash": "dot"},
+            line={"color": AXIS["labkit_light"], "width": 1, "dash": "dot"},
             name=f"{jobs} jobs slowed alike",
             hoverinfo="skip",
             showlegend=False,
         )
     figure.add_hline(y=1, line={"dash": "dot", "width": 1.5}, annotation_text="no gain")
-    figure.update_xaxes(title_text="Mean slowdown of a job (times as long as alone)", range=[0, right])
-    figure.update_yaxes(title_text="Throughput (times that of one after another)", range=[0, top])
-    figure.update_layout(height=460, showlegend=True, meta={"finding": _finding(known)})
-    return figure
+    return figure.update_xaxes(range=[0, right]).update_yaxes(range=[0, top])
 
 
 def _end(known: pd.DataFrame, name: str) -> float:
@@ -73,17 +68,6 @@ def _end(known: pd.DataFrame, name: str) -> float:
     if known.empty:
         return 2.0
     return float(min(1.12 * known[[name, f"{name}_high"]].max(axis=None), 1.5 * known[name].max()))
-
-
-def _error(own: pd.DataFrame, name: str, color: str) -> dict:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": own[f"{name}_high"] - own[name],
-        "arrayminus": own[name] - own[f"{name}_low"],
-        "color": color,
-        "thickness": 1.2,
-    }
 
 
 def _finding(known: pd.DataFrame) -> str:

@@ -11,10 +11,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
-from labkit.plots.theme import INK, encoding, faint
+from labkit.plots.theme import INK, add_band, new_figure, series
 from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 
-SERIES = ["job", "budget", "provenance"]
 ERROR_RATES = ("cer", "wer")
 
 
@@ -43,9 +42,9 @@ def figure_time_to_accuracy(
         template: "labkit_light" or "labkit_dark".
 
     Returns:
-        A figure with one trace of each kind a series: in `meta`, its kind (band, run, reached, median), the series'
-        number and name. The runs of a series are curves of one trace, with gaps between them.
-        `layout.meta["finding"]` says in words what the medians say.
+        A figure with one trace of each kind a series (of runs that differ by seed only): in `meta`, its kind (band,
+        run, reached, median), the series' number and name. The runs of a series are curves of one trace, with gaps
+        between them. `layout.meta["finding"]` says in words what the medians say.
 
     Raises:
         UserError: there is no evaluation.
@@ -53,41 +52,30 @@ def figure_time_to_accuracy(
     if curves.empty:
         raise UserError("none of these runs was evaluated yet, so there is no curve: let a run go on for longer.")
     metric = str(curves["metric"].iloc[0])
-    label = metric_label(metric)
+    label, longest = metric_label(metric), float(curves[x].max())
     axis = value_axis(curves["value"], target, metric, log=log_y)
-    figure = go.Figure(layout={"template": template})
-    groups = [each for each in curves.groupby(SERIES, sort=False, dropna=False)]  # list() asks for its length, slowly
-    longest = float(curves[x].max())
-    by_run = curves.drop_duplicates("run")
-    seeds = dict(zip(by_run["run"], by_run["seed"].map(lambda seed: escape(str(seed))), strict=True))
-    for number, (series, group) in enumerate(groups):
-        look, name = encoding(number, template), series_label(*series[1:])
+    figure = new_figure(
+        AXIS_TITLES[x],
+        f"{escape(label)} on the validation split",
+        "" if survival is None else finding(label, target, survival, x),
+        template=template,
+        height=460,
+    )
+    for number, (look, name, group) in enumerate(series(curves, "budget", "provenance", template=template)):
         meta, legend = {"group": number, "name": name}, {"legendgroup": str(number)}
-        if bands is not None:
-            own = bands[(bands[SERIES] == list(series)).all(axis=1)]
-            if len(own):
-                figure.add_scatter(
-                    x=[*own["low"], *own["high"][::-1]],
-                    y=[*own["level"], *own["level"][::-1]],
-                    fill="toself",
-                    fillcolor=faint(look.color),
-                    line={"width": 0},
-                    mode="lines",
-                    hoverinfo="skip",
-                    name=f"{name}: {own['kind'].iloc[0]}",
-                    showlegend=False,
-                    meta={**meta, "kind": "band"},
-                    **legend,
-                )
-        drawn = with_gaps(group)
-        hover = np.stack([drawn["wall_s"], drawn["samples"], drawn["run"].map(seeds)], axis=-1).astype(object)
+        if (own := _of_series(bands, group)) is not None:
+            ends, levels = (own["low"], own["high"]), (own["level"], own["level"])
+            kind = f"{name}: {own['kind'].iloc[0]}"
+            add_band(figure, ends, levels, look, name=kind, meta={**meta, "kind": "band"}, **legend)
+        drawn = with_gaps(group.assign(seed=[escape(str(seed)) for seed in group["seed"]]))
+        hover = drawn[["wall_s", "samples", "seed"]].to_numpy(object)
         hover[drawn["run"].isna()] = None  # a notebook's messages have no NaN
         figure.add_scatter(
             x=drawn[x],
             y=drawn["value"],
             mode="lines+markers",
-            line={"color": look.color, "dash": look.dash, "width": 2},
-            marker={"symbol": look.marker, "size": 6, "color": look.color},
+            line=look.line(),
+            marker=look.mark(),
             name=name,
             customdata=hover,
             hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
@@ -95,31 +83,64 @@ def figure_time_to_accuracy(
             meta={**meta, "kind": "run", "curves": group["run"].nunique()},
             **legend,
         )
+        decoration = {"showlegend": False, "hoverinfo": "skip", **legend}
         if crossings is not None:
-            hits = crossings[crossings["run"].isin(group["run"]) & crossings["reached"]]
-            figure.add_scatter(**_reached(group, hits, x, look, template), meta={**meta, "kind": "reached"}, **legend)
-        if survival is not None:
-            own = survival[(survival[SERIES] == list(series)).all(axis=1)]
+            # the evaluation at the crossing, by its place in samples: the same on every x axis
+            found = group.merge(crossings.loc[crossings["reached"], ["run", "samples_to_target"]], on="run")
+            found = found[found["samples"] == found["samples_to_target"]].drop_duplicates("run")
             figure.add_scatter(
-                **_median(own["median"].iloc[0], number, target, axis, longest, x, look, template),
-                meta={**meta, "kind": "median"},
-                **legend,
+                x=found[x],
+                y=found["value"],
+                mode="markers",
+                marker={**look.mark(14), "symbol": f"{look.marker}-open", "line": {"width": 2.5, "color": look.color}},
+                name="first crossing",
+                meta={**meta, "kind": "reached"},
+                **decoration,
             )
-    _mark_target(figure, target, axis, INK[template])
-    figure.update_xaxes(title_text=AXIS_TITLES[x], range=[0, 1.03 * longest])
-    figure.update_yaxes(
-        title_text=f"{escape(label)} on the validation split",
-        type="log" if axis.log else "linear",
-        range=axis.range,
+        if (own := _of_series(survival, group)) is not None:
+            median = own["median"].iloc[0]
+            # each series' label on a line of its own above the axis, so that close medians stay readable
+            feet = [axis.at(0.03 + 0.075 * number), axis.low]
+            there = np.isfinite(median)
+            figure.add_scatter(
+                x=[median] * 3 if there else [],
+                y=[target, *feet] if there else [],
+                mode="lines+text",
+                line={"color": look.color, "width": 1.5, "dash": "dot"},
+                text=["", f" {axis_text(median, x)} ", ""] if there else [],
+                textposition="middle left" if median > 0.75 * longest else "middle right",
+                textfont={"color": INK[template], "size": 13},
+                name="median",
+                meta={**meta, "kind": "median", "feet": feet},
+                **decoration,
+            )
+    figure.add_hline(y=target, line={"color": INK[template], "width": 1.5, "dash": "dash"})
+    figure.add_annotation(
+        xref="paper",
+        x=1,
+        xanchor="left",
+        xshift=4,
+        y=math.log10(target) if axis.log else target,  # plotly: an exponent here, a value in shapes
+        align="left",
+        showarrow=False,
+        text=f"target<br>{target:.6g}",
+        font={"size": 12},
     )
+    figure.update_xaxes(range=[0, 1.03 * longest])
+    figure.update_yaxes(type="log" if axis.log else "linear", range=axis.range)
     if axis.log:
         ticks = [digit * 10.0**power for power in range(-5, 6) for digit in (1, 2, 5)]
         figure.update_yaxes(tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
-    figure.update_layout(
-        height=460,
-        meta={"finding": finding(label, target, survival, x) if survival is not None else "", "x": x},
-    )
     return figure
+
+
+def _of_series(frame: pd.DataFrame | None, group: pd.DataFrame) -> pd.DataFrame | None:
+    """The rows of the series that these evaluations are of."""
+    if frame is None:
+        return None
+    budget, provenance = group[["budget", "provenance"]].iloc[0]
+    own = frame[(frame["budget"] == budget) & (frame["provenance"] == provenance)]
+    return None if own.empty else own
 
 
 def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
@@ -127,15 +148,6 @@ def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
     rows = curves.sort_values("run", key=lambda run: pd.factorize(run)[0], kind="stable")
     rows.index = np.arange(len(rows)) + (rows["run"] != rows["run"].shift()).cumsum() - 1
     return rows.reindex(range(rows.index[-1] + 1))
-
-
-def series_label(budget: str, provenance: str) -> str:
-    """The legend's name of a series, safe inside plotly's small HTML.
-
-    >>> series_label("all-cores", "measured")
-    'all-cores · measured'
-    """
-    return escape(f"{budget} · {provenance}")
 
 
 @dataclass(frozen=True)
@@ -162,9 +174,8 @@ def value_axis(values: pd.Series, target: float, metric: str, *, log: bool | Non
     """An axis on which the start of training, at chance level, does not squash the part around the target.
 
     Error rates fall over more than one power of ten, so theirs is logarithmic unless `log` says otherwise; an axis that
-    has to show 0 or less never is. Elsewhere,
-    when leaving out the third of the evaluations that lie furthest from the target makes the range much
-    smaller, the axis starts there; the reader can still zoom out.
+    has to show 0 or less never is. Elsewhere, when leaving out the third of the evaluations that lie furthest from the
+    target makes the range much smaller, the axis starts there; the reader can still zoom out.
     """
     values = values[np.isfinite(values)]
     if (metric in ERROR_RATES if log is None else log) and min(values.min(), target) > 0:
@@ -193,73 +204,3 @@ def finding(label: str, target: float, survival: pd.DataFrame, x: str) -> str:
         words = "not known" if is_not_known(median, failed, runs) else axis_text(median, x)
         parts.append(f"{budget_words(budget)} {words} ({reached} of {runs} runs)")
     return f"Target {label} {target:.6g}, median until it was reached: {'; '.join(parts)}."
-
-
-def _reached(group: pd.DataFrame, hits: pd.DataFrame, x: str, look, template: str) -> dict:
-    # the evaluation at the crossing, by its place in samples: the same on every x axis
-    found = group.merge(hits[["run", "samples_to_target"]], on="run")
-    found = found[found["samples"] == found["samples_to_target"]].drop_duplicates("run")
-    return {
-        "x": found[x],
-        "y": found["value"],
-        "mode": "markers",
-        "marker": {
-            "symbol": f"{look.marker}-open",
-            "size": 14,
-            "color": look.color,
-            "line": {"width": 2.5, "color": look.color},
-        },
-        "name": "first crossing",
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
-
-
-def _median(
-    median: float,
-    number: int,
-    target: float,
-    axis: ValueAxis,
-    longest: float,
-    x: str,
-    look,
-    template: str,
-) -> dict:
-    # each series' label on a line of its own above the axis, so that close medians stay readable
-    foot = axis.at(0.03 + 0.075 * number)
-    there = np.isfinite(median)
-    return {
-        "x": [median, median, median] if there else [],
-        "y": [target, foot, axis.low] if there else [],
-        "mode": "lines+text",
-        "line": {"color": look.color, "width": 1.5, "dash": "dot"},
-        "text": ["", f" {axis_text(median, x)} ", ""] if there else [],
-        "textposition": "middle left" if median > 0.75 * longest else "middle right",
-        "textfont": {"color": INK[template], "size": 13},
-        "name": "median",
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
-
-
-def _mark_target(figure: go.Figure, target: float, axis: ValueAxis, ink: str) -> None:
-    figure.add_shape(
-        type="line",
-        xref="paper",
-        x0=0,
-        x1=1,
-        y0=target,
-        y1=target,
-        line={"color": ink, "width": 1.5, "dash": "dash"},
-    )
-    figure.add_annotation(
-        xref="paper",
-        x=1,
-        xanchor="left",
-        xshift=4,
-        y=math.log10(target) if axis.log else target,  # plotly: an exponent here, a value in shapes
-        align="left",
-        showarrow=False,
-        text=f"target<br>{target:.6g}",
-        font={"size": 12},
-    )

@@ -1,9 +1,8 @@
-"""Numbers as a reader wants them: few digits and the unit, as the report page's script writes them too."""
+"""Numbers as a reader wants them: few digits and the unit."""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_UP, Decimal
 
 METRIC_LABELS = {
     "auc": "AUC",
@@ -26,15 +25,6 @@ AXIS_TITLES = {
 def metric_label(metric: str) -> str:
     """ "AUC" for "auc"; names it does not know are kept."""
     return METRIC_LABELS.get(metric, metric.replace("_", " "))
-
-
-def fixed(value: float, digits: int) -> str:
-    """`value` with `digits` decimals, exact ties away from zero, as JavaScript's toFixed rounds.
-
-    >>> fixed(2.5, 0), fixed(6.249, 1)
-    ('3', '6.2')
-    """
-    return str(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
 
 
 def number_text(value: float) -> str:
@@ -64,12 +54,10 @@ def seconds_text(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "not reached"
     if seconds < 1:
-        return f"{fixed(seconds, 2 if seconds >= 0.1 else 3)} s"
+        return f"{seconds:.{2 if seconds >= 0.1 else 3}f} s"
     if seconds < 300:
-        return f"{fixed(seconds, 1)} s"
-    if seconds < 7200:
-        return f"{fixed(seconds / 60, 1)} min"
-    return f"{fixed(seconds / 3600, 2)} h"
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def count_text(count: float) -> str:
@@ -81,10 +69,8 @@ def count_text(count: float) -> str:
     if not math.isfinite(count):
         return "–"
     if count < 1000:
-        return fixed(count, 0)
-    if count < 999_950:
-        return f"{fixed(count / 1000, 1)} k"
-    return f"{fixed(count / 1e6, 2)} M"
+        return f"{count:.0f}"
+    return f"{count / 1000:.1f} k" if count < 999_950 else f"{count / 1e6:.2f} M"
 
 
 def usd_text(usd: float) -> str:
@@ -94,8 +80,8 @@ def usd_text(usd: float) -> str:
     ['0.012 ¢', '4.21 ¢', '$3.50']
     """
     if usd < 0.01:
-        return f"{fixed(usd * 100, 3)} ¢"
-    return f"{fixed(usd * 100, 2)} ¢" if usd < 1 else f"${fixed(usd, 2)}"
+        return f"{usd * 100:.3f} ¢"
+    return f"{usd * 100:.2f} ¢" if usd < 1 else f"${usd:.2f}"
 
 
 def joules_text(joules: float) -> str:
@@ -105,8 +91,8 @@ def joules_text(joules: float) -> str:
     ['0.25 J', '812.4 J', '45.3 kJ']
     """
     if joules >= 1000:
-        return f"{fixed(joules / 1000, 1)} kJ"
-    return f"{fixed(joules, 2 if joules < 1 else 1)} J"
+        return f"{joules / 1000:.1f} kJ"
+    return f"{joules:.{2 if joules < 1 else 1}f} J"
 
 
 def axis_text(value: float, x: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
@@ -28,12 +28,17 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 """Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
 
+def _check_pair(times: list[float]) -> None:
+    if len(times) != 2:
+        raise ValueError("the time of a phase is two numbers, of the wall and of the process")
+
+
 class Facts(TypedDict):
     """What readers rely on of `profile.json`."""
 
     settings: ProfileSettings
     device: str
-    phases_us: list[dict[str, tuple[float, float]]]
+    phases_us: list[dict[str, Annotated[list[float], _check_pair]]]
     """Of each step, by phase: wall time, and time in which it had a core"""
     unprofiled_step_us: list[float]
 

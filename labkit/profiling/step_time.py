@@ -39,6 +39,8 @@ READS = ("aten::item", "aten::_local_scalar_dense")
 WAITS = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "hipDeviceSynchronize",
          "hipStreamSynchronize")  # fmt: skip
 """Calls of the driver's interface that wait for the device."""
+WAIT = "wait"
+"""Stands for a stretch of these."""
 ONE_WAIT_US = 20.0
 """Two reads that are no further apart belong to one loop that reads numbers one by one."""
 BACKWARD_CALL = "autograd::engine::evaluate_function"
@@ -132,15 +134,16 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     Raises:
         UserError: the trace has no steps.
     """
+    import pandas as pd
+
     recorded = recorded_steps(trace).iloc[:steps]
     if not recorded["duration_us"].sum():
         raise UserError(f"{trace.path}: the steps of this trace took no time, so it is damaged: record it once more.")
     lane = recorded["lane"].iloc[0]
     events = trace.events[trace.events["lane"] == lane]
-    borders = _borders(recorded)
-    segments = _segments(events[events["category"] == "user_annotation"], borders)
-    segments = _with_waits(segments, _waits(events))
-    return StepTime(_frame(segments), _operators(trace, lane, segments), len(borders))
+    segments = _segments(recorded, _named(events))
+    frame = pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
+    return StepTime(frame, _operators(trace, lane, segments), len(recorded))
 
 
 def recorded_steps(trace: Trace) -> pd.DataFrame:
@@ -159,61 +162,56 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
     return found
 
 
-TIMES = ("start_us", "duration_us")
 Segment = tuple[float, float, str, int]
 """start_us, end_us, phase, step."""
 
 
-def _borders(steps: pd.DataFrame) -> list[tuple[float, float, int]]:
-    """Begin, end and number of each step; one ends where the next begins, if it has not before."""
-    begin = steps["start_us"].to_numpy()
-    end = begin + steps["duration_us"].to_numpy()
-    end[:-1] = np.minimum(end[:-1], begin[1:])
-    numbers = [int(name.removeprefix(STEP)) for name in steps["name"].astype(str)]
-    return list(zip(begin.tolist(), end.tolist(), numbers, strict=True))
+def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
+    start = events["start_us"]
+    return list(zip(start.tolist(), (start + events["duration_us"]).tolist(), strict=True))
 
 
-def _segments(notes: pd.DataFrame, borders: list[tuple[float, float, int]]) -> list[Segment]:
-    """Each step cut where a phase begins or ends; of several open ones, the one that began last counts."""
-    named = [
-        (start, start + duration, phase)
-        for name, start, duration in zip(notes["name"].astype(str), *(notes[c] for c in TIMES), strict=True)
-        if (phase := _phase(name)) is not None
-    ]
-    named = _resolved(named)
+def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> list[Segment]:
+    """Each step cut where a phase begins or ends; of several open ones, the one that began last counts.
+
+    A step ends where the next begins, if it has not before. What lies in a wait is sync, but for input, which may read
+    what it likes.
+    """
+    numbers = [int(name.removeprefix(STEP)) for name in recorded["name"].astype(str)]
+    steps = _intervals(recorded)
+    latest = [*recorded["start_us"].tolist()[1:], np.inf]
+    start, stop = (np.array([each[place] for each in named]) for place in (0, 1))
     found: list[Segment] = []
-    at = 0
-    open_phases: list[tuple[float, float, str]] = []  # in the order in which they began
-    for begin, end, number in borders:
-        while at < len(named) and named[at][0] < end:
-            open_phases.append(named[at])
-            at += 1
-        cuts = {begin, end}
-        for start, stop, _ in open_phases:
-            cuts.update(moment for moment in (start, stop) if begin < moment < end)
-        for left, right in pairwise(sorted(cuts)):
-            middle = (left + right) / 2
-            inside = [phase for start, stop, phase in open_phases if start <= middle < stop]
-            phase = inside[-1] if inside else OTHER
-            if found and found[-1][1] == left and found[-1][2:] == (phase, number):
-                found[-1] = (found[-1][0], right, phase, number)
-            else:
-                found.append((left, right, phase, number))
-        open_phases = [each for each in open_phases if each[1] > end]
+    for number, (begin, end), next_begin in zip(numbers, steps, latest, strict=True):
+        end = min(end, next_begin)
+        touching = [named[place] for place in np.flatnonzero((start < end) & (stop > begin))] if named else []
+        moments = {moment for first, last, _ in touching for moment in (first, last) if begin < moment < end}
+        for left, right in pairwise(sorted({begin, end, *moments})):
+            inside = [phase for first, last, phase in touching if first <= left < last]
+            phase = next((each for each in reversed(inside) if each != WAIT), OTHER)
+            if WAIT in inside and phase not in OWN_WAITS:
+                phase = SYNC
+            found.append((left, right, phase, number))
     return found
 
 
-def _resolved(named: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """What comes after a backward pass is between steps where a forward pass is the next of the passes."""
-    resolved = []
-    following = ""
-    for start, stop, phase in reversed(named):
+def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
+    """Begin, end and name of the phases and waits, in the order in which they begin."""
+    notes = events[events["category"] == "user_annotation"]
+    phases = [
+        (*interval, phase)
+        for name, interval in zip(notes["name"].astype(str), _intervals(notes), strict=True)
+        if (phase := _phase(name)) is not None
+    ]
+    resolved, following = [], ""
+    for start, stop, phase in reversed(phases):
         if phase == AFTER_BACKWARD:
             phase = BETWEEN if following == FORWARD else OTHER
         elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT, BETWEEN):
             following = phase
         resolved.append((start, stop, phase))
-    return resolved[::-1]
+    # where both begin at once, the phase stands before the wait in it
+    return sorted([*resolved[::-1], *((*wait, WAIT) for wait in _waits(events))], key=lambda each: each[0])
 
 
 def _phase(name: str) -> str | None:
@@ -223,96 +221,42 @@ def _phase(name: str) -> str | None:
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
     """Begin and end of each stretch in which numbers are read or the device is waited for, close ones joined."""
     operators = events[events["category"] == "cpu_op"]
-    calls = events[events["category"].isin(("cuda_runtime", "cuda_driver"))]
-    reading = np.r_[operators.index[operators["name"].isin(READS)], calls.index[calls["name"].isin(WAITS)]]
-    if not len(reading):
-        return []
-    found = events.loc[np.sort(reading)]
-    begin = found["start_us"].to_numpy()
-    end = np.maximum.accumulate(begin + found["duration_us"].to_numpy())
-    first = np.r_[True, begin[1:] > end[:-1] + ONE_WAIT_US]
-    last = np.r_[first[1:], True]
+    calls = events["category"].isin(("cuda_runtime", "cuda_driver")) & events["name"].isin(WAITS)
     tops = operators[~operators["parent"].isin(operators.index)]
-    begin = [_from_unbind(tops, start) for start in begin[first].tolist()]
-    return list(zip(begin, end[last].tolist(), strict=True))
-
-
-def _from_unbind(tops: pd.DataFrame, start: float) -> float:
-    """Where a loop over a tensor's elements begins: torch makes a tensor of each before Python reads the first."""
     starts, names = tops["start_us"].to_numpy(), tops["name"]
-    while (row := np.searchsorted(starts, start) - 1) >= 0 and names.iat[row] == "aten::unbind":
-        start = float(starts[row])
-    return start
-
-
-def _with_waits(segments: list[Segment], waits: list[tuple[float, float]]) -> list[Segment]:
-    """The segments with what lies in a wait as sync, but for input, which may read what it likes."""
-    found: list[Segment] = []
-    at = 0
-    for start, end, phase, number in segments:
-        left = start
-        while at < len(waits) and waits[at][1] <= start:
-            at += 1
-        place = at
-        while phase not in OWN_WAITS and place < len(waits) and waits[place][0] < end:
-            begin, stop = max(left, waits[place][0]), min(end, waits[place][1])
-            if begin > left:
-                found.append((left, begin, phase, number))
-            if stop > begin:
-                found.append((begin, stop, SYNC, number))
-            left = max(left, stop)
-            place += 1
-        if end > left:
-            found.append((left, end, phase, number))
+    found: list[tuple[float, float]] = []
+    for begin, end in _intervals(events[calls | events.index.isin(operators.index[operators["name"].isin(READS)])]):
+        if found and begin <= found[-1][1] + ONE_WAIT_US:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+            continue
+        # a loop over a tensor's elements begins where torch makes a tensor of each, before Python reads the first
+        while (row := np.searchsorted(starts, begin) - 1) >= 0 and names.iat[row] == "aten::unbind":
+            begin = float(starts[row])
+        found.append((begin, end))
     return found
-
-
-def _frame(segments: list[Segment]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
 
 
 def _operators(trace: Trace, lane: str, segments: list[Segment]) -> pd.DataFrame:
     """The operators of the stepping thread, and of those that run its backward passes, each with phase and step."""
-    import pandas as pd
-
     called = trace.events[trace.events["category"] == "cpu_op"]
-    starts = np.array([segment[0] for segment in segments])
+    starts, ends, phases, numbers = (np.array(column) for column in zip(*segments, strict=True))
     place = np.searchsorted(starts, called["start_us"].to_numpy(), side="right") - 1
-    ends = np.array([segment[1] for segment in segments])
     inside = (place >= 0) & (called["start_us"].to_numpy() < ends[place])
     called, place = called[inside], place[inside]
-    frame = called.assign(
-        row=called.index,
-        phase=np.array([segment[2] for segment in segments], dtype=object)[place] if len(place) else [],
-        step=np.array([segment[3] for segment in segments])[place] if len(place) else [],
-    )
-    own = frame["lane"] == lane
-    backward = ~own & (frame["phase"] == BACKWARD)
-    helping = frame[backward & frame["lane"].isin(_of_backward(frame[backward]))]
-    frame = pd.concat([frame[own], helping])
+    frame = called.assign(row=called.index, phase=phases[place].astype(object), step=numbers[place])
+    own, in_backward = frame["lane"] == lane, frame["phase"] == BACKWARD
+    # autograd has threads of its own: with a GPU, one for each device
+    runs_backward = in_backward & frame["name"].astype(str).str.startswith(BACKWARD_CALL)
+    frame = frame[own | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]
     # callers before what they call
     frame = frame.sort_values(["start_us", "duration_us"], ascending=[True, False]).reset_index(drop=True)
-    lanes = frame["lane"].cat.codes.to_numpy() if len(frame) else np.empty(0)
+    lanes = frame["lane"].cat.codes.to_numpy()
     parent, self_us = nest(lanes, frame["start_us"].to_numpy(), frame["duration_us"].to_numpy())
     frame["parent"], frame["self_us"] = parent, np.maximum(self_us, 0.0)
-    return _fitted(frame, lane, segments)
-
-
-def _of_backward(events: pd.DataFrame) -> list[str]:
-    """Threads that autograd runs: with a GPU it has one of its own for each device."""
-    calls = events[events["name"].astype(str).str.startswith(BACKWARD_CALL)]
-    return calls["lane"].unique().tolist()
-
-
-def _fitted(frame: pd.DataFrame, lane: str, segments: list[Segment]) -> pd.DataFrame:
-    """Threads that work at the same time share the backward pass, which is no longer for that."""
-    helps = (frame["lane"] != lane).to_numpy()
-    if not helps.any():
-        return frame
+    # threads that work at the same time share the backward pass, which is no longer for that
+    helps, backward = frame["lane"] != lane, frame["phase"] == BACKWARD
     room_us = sum(end - start for start, end, phase, _ in segments if phase == BACKWARD)
-    room_us -= frame.loc[~helps & (frame["phase"] == BACKWARD).to_numpy(), "self_us"].sum()
+    room_us -= frame.loc[~helps & backward, "self_us"].sum()
     taken_us = frame.loc[helps, "self_us"].sum()
     if taken_us > room_us:
         frame.loc[helps, "self_us"] *= max(room_us, 0.0) / taken_us

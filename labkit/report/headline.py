@@ -1,13 +1,24 @@
-"""The answer in one sentence, a job."""
+"""The head of the page: the answer in a sentence a job; what was run, where, when and with what."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 
 import pandas as pd
 
-from labkit.plots.words import budget_words, is_not_known, seconds_text
+from labkit.plots.words import budget_words, count_text, is_not_known, seconds_text
 from labkit.report.table import goal_text, in_words, job_name
+from labkit.runs import RunRecord
+
+PROVENANCE_MEANS = {
+    "measured": "measured on this whole machine",
+    "emulated": "measured on this machine under a smaller budget",
+    "recorded": "measured on another machine and shipped",
+    "predicted": "calculated by a model, not run",
+}
+VERSIONS_SHOWN = ("labkit", "python", "torch", "numpy", "cuda")
 
 
 def headline(summary: pd.DataFrame) -> str:
@@ -67,3 +78,42 @@ def _basis(row: pd.Series) -> str:
 def _place(row: pd.Series, among: pd.DataFrame) -> str:
     several = (among["budget"] == row["budget"]).sum() > 1
     return budget_words(row["budget"]) + (f" ({row['provenance']})" if several else "")
+
+
+def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:
+    """Term and words, in the order in which the page shows them.
+
+    Args:
+        records: of the runs.
+        left_out: notes of what could not be read.
+    """
+    if not records:
+        return {}
+    status = ", ".join(f"{count} {name}" for name, count in Counter(each.status for each in records).most_common())
+    first, last = (pick(record.started_at for record in records)[:16].replace("T", " ") for pick in (min, max))
+    kinds = dict.fromkeys(record.provenance.kind for record in records)
+    facts = {
+        "Runs": f"{count_text(len(records))} ({status})",
+        "Machine": _each(map(_machine, records)),
+        "When": first if first == last else f"{first} to {last}",
+        "Software": _each(map(_versions, records)),
+        "Provenance": "; ".join(f"{kind}: {PROVENANCE_MEANS.get(kind, kind)}" for kind in kinds),
+    }
+    return facts | ({"Left out": " ".join(left_out)} if left_out else {})
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts))) or "not recorded"
+
+
+def _machine(record: RunRecord) -> str:
+    devices = []
+    for device in record.devices:
+        cores = f", {device['cores']} cores" if device.get("cores") else ""
+        memory = f", {device['memory_bytes'] / 2**30:.1f} GiB" if device.get("memory_bytes") else ""
+        devices.append(f"{device.get('name', 'unnamed device')}{cores}{memory}")
+    return f"{' + '.join(devices)} ({record.host})"
+
+
+def _versions(record: RunRecord) -> str:
+    return ", ".join(f"{name} {record.software[name]}" for name in VERSIONS_SHOWN if record.software.get(name))

@@ -2,183 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from html import escape
+from importlib.resources import files
+from string import Template
 
+import numpy as np
 import pandas as pd
 
 from labkit.plots.theme import encoding
-from labkit.plots.words import AXIS_TITLES, metric_label, seconds_text
-from labkit.report.table import HEADINGS, NO_METRIC, NO_TARGET, goal_text, job_name, notes, summary_cells
-from labkit.tta.thresholds import SERIES
+from labkit.plots.words import metric_label
+from labkit.report.table import HEADINGS, NO_METRIC, job_name, notes, summary_cells
 
-WORDS = ' class="words"'
-
-
-def header(identifier: str, table: pd.DataFrame, runs: pd.DataFrame, curves: pd.DataFrame) -> str:
-    metric = runs["metric"].iloc[0]
-    measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
-    kinds = ", ".join(dict.fromkeys(runs["provenance"]))
-    seeds, budgets = len(runs), runs.groupby(SERIES, dropna=False).ngroups
-    unread = len(set(runs["run"]) - set(curves["run"]))
-    text = f"{_counted(seeds, 'run')} under {_counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
-    if unread and metric:
-        text += f" {_counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
-    title = escape(job_name(runs["job"].iloc[0]))
-    return (
-        f'<section class="job" id="{identifier}" aria-labelledby="{identifier}-title">\n'
-        f'<header><h2 id="{identifier}-title">{title}</h2><p>{escape(text)}</p></header>'
-    )
+AXES = {"wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "cost_usd": "Cost"}
+"""Those that the page offers"""
+RUN_HEADINGS = ("Run", "Budget", "Seed", "Status", "Last value", "Time to target", "Confirmed")
+WORDS = ("Budget", "Provenance", "Run", "Status")
+"""Columns that are no numbers"""
+OF_FIGURES = (
+    "choices", "metric", "most", "start", "target", "easier", "harder", "description", "finding", "targets_description",
+)  # fmt: skip
+"""Places in the template that a job without evaluations leaves empty"""
+SHAPES = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖"}
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+def section(
+    payload: dict, table: pd.DataFrame, runs: pd.DataFrame, curves: pd.DataFrame, series: list[np.ndarray], *, up: bool
+) -> str:
+    """The section as HTML.
+
+    Args:
+        payload: what page.js reads.
+        table: `labkit.tta.summary` of the target that is shown first.
+        runs: the job's rows of `run_table`.
+        curves: its evaluations.
+        series: places in `runs` of the runs of each row of `table`.
+        up: whether higher is better.
+    """
+    identifier, metric, at, axes = payload["id"], runs["metric"].iloc[0], payload["start"], payload["axes"]
+    goal = "the training" if np.isnan(table["target"].iloc[0]) else payload["labels"][at]
+    values = {
+        "id": identifier,
+        "title": escape(job_name(runs["job"].iloc[0])),
+        "about": escape(_about(runs, curves, len(series))),
+        "goal": escape(goal),
+        "results": _table(identifier, HEADINGS, _result_rows(table, curves.groupby(["budget", "provenance"]).ngroups)),
+        "notes": "".join(f"<li>{escape(line)}</li>" for line in notes(table)),
+        "count": len(runs),
+        "runs": _table(identifier, RUN_HEADINGS, _run_rows(payload, runs, curves, series)),
+        **dict.fromkeys(OF_FIGURES, ""),
+        "hidden": "" if axes else "hidden",
+    }
+    if axes:
+        low, high = (f"{end:.6g}" for end in (payload["grid"][0], payload["grid"][-1]))
+        values |= {
+            "choices": "".join(
+                f'<label><input type="radio" name="{identifier}-x" value="{axis["key"]}"{" checked" * (not number)}>'
+                f"<span>{AXES[axis['key']]}</span></label>"
+                for number, axis in enumerate(axes)
+            ),
+            "metric": escape(metric_label(metric)),
+            "most": len(payload["grid"]) - 1,
+            "start": at,
+            "target": f"{payload['grid'][at]:.6g}",
+            "easier": f"{low} · {'easier' if up else 'harder'}",
+            "harder": f"{'harder' if up else 'easier'} · {high}",
+            "description": escape(axes[0]["description"]),
+            "finding": escape(axes[0]["findings"][at]),
+            "targets_description": escape(axes[0]["targets_description"]),
+        }
+    return Template(files("labkit.report").joinpath("job.html").read_text(encoding="utf-8")).substitute(values)
 
 
-def controls(payload: dict) -> str:
-    name, grid, label = payload["id"], payload["grid"], payload["metric_label"]
-    choices = "".join(
-        f'<label><input type="radio" name="{name}-x" value="{axis["key"]}"{" checked" * (not number)}>'
-        f"<span>{escape(axis['label'])}</span></label>"
-        for number, axis in enumerate(payload["axes"])
-    )
-    limits = f'min="0" max="{len(grid) - 1}" step="1" value="{payload["start"]}"'  # places in the grid
-    shown = f"{escape(label)} {payload['target']:.6g}"
-    hardness = ("easier", "harder") if payload["higher_is_better"] else ("harder", "easier")
-    return f"""<div class="controls">
-<fieldset><legend>Horizontal axis</legend><div class="choices">{choices}</div></fieldset>
-<div><div class="target-line"><label class="title" for="{name}-target">Target {escape(label)}</label>
-<output id="{name}-output" for="{name}-target">{shown}</output></div>
-<div class="target-row"><input type="range" id="{name}-target" {limits} aria-valuetext="{shown}" autocomplete="off">
-<button type="button" id="{name}-reset">Back to {payload["target"]:.6g}</button></div>
-<div class="ends" aria-hidden="true"><span>{grid[0]:.6g} · {hardness[0]}</span>
-<span>{hardness[1]} · {grid[-1]:.6g}</span></div></div>
-</div>"""
-
-
-def figure(payload: dict) -> str:
-    name = payload["id"]
-    lead, _, _ = payload["description"].rpartition(payload["finding"])
-    before, title, after = lead.partition(AXIS_TITLES["wall_s"])
-    # the range of the first drawing would be wrong on another axis: name the axis, leave its range out
-    _, _, after = after.partition(". ")
-    kinds = "; ".join(payload["band_kinds"])
-    shade = f" Shaded: {kinds}, by budget." if kinds else ""
-    lines = "Dotted drops mark each budget's Kaplan–Meier median, rings each run's first crossing."
-    return f"""<figure>
-<div class="plot" id="{name}-curves" role="group" aria-label="{escape(payload["description"])}"></div>
-<figcaption>One curve a run, a mark an evaluation.{escape(shade)} {lines}
-<span id="{name}-description"><span class="hidden">{escape(before)}</span>
-<span class="hidden" id="{name}-axis-words">{escape(title)}</span>
-<span class="hidden">. {escape(after)}</span>
-<span id="{name}-finding">{escape(payload["finding"])}</span></span></figcaption>
-</figure>"""
-
-
-def target_figure(payload: dict) -> str:
-    name, description = payload["id"], escape(payload["target_description"])
-    return f"""<div class="part"><h3>How much longer for a harder target?</h3>
-<p>The median time to target, for every target the slider offers. Where two lines come together, the faster
- budget no longer buys time; where a line ends, half of its runs or more do not get there.</p>
-<figure><div class="plot small" id="{name}-targets" role="group" aria-label="{description}"></div>
-<figcaption><span class="hidden">{description}</span>Follows the horizontal-axis choice above;
- shaded is the median's 95 % interval, of fewer than five runs their range.</figcaption></figure></div>"""
-
-
-def results_table(identifier: str, table: pd.DataFrame, payload: dict) -> str:
-    body = []
-    number_drawn = payload.get("drawn", [])
-    for number, (_, row) in enumerate(table.iterrows()):
-        cells = summary_cells(row)
-        mark = _swatch(number_drawn.index(number)) if number in number_drawn else ""
-        rest = "".join(f"<td{WORDS * (place == 0)}>{_cell(text)}</td>" for place, text in enumerate(cells[1:]))
-        body.append(f'<tr id="{identifier}-row-{number}"><th scope="row">{mark}{escape(cells[0])}</th>{rest}</tr>')
-    heads = "".join(f'<th scope="col"{WORDS * (place < 2)}>{escape(text)}</th>' for place, text in enumerate(HEADINGS))
-    listed = "".join(f"<li>{escape(line)}</li>" for line in notes(table))
-    goal = goal_text(payload["metric"], table["target"].iloc[0])
-    goal = "the training" if goal == NO_TARGET else goal
-    return f"""<div class="scroll" role="region" tabindex="0" aria-label="Results by budget">
-<table><caption>What <span id="{identifier}-caption-target">{escape(goal)}</span> took, in <span
- id="{identifier}-clock">wall time</span></caption>
-<thead><tr>{heads}</tr></thead>
-<tbody>
-{chr(10).join(body)}
-</tbody></table></div>
-<ul class="notes"><li>The median is Kaplan–Meier's: a run that failed never arrives, one that was cut off counts until
- then. Expected with restarts is all time spent over the number of successes, where no run was cut off (one that was is
- taken to go on as those did that went on for longer): each run that fails is started anew, and
- paid for. Memory is the highest of the runs; samples/s and energy (whole run) are medians.</li>
-{listed}</ul>"""
-
-
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A cell of a table, what it has in brackets being smaller."""
     main, bracket, rest = text.partition(" (")
     return escape(main) + (f" <small>({escape(rest)}</small>" if bracket else "")
 
 
-_SHAPES = {
-    "circle": '<circle cx="15" cy="6" r="4"/>',
-    "square": '<rect x="11.5" y="2.5" width="7" height="7"/>',
-    "diamond": '<path d="M15 1l5 5-5 5-5-5z"/>',
-    "triangle-up": '<path d="M15 1l5 9h-10z"/>',
-    "cross": '<path d="M13 1h4v3h3v4h-3v3h-4v-3h-3v-4h3z"/>',
-    "x": '<path d="M11 1l4 3.5 4-3.5 1.5 1.5-3.5 3.5 3.5 3.5-1.5 1.5-4-3.5-4 3.5-1.5-1.5 3.5-3.5-3.5-3.5z"/>',
-}
-_STROKES = {
-    "solid": "",
-    "dash": "6 3",
-    "dot": "2 3",
-    "dashdot": "6 3 2 3",
-    "longdash": "10 3",
-    "longdashdot": "9 3 2 3",
-}
+def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
+    metric, kinds = runs["metric"].iloc[0], ", ".join(dict.fromkeys(runs["provenance"]))
+    measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
+    text = f"{_counted(len(runs), 'run')} under {_counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
+    if metric and (unread := len(runs) - curves["run"].nunique()):
+        text += f" {_counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
+    return text
 
 
-def _swatch(number: int) -> str:
-    look = encoding(number)
-    return (
-        f'<svg class="swatch series-{number % 5}" viewBox="0 0 30 12" aria-hidden="true">'
-        f'<line x1="0" x2="30" y1="6" y2="6" stroke="currentColor" stroke-width="2" '
-        f'stroke-dasharray="{_STROKES[look.dash]}"/>'
-        f'<g fill="currentColor">{_SHAPES[look.marker]}</g></svg>'
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _table(identifier: str, heads: Iterable[str], rows: Iterable[tuple[str, list[str]]]) -> str:
+    """Head and body of a table; each row has a name for its id, and its cells in HTML."""
+    kinds = [' class="words"' * (head in WORDS) for head in heads]
+    head = "".join(f'<th scope="col"{kind}>{escape(text)}</th>' for kind, text in zip(kinds, heads, strict=True))
+    body = "\n".join(
+        f'<tr id="{identifier}-{name}"><th scope="row">{first}</th>'
+        + "".join(f"<td{kind}>{text}</td>" for kind, text in zip(kinds[1:], rest, strict=True))
+        + "</tr>"
+        for name, (first, *rest) in rows
     )
+    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
 
-def run_list(identifier: str, runs: pd.DataFrame, curves: pd.DataFrame, hits: pd.DataFrame, payload: dict) -> str:
-    evaluations = curves.groupby("run")["value"].agg(["size", "last"])
-    of_run = runs.set_index("run")[["status", "seed", "disturbed"]].to_dict("index")
-    by_run = hits.set_index("run")[["reached", "sustained", "time_to_target_s", "sustained_time_s"]].to_dict("index")
-    body = []
-    for number, group in enumerate(payload["groups"]):
-        for place, run in enumerate(group["runs"]):
-            hit, told = by_run[run["run"]], of_run[run["run"]]
-            status = escape(told["status"])
-            if status in ("failed", "interrupted", "stopped"):
-                status = f'<span class="mark">{status}</span>'
-            if told["disturbed"]:
-                status += f' <span class="mark">disturbed</span> <small>{escape(told["disturbed"])}</small>'
-            last, count = "–", len(run["value"])
-            if count:
-                last = f"{evaluations.loc[run['run'], 'last']:.4f}"
-            reached = seconds_text(hit["time_to_target_s"]) if hit["reached"] else run["missed"]["wall_s"]
-            body.append(
-                f'<tr id="{identifier}-run-{number}-{place}"><th scope="row">{escape(run["run"])}</th>'
-                f'<td class="words">{escape(group["budget"])}</td>'
-                f'<td>{escape(str(told["seed"]))}</td><td class="words">{status}</td>'
-                f"<td>{last} <small>({_counted(count, 'evaluation')})</small></td>"
-                f"<td>{reached}</td><td>{_confirmed(hit)}</td></tr>"
-            )
-    heads = ["Run", "Budget", "Seed", "Status", "Last value", "Time to target", "Confirmed"]
-    words = ("Run", "Budget", "Status")
-    head = "".join(f'<th scope="col"{WORDS * (text in words)}>{text}</th>' for text in heads)
-    return f"""<details><summary>Every run ({len(runs)})</summary>
-<div class="scroll" role="region" tabindex="0" aria-label="Every run">
-<table class="runs" aria-label="Every run">
-<thead><tr>{head}</tr></thead><tbody>
-{chr(10).join(body)}
-</tbody></table></div></details>"""
+def _result_rows(table: pd.DataFrame, drawn: int) -> Iterator[tuple[str, list[str]]]:
+    for number, row in enumerate(table.to_dict("records")):
+        budget, *rest = summary_cells(row)
+        look = encoding(number)
+        swatch = f'<span class="swatch series-{number % 5}" data-mark="{SHAPES[look.marker]}"></span>'
+        yield f"row-{number}", [swatch * (number < drawn) + escape(budget), *map(cell, rest)]
 
 
-def _confirmed(hit: dict) -> str:
-    if not hit["reached"]:
-        return ""
-    return f"from {seconds_text(hit['sustained_time_s'])}" if hit["sustained"] else "no"
+def _run_rows(
+    payload: dict, runs: pd.DataFrame, curves: pd.DataFrame, series: list[np.ndarray]
+) -> Iterator[tuple[str, list[str]]]:
+    of_run = curves.groupby("run")["value"]
+    evaluations, last = of_run.size(), of_run.last()
+    for number, places in enumerate(series):
+        for place, run in enumerate(runs.iloc[places].itertuples()):
+            first, held = (payload[name][payload["start"]][number][place] for name in ("first", "held"))
+            time, confirmed = payload["missed"]["wall_s"][number][place], ""
+            if first >= 0:
+                when = payload["when"]["wall_s"][number]
+                time, confirmed = when[first], f"from {when[held]}" if held >= 0 else "no"
+            marked = '<span class="mark">{}</span>'
+            status = marked.format(run.status) if run.status in ("failed", "interrupted", "stopped") else run.status
+            if run.disturbed:
+                status += f" {marked.format('disturbed')} <small>{escape(run.disturbed)}</small>"
+            value, count = last.get(run.run, np.nan), evaluations.get(run.run, 0)
+            value = f"{value:.4f}" if count else "–"
+            value += f" <small>({_counted(count, 'evaluation')})</small>"
+            cells = (escape(run.run), escape(run.budget), escape(str(run.seed)), status, value, time, confirmed)
+            yield f"run-{number}-{place}", cells

@@ -1,6 +1,4 @@
-/* The report page: keeps figure, table and words in step with the target slider, the x axis and the theme.
-   All numbers and words are computed by labkit.report.lookup for every target of the slider; here they are looked up.
-   Text from runs enters the page through textContent only. */
+/* The report page: draws what labkit.report.section computed for the place of the slider, the axis and the theme. */
 "use strict";
 (() => {
   const report = JSON.parse(document.getElementById("report-data").textContent);
@@ -8,201 +6,120 @@
   const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
   const narrow = window.matchMedia("(max-width: 720px)");
   const byId = (id) => document.getElementById(id);
-  const states = report.jobs.filter((job) => job.axes.length).map((job) => ({ job, at: job.start, x: job.axes[0].key }));
+  const states = report.jobs.filter((job) => job.axes.length).map((job) => ({ job, at: job.start, axis: job.axes[0] }));
+  const isDark = () => (root.dataset.theme ?? (darkScheme.matches ? "dark" : "light")) === "dark";
 
-  const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-  const targetText = (target) => String(Number(target.toPrecision(6)));
-  /** The place of a drawn series among those of the axis x; -1 where it has none of it. */
-  function placeOf(job, number, x) {
-    const { budget, provenance } = job.groups[job.drawn[number]];
-    return job.medians[x].series.findIndex(([name, kind]) => name === budget && kind === provenance);
-  }
-  const known = (run, x) => run[x].some(isNumber);
-
-  // ---- theme ----
-  function theme() {
-    const chosen = root.dataset.theme;
-    return report.themes[(chosen ? chosen === "dark" : darkScheme.matches) ? "dark" : "light"];
-  }
-  function paint(trace, look) {
-    const color = look.colors[trace.meta.group % look.colors.length];
-    if (trace.meta.kind === "band") {
-      const channels = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-      trace.fillcolor = `rgba(${channels.join(",")},0.16)`;
-      return;
-    }
-    trace.line = { ...trace.line, color };
-    if (trace.marker) trace.marker = { ...trace.marker, color };
-    if (trace.marker?.line) trace.marker.line = { ...trace.marker.line, color };
-    if (trace.textfont) trace.textfont = { ...trace.textfont, color: look.ink };
-  }
-
-  // ---- drawing ----
-  const config = {
-    responsive: true,
-    displaylogo: false,
-    plotlyServerURL: "", // plotly's toolbar has a button that uploads the chart: neither the button nor the address
-    modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
-  };
-  function layoutOf(figure, look, x) {
-    const layout = structuredClone(figure.layout);
-    layout.template = look.template;
-    layout.uirevision = x; // zoom and hidden series survive the slider, not a change of axis
+  // Figures are made for a light page; on a dark one each colour has another in its place.
+  function themed(figure) {
+    let text = JSON.stringify(figure);
+    if (isDark()) for (const [light, dark] of Object.entries(report.dark)) text = text.replaceAll(light, dark);
+    const { data, layout } = JSON.parse(text);
     layout.autosize = true;
-    const lines = new Set(figure.data.map((trace) => trace.meta.group)).size; // the legend stacks on a narrow page
-    if (narrow.matches) layout.height = 340 + 22 * lines;
-    if (narrow.matches) layout.margin = { l: 48, r: 44, t: 40, b: 48 };
-    for (const shape of layout.shapes) shape.line.color = look.ink;
-    return layout;
+    if (narrow.matches) { // the legend stacks
+      layout.height = 340 + 22 * new Set(data.map((trace) => trace.meta.group)).size;
+      layout.margin = { l: 48, r: 44, t: 40, b: 48 };
+    }
+    return { data, layout };
   }
-  function drawCurves(state, look) {
-    const { job, at, x } = state;
+  function moved(layout, state, line) {
+    // zoom and hidden series survive the slider, not a change of axis
+    return { ...layout, uirevision: state.axis.key, shapes: [{ ...layout.shapes[0], ...line }] };
+  }
+  function drawCurves(state) {
+    const { job, at, axis } = state;
+    const { data, layout } = state.curves;
     const target = job.grid[at];
-    const layout = layoutOf(job.figure, look, x);
-    const log = layout.yaxis.type === "log";
-    const [bottom, top] = layout.yaxis.range; // exponents of ten on a logarithmic axis
-    const onAxis = (value) => (log ? Math.log10(value) : value);
-    const valueAt = (share) => (log ? 10 ** (bottom + share * (top - bottom)) : bottom + share * (top - bottom));
-    const longest = Math.max(...job.groups.flatMap((group) => group.runs.flatMap((run) => run[x].slice(-1))));
-    const traces = structuredClone(job.figure.data);
-    for (const trace of traces) {
-      const { kind, group: number } = trace.meta;
-      const group = job.groups[job.drawn[number]];
-      paint(trace, look);
-      if (kind === "run") {
-        const drawn = group.runs.filter((run) => run.value.length);
-        const joined = (key) => drawn.flatMap((run, place) => (place ? [null, ...run[key]] : run[key]));
-        trace.x = joined(x);
-        trace.y = joined("value");
-      } else if (kind === "band") {
-        const band = job.bands[x]?.[number];
-        trace.x = band ? band.x : [];
-        trace.y = band ? band.y : [];
-      } else if (kind === "reached") {
-        const met = group.runs.map((run) => [run, job.first[at][run.number]]);
-        const there = met.filter(([run, place]) => place >= 0 && known(run, x));
-        trace.x = there.map(([run, place]) => run[x][place]);
-        trace.y = there.map(([run, place]) => run.value[place]);
-      } else {
-        const place = placeOf(job, number, x);
-        const median = place < 0 ? null : job.medians[x].median[at][place];
-        const there = isNumber(median);
-        trace.x = there ? [median, median, median] : [];
-        trace.y = there ? [target, valueAt(0.03 + 0.075 * number), valueAt(0)] : [];
-        trace.text = there ? ["", ` ${job.medians[x].label[at][place]} `, ""] : [];
-        trace.textposition = median > 0.75 * longest ? "middle left" : "middle right";
+    const runs = Object.fromEntries(data.filter(({ meta }) => meta.kind === "run").map((run) => [run.meta.group, run]));
+    const traces = data.map((trace) => {
+      const { kind, group, feet } = trace.meta;
+      if (kind === "reached") {
+        const points = job.first[at][group].filter((point) => point >= 0);
+        const placed = (column) => points.map((point) => runs[group][column][point]);
+        return { ...trace, x: placed("x"), y: placed("y") };
       }
-    }
-    layout.xaxis.title.text = job.axes.find((axis) => axis.key === x).title;
-    layout.xaxis.range = [0, 1.03 * longest];
-    const margin = 0.05 * (top - bottom);
-    layout.yaxis.range = [Math.min(bottom, onAxis(target) - margin), Math.max(top, onAxis(target) + margin)];
-    Object.assign(layout.shapes[0], { y0: target, y1: target });
-    Object.assign(layout.annotations[0], { y: onAxis(target), text: `target<br>${targetText(target)}` });
-    window.Plotly.react(byId(`${job.id}-curves`), traces, layout, config);
-  }
-  function drawTargets(state, look) {
-    const { job, at, x } = state;
-    const layout = layoutOf(job.target_figure, look, x);
-    const traces = structuredClone(job.target_figure.data);
-    for (const trace of traces) {
-      paint(trace, look);
-      const place = placeOf(job, trace.meta.group, x);
-      const column = (key) => job.grid.map((_, goal) => (place < 0 ? null : job.medians[x][key][goal][place]));
-      if (trace.meta.kind === "band") {
-        const [low, high] = [column("low"), column("high")];
-        const full = job.grid.map((_, goal) => goal).filter((goal) => isNumber(high[goal]));
-        const back = [...full].reverse();
-        trace.x = [...full, ...back].map((goal) => job.grid[goal]);
-        trace.y = [...full.map((goal) => low[goal]), ...back.map((goal) => high[goal])];
-      } else {
-        trace.x = job.grid;
-        trace.y = column("median");
-      }
-    }
-    layout.yaxis.title.text = job.axes.find((axis) => axis.key === x).target_title;
-    Object.assign(layout.shapes[0], { x0: job.grid[at], x1: job.grid[at] });
-    window.Plotly.react(byId(`${job.id}-targets`), traces, layout, config);
-  }
-
-  // ---- words and tables ----
-  function setCell(cell, text) {
-    const at = text.indexOf(" (");
-    cell.textContent = at < 0 ? text : text.slice(0, at);
-    if (at < 0) return;
-    const small = document.createElement("small");
-    small.textContent = text.slice(at + 1);
-    cell.append(" ", small);
-  }
-  const CELLS = [2, 3, 4, 5, 9]; // the columns that follow the target
-  function fillTables(state) {
-    const { job, at, x } = state;
-    const clock = x === "train_s" ? "train_s" : "wall_s";
-    job.groups.forEach((group, number) => {
-      const { cells } = byId(`${job.id}-row-${number}`);
-      job.cells[clock][at][number].forEach((text, column) => setCell(cells[CELLS[column]], text));
-      group.runs.forEach((run, place) => {
-        const line = byId(`${job.id}-run-${number}-${place}`).cells;
-        const [first, held] = [job.first[at][run.number], job.held[at][run.number]];
-        line[5].textContent = first < 0 ? run.missed[clock] : run.at[clock][first];
-        line[6].textContent = first < 0 ? "" : held < 0 ? "no" : `from ${run.at[clock][held]}`;
-      });
+      if (kind !== "median") return trace;
+      const [median, text] = axis.medians[at][group];
+      if (median === null) return { ...trace, x: [], y: [], text: [] };
+      const side = median > 0.73 * layout.xaxis.range[1] ? "left" : "right";
+      return { ...trace, x: [median, median, median], y: [target, ...feet], text: ["", ` ${text} `, ""],
+        textposition: `middle ${side}` };
     });
+    const mark = { ...layout.annotations[0], text: `target<br>${job.labels[at].split(" ").pop()}` };
+    mark.y = layout.yaxis.type === "log" ? Math.log10(target) : target;
+    const changed = { ...moved(layout, state, { y0: target, y1: target }), annotations: [mark] };
+    window.Plotly.react(byId(`${job.id}-curves`), traces, changed, report.config);
+  }
+  function drawTargets(state) {
+    const { job, at } = state;
+    const { data, layout } = state.targets;
+    const changed = moved(layout, state, { x0: job.grid[at], x1: job.grid[at] });
+    window.Plotly.react(byId(`${job.id}-targets`), data, changed, report.config);
+  }
+  function fillTables({ job, at, axis }) {
+    const clock = axis.key === "train_s" ? "train_s" : "wall_s";
+    job.cells[clock][at].forEach((row, number) => {
+      const { cells } = byId(`${job.id}-row-${number}`);
+      row.forEach((html, column) => { cells[report.columns[column]].innerHTML = html; }); // of numbers, by Python
+    });
+    job.first[at].forEach((points, group) => points.forEach((point, run) => {
+      const line = byId(`${job.id}-run-${group}-${run}`).cells;
+      const held = job.held[at][group][run];
+      const when = job.when[clock][group];
+      line[5].textContent = point < 0 ? job.missed[clock][group][run] : when[point];
+      line[6].textContent = point < 0 ? "" : held < 0 ? "no" : `from ${when[held]}`;
+    }));
     byId(`${job.id}-clock`).textContent = clock === "train_s" ? "training time" : "wall time";
-    byId(`${job.id}-caption-target`).textContent = `${job.metric_label} ${targetText(job.grid[at])}`;
+    byId(`${job.id}-goal`).textContent = job.labels[at];
   }
   function update(state) {
-    const { job, at, x } = state;
+    const { job, at, axis } = state;
     fillTables(state);
-    const output = byId(`${job.id}-output`);
-    output.textContent = `${job.metric_label} ${targetText(job.grid[at])}`;
-    byId(`${job.id}-target`).setAttribute("aria-valuetext", output.textContent);
-    const look = theme();
-    drawCurves(state, look);
-    drawTargets(state, look);
-    byId(`${job.id}-finding`).textContent = job.findings[x][at];
-    const axis = job.axes.find((one) => one.key === x);
-    byId(`${job.id}-axis-words`).textContent = axis.title;
-    const curves = byId(`${job.id}-curves`);
-    curves.setAttribute("aria-label", byId(`${job.id}-description`).textContent.replace(/\s+/g, " ").trim());
+    byId(`${job.id}-output`).textContent = job.labels[at];
+    byId(`${job.id}-target`).setAttribute("aria-valuetext", job.labels[at]);
+    drawCurves(state);
+    drawTargets(state);
+    byId(`${job.id}-finding`).textContent = axis.findings[at];
+    byId(`${job.id}-curves`).setAttribute("aria-label", `${axis.description} ${axis.findings[at]}`);
+    byId(`${job.id}-targets`).setAttribute("aria-label", axis.targets_description);
+  }
+  function redraw(state) {
+    state.curves = themed(state.axis.curves);
+    state.targets = themed(state.axis.targets);
+    update(state);
   }
 
-  // ---- controls ----
   for (const state of states) {
     const { job } = state;
     const slider = byId(`${job.id}-target`);
     let waiting = false;
-    const move = (value) => {
-      state.at = Number(value);
+    const move = (place) => {
+      state.at = Number(place);
       if (waiting) return;
       waiting = true;
       requestAnimationFrame(() => { waiting = false; update(state); });
     };
     slider.addEventListener("input", () => move(slider.value));
-    slider.addEventListener("change", () => {
-      byId("status").textContent = job.findings[state.x][state.at];
-    });
+    slider.addEventListener("change", () => { byId("status").textContent = state.axis.findings[state.at]; });
     byId(`${job.id}-reset`).addEventListener("click", () => { slider.value = job.start; move(job.start); });
     for (const choice of document.querySelectorAll(`input[name="${job.id}-x"]`)) {
-      choice.addEventListener("change", () => { state.x = choice.value; update(state); });
+      choice.addEventListener("change", () => {
+        state.axis = job.axes.find(({ key }) => key === choice.value);
+        redraw(state);
+      });
     }
   }
-  const button = byId("theme");
-  function retheme() {
-    button.textContent = theme() === report.themes.dark ? "Light background" : "Dark background";
-    states.forEach(update);
+  function redrawAll() {
+    byId("theme").textContent = isDark() ? "Light background" : "Dark background";
+    states.forEach(redraw);
   }
-  button.addEventListener("click", () => {
-    root.dataset.theme = theme() === report.themes.dark ? "light" : "dark";
-    retheme();
-  });
-  darkScheme.addEventListener("change", retheme);
-  narrow.addEventListener("change", () => states.forEach(update));
-  retheme();
+  byId("theme").addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; redrawAll(); });
+  darkScheme.addEventListener("change", redrawAll);
+  narrow.addEventListener("change", redrawAll);
+  redrawAll();
   let before;
-  window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; retheme(); });
+  window.addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; redrawAll(); });
   window.addEventListener("afterprint", () => {
     if (before) root.dataset.theme = before; else delete root.dataset.theme;
-    retheme();
+    redrawAll();
   });
 })();

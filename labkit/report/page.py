@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from html import escape
@@ -12,13 +11,15 @@ from pathlib import Path
 from string import Template
 
 import pandas as pd
-import plotly.io as pio
 from plotly.offline import get_plotlyjs
 
 from labkit import __version__
-from labkit.plots.theme import INK, PALETTES
-from labkit.report.facts import page_facts
+from labkit.plots.show import OFFLINE
+from labkit.plots.theme import PALETTES, in_the_dark
+from labkit.report.headline import page_facts
 from labkit.report.section import build_section
+from labkit.report.table import OF_TARGET
+from labkit.runs.atomic import replace_text
 from labkit.runs.notes import notes_kept
 from labkit.runs.query import many_objects, readable_runs
 from labkit.tta import curves as read_curves
@@ -45,12 +46,7 @@ def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed:
     facts = page_facts([record for folder, record in records if folder.name in shown], left_out)
     html = build_page(curves, runs, facts)
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        part.write_text(html, encoding="utf-8")
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_text(out, html)
     return out
 
 
@@ -69,7 +65,9 @@ def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) 
     terms = "".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in facts.items())
     data = {
         "jobs": [section.payload for section in sections],
-        "themes": {"light": _theme("labkit_light"), "dark": _theme("labkit_dark")},
+        "columns": OF_TARGET,
+        "config": {**OFFLINE, "responsive": True},
+        "dark": in_the_dark(),
     }
     folder = files("labkit.report")
     template = Template(folder.joinpath("page.html").read_text(encoding="utf-8"))
@@ -106,24 +104,16 @@ def _unbroken(text: str) -> str:
     return re.sub(r"(\d) (?=(?:s|min|h)\b)", "\\1&nbsp;", text)
 
 
-def _theme(name: str) -> dict:
-    return {
-        "template": json.loads(pio.templates[name].to_json()),
-        "colors": PALETTES[name],
-        "ink": INK[name],
-    }
-
-
 def _swatch_css() -> str:
-    def rules(name: str) -> str:
-        return "".join(f"--series-{number}:{color};" for number, color in enumerate(PALETTES[name]))
-
+    """The series' colours, in a light page and in a dark one."""
+    light, dark = (
+        "".join(f"--series-{number}:{color};" for number, color in enumerate(PALETTES[name])) for name in PALETTES
+    )
     use = "".join(
         f".series-{number}{{color:var(--series-{number})}}" for number in range(len(PALETTES["labkit_light"]))
     )
-    dark = rules("labkit_dark")
     return (
-        f":root{{{rules('labkit_light')}}}{use}"
+        f":root{{{light}}}{use}"
         f'@media screen and (prefers-color-scheme:dark){{:root:not([data-theme="light"]){{{dark}}}}}'
         f'@media screen{{:root[data-theme="dark"]{{{dark}}}}}'
     )

@@ -1,4 +1,4 @@
-"""One job's part of the page: the figures and the data that its script looks up."""
+"""One job's part of the page: what its tables and figures show at every target of its slider, computed here."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
+from plotly.utils import PlotlyJSONEncoder
 
 from labkit.plots import figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.describe import in_words
-from labkit.plots.time_against_target import TITLES
-from labkit.plots.words import AXIS_TITLES, metric_label
+from labkit.plots.time_to_accuracy import finding, nearest, with_gaps
+from labkit.plots.words import axis_text, metric_label, seconds_text
 from labkit.report import markup
 from labkit.report.headline import headline
-from labkit.report.lookup import of_targets, run_words, target_grid
-from labkit.report.table import NO_METRIC
+from labkit.report.table import NO_METRIC, goal_text, target_cells
 from labkit.tta import band, crossings, default_target, higher_is_better, summary, survival, with_cost
-from labkit.tta.thresholds import SERIES
+from labkit.tta.summary import target_columns
+from labkit.tta.thresholds import CLOCKS, SERIES, attempts
 
-AXIS_CHOICES = {"wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "cost_usd": "Cost"}
 BAND_LEVELS = 80
+SLIDER_STEPS = 100
+ENDINGS = {"done": "ended", "interrupted": "was interrupted", "running": "still running,"}
+"""How a run without an evaluation is told of, where its status is no such word"""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Section:
     headline: str
     html: str
     payload: dict
+    """What page.js reads. Lists go by place in the grid, then by series, then by run"""
 
 
 def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> Section:
@@ -41,85 +46,138 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         curves: the job's evaluations; may be empty.
         runs: the job's rows of `run_table`.
     """
-    metric = str(runs["metric"].iloc[0] or NO_METRIC)
-    up = higher_is_better(metric, runs)
-    curves = with_cost(curves).astype({"value": float})
+    # those that can be drawn first, so that a series has the same number in the tables as in the figures
+    runs = runs.sort_values("run", key=lambda run: ~run.isin(set(curves["run"])), kind="stable", ignore_index=True)
+    order = curves["run"].map({run: place for place, run in enumerate(runs["run"])})
+    curves = with_cost(curves).assign(order=order, value=curves["value"].astype(float))
+    curves = curves.sort_values(["order", "wall_s"], kind="stable", ignore_index=True)
     curves["value"] = curves["value"].where(np.isfinite(curves["value"]))  # a diverged evaluation is a gap
-    measured = bool(curves["value"].notna().any())
+    metric = str(runs["metric"].iloc[0] or NO_METRIC)
+    up, measured = higher_is_better(metric, runs), bool(curves["value"].notna().any())
     target = default_target(curves, runs) if measured else float(runs["target"].max())
+    grid = [target]
+    if measured:
+        grid = target_grid(curves["value"].dropna(), [target, *runs["target"].dropna().unique()], up)
     table = summary(curves, runs, target)
-    hits = crossings(curves, runs, target)
+    series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
     payload = {
         "id": identifier,
-        "metric": metric,
-        "metric_label": metric_label(metric),
-        "higher_is_better": up,
-        "target": target if math.isfinite(target) else None,
-        "groups": _groups(runs, curves),
-        "axes": [],
+        "grid": grid if measured else [],
+        "labels": [goal_text(metric, each) for each in grid],
+        "start": grid.index(target) if measured else 0,
+        **_of_runs(curves, runs, grid, series),
+        **(_figures(curves, runs, grid, target, up) if measured else {"axes": []}),
     }
-    parts = [markup.header(identifier, table, runs, curves)]
-    if measured:
-        payload |= _figures(curves, runs, hits, target, up)
-        parts += [markup.controls(payload), markup.figure(payload)]
-    parts.append(markup.results_table(identifier, table, payload))
-    if measured:
-        parts.append(markup.target_figure(payload))
-    parts += [markup.run_list(identifier, runs, curves, hits, payload), "</section>"]
-    return Section(headline(table), "\n".join(parts), payload)
+    return Section(headline(table), markup.section(payload, table, runs, curves, series, up=up), payload)
 
 
-def _groups(runs: pd.DataFrame, curves: pd.DataFrame) -> list[dict]:
-    """Series of runs with their evaluations; `number` is a run's place in the runs of the job."""
-    columns = ("wall_s", "train_s", "samples", "cost_usd", "value")
-    curves = curves.sort_values("wall_s", kind="stable")
-    rows = curves.groupby("run", sort=False).indices
-    values = {name: curves[name].astype(object).where(np.isfinite(curves[name]), None).to_numpy() for name in columns}
-    groups = []
-    for series, places in runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.items():
-        listed = []
-        for number, row in zip(places, runs.iloc[places].itertuples(), strict=True):
-            own = rows.get(row.run, [])
-            evaluations = {name: values[name][own].tolist() for name in columns}
-            listed.append({"run": row.run, "number": int(number), **evaluations, **run_words(row, evaluations)})
-        groups.append({"budget": series[1], "provenance": series[2], "runs": listed})
-    return groups
+def target_grid(values: pd.Series, targets: list[float], up: bool) -> list[float]:
+    """The slider's targets, from low to high: from where half of the training was done to a little past the best value.
+
+    Args:
+        values: every evaluation of the job.
+        targets: the one that is shown first, and those of the runs: in the grid as they are, among round numbers.
+        up: whether higher is better.
+    """
+    near = nearest(values, targets[0], 0.5)
+    low, high = min(near.min(), *targets), max(near.max(), *targets)
+    low, high = (low, max(high, values.max())) if up else (min(low, values.min()), high)
+    rough = (high - low) / SLIDER_STEPS or 0.001
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+    places = max(0, -math.floor(math.log10(step) + 1e-9))
+    first, last = math.floor(low / step) - 2 * (not up), math.ceil(high / step) + 2 * up
+    if low > 0:
+        first = max(first, min(1, math.floor(low / step)))  # above 0, which a logarithmic axis lacks
+    round_ones = {round(place * step, places) for place in range(first, last + 1)}
+    return sorted(each for each in {*round_ones, *targets} if each > 0 or low <= 0)
 
 
-def _figures(curves: pd.DataFrame, runs: pd.DataFrame, hits: pd.DataFrame, target: float, up: bool) -> dict:
+def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series: list[np.ndarray]) -> dict:
+    """Which evaluation of each run reaches a target: its point on the series' line, and when each point was."""
+    counts = runs["run"].map(curves.groupby("run").size()).fillna(0).to_numpy(int)
+    begins = np.zeros(len(runs), int)
+    for places in series:
+        begins[places] = np.cumsum(counts[places] + 1) - counts[places] - 1  # a gap lies between two runs
+
+    def points(confirmed: bool) -> list[list[list[int]]]:
+        evaluation = attempts(curves, runs, np.array(grid), confirmed=confirmed).evaluation  # (targets, runs)
+        point = np.where(evaluation < 0, -1, evaluation + begins)
+        return [[row[places].tolist() for places in series] for row in point]
+
+    lines = [with_gaps(own) for _, own in curves.groupby(SERIES, sort=False, dropna=False)]
+    when = {clock: [list(map(seconds_text, line[clock].fillna(0.0))) for line in lines] for clock in CLOCKS}
+    last = curves.groupby("run")[list(CLOCKS)].last().reindex(runs["run"])
+    missed = {
+        clock: [[_missed(runs.iloc[place], last[clock].iloc[place], clock) for place in places] for places in series]
+        for clock in CLOCKS
+    }
+    return {"first": points(False), "held": points(True), "when": when, "missed": missed}
+
+
+def _missed(run: pd.Series, last_s: float, clock: str) -> str:
+    """What became of a run that reached nothing."""
+    if math.isnan(last_s):
+        return f"{ENDINGS.get(run.status, run.status)} before the first evaluation"
+    if run.unreached == "failed":
+        return f"failed after {seconds_text(np.fmax(last_s, run[clock]))}"
+    return f"censored at {seconds_text(last_s)}"
+
+
+def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target: float, up: bool) -> dict:
     metric = str(curves["metric"].iloc[0])
-    keys = ["wall_s", "train_s", "samples", *(["cost_usd"] if curves["cost_usd"].notna().any() else [])]
-    grid = target_grid(curves["value"].dropna(), [target, *runs["target"].dropna().unique()], up)
     levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
+    keys = [key for key in markup.AXES if curves[key].notna().any()]
     found = {key: survival(curves, runs, [*grid, *levels], x=key) for key in keys}
-    is_target = np.tile(np.arange(len(grid) + len(levels)) < len(grid), runs.groupby(SERIES, dropna=False).ngroups)
-    times = {key: frame[is_target[: len(frame)]] for key, frame in found.items()}
-    bands = {key: band(frame[~is_target[: len(frame)]]) for key, frame in found.items()}
-    shown = times["wall_s"][times["wall_s"]["target"] == target]
-    figure = figure_time_to_accuracy(curves, target, crossings=hits, survival=shown, bands=bands["wall_s"])
-    target_figure = figure_time_against_target(times["wall_s"], target, metric=metric, higher_is_better=up)
-    series = [key for key, _ in curves.groupby(SERIES, sort=False, dropna=False)]
-    labels = list(dict.fromkeys(runs[["budget", "provenance"]].itertuples(index=False, name=None)))
-    return {
-        "axes": [
-            {"key": key, "label": AXIS_CHOICES[key], "title": AXIS_TITLES[key], "target_title": TITLES[key]}
-            for key in keys
-        ],
-        "start": grid.index(target),
-        **of_targets(curves, runs, grid, times, metric_label(metric)),
-        "figure": json.loads(figure.to_json()),
-        "target_figure": json.loads(target_figure.to_json()),
-        "description": in_words(figure),
-        "target_description": in_words(target_figure),
-        "finding": figure.layout.meta["finding"],
-        "drawn": [labels.index(tuple(key[1:])) for key in series],
-        "bands": {key: [_polygon(frame, one) for one in series] for key, frame in bands.items()},
-        "band_kinds": list(dict.fromkeys(bands["wall_s"]["kind"])),
-    }
+    is_target = {key: np.arange(len(frame)) % (len(grid) + BAND_LEVELS) < len(grid) for key, frame in found.items()}
+    times = {key: frame[is_target[key]].reset_index(drop=True) for key, frame in found.items()}
+    hits, axes = crossings(curves, runs, target), []
+    for key in keys:
+        own = times[key]
+        curve = figure_time_to_accuracy(
+            curves,
+            target,
+            crossings=hits,
+            survival=own[own["target"] == target],
+            bands=band(found[key][~is_target[key]]),
+            x=key,
+        )
+        low, high = curve.layout.yaxis.range
+        ends = np.log10([grid[0], grid[-1]]) if curve.layout.yaxis.type == "log" else (grid[0], grid[-1])
+        curve.update_yaxes(range=[min(low, ends[0]), max(high, ends[1])])  # every target can be seen
+        against = figure_time_against_target(own, target, metric=metric, higher_is_better=up, x=key)
+        label, at_targets = metric_label(metric), own.groupby("target", sort=True)
+        axes.append(
+            {
+                "key": key,
+                "curves": _plain(curve),
+                "targets": _plain(against),
+                "medians": _medians(own, curves, key, len(grid)),
+                "findings": [finding(label, at, times_at, key) for at, times_at in at_targets],
+                "description": in_words(curve).removesuffix(curve.layout.meta["finding"]).strip(),
+                "targets_description": in_words(against),
+            }
+        )
+    cells = {}
+    for clock in CLOCKS:
+        rows = target_columns(times, runs, clock).to_dict("records")
+        rows = [list(map(markup.cell, target_cells(row))) for row in rows]
+        cells[clock] = [rows[at :: len(grid)] for at in range(len(grid))]
+    return {"axes": axes, "cells": cells}
 
 
-def _polygon(bands: pd.DataFrame, series: tuple) -> dict | None:
-    own = bands[(bands[SERIES] == list(series)).all(axis=1)]
-    if own.empty:
-        return None
-    return {"x": [*own["low"], *own["high"][::-1]], "y": [*own["level"], *own["level"][::-1]]}
+def _medians(times: pd.DataFrame, curves: pd.DataFrame, x: str, count: int) -> list[list[tuple]]:
+    """Median and its words by target and drawn series; no median where it is not reached, or not on this axis."""
+    of_series = {series: own["median"].to_list() for series, own in times.groupby(SERIES, sort=False, dropna=False)}
+    drawn = curves.groupby(SERIES, sort=False, dropna=False).groups
+    listed = [of_series.get(series, [math.inf] * count) for series in drawn]
+    return [
+        [(median if math.isfinite(median) else None, axis_text(median, x)) for median in medians]
+        for medians in zip(*listed, strict=True)
+    ]
+
+
+def _plain(figure: go.Figure) -> dict:
+    """The figure with lists of numbers, from which a script can pick."""
+    content = {"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()}
+    return json.loads(json.dumps(content, cls=PlotlyJSONEncoder))

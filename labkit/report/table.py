@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from labkit.plots.words import axis_text, count_text, fixed, is_not_known, metric_label
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from labkit.plots.words import axis_text, count_text, is_not_known, joules_text, metric_label
 
 HEADINGS = (
     "Budget",
@@ -26,6 +22,8 @@ HEADINGS = (
     "Energy",
     "Cost with restarts",
 )
+OF_TARGET = (2, 3, 4, 5, 9)
+"""Places of those that follow the target"""
 NOT_KNOWN = "not known"
 """Of a median, where too many runs were cut off"""
 NO_METRIC = "no metric"
@@ -56,34 +54,26 @@ def goal_text(metric: str | None, target: float) -> str:
 def summary_cells(row: pd.Series) -> list[str]:
     """One row of `labkit.tta.summary` as words, under `HEADINGS`."""
     reached, time, expected, samples, cost = target_cells(row)
-    return [
-        row["budget"],
-        row["provenance"],
-        reached,
-        time,
-        expected,
-        samples,
-        count_text(row["samples_per_s"]),
-        memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"]),
-        energy_text(row["energy_j"]),
-        cost,
-    ]
+    memory = memory_text(row["peak_memory_bytes"], row["peak_gpu_memory_bytes"])
+    energy = joules_text(row["energy_j"]) if math.isfinite(row["energy_j"]) else "not measured"
+    speed = count_text(row["samples_per_s"])
+    return [row["budget"], row["provenance"], reached, time, expected, samples, speed, memory, energy, cost]
 
 
 def target_cells(row: pd.Series) -> list[str]:
     """The cells of that row that follow the target (`labkit.tta.summary.target_columns`)."""
     if math.isnan(row["target"]):
-        return ["–"] * 5
+        return ["–"] * len(OF_TARGET)
+    median, low, high = (row[f"time_{name}_s"] for name in ("median", "low", "high"))
+    cost, *ends = (row[f"cost{end}_usd"] for end in ("", "_low", "_high"))
     return [
         reached_text(row),
         NOT_KNOWN
-        if is_not_known(row["time_median_s"], row["failed"], row["runs"])
-        else time_text(row["time_median_s"], row["time_low_s"], row["time_high_s"], row["time_level"]),
+        if is_not_known(median, row["failed"], row["runs"])
+        else time_text(median, low, high, row["time_level"]),
         expected_text(row["expected_s"], row["expected_low_s"], row["expected_high_s"]),
         count_text(row["samples_median"]),
-        "–"
-        if math.isnan(row["cost_usd"])
-        else expected_text(row["cost_usd"], row["cost_low_usd"], row["cost_high_usd"], "cost_usd"),
+        "–" if math.isnan(cost) else expected_text(cost, *ends, "cost_usd"),
     ]
 
 
@@ -94,12 +84,16 @@ def reached_text(row: pd.Series) -> str:
     return f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}{share}"
 
 
-def time_text(median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s") -> str:
+def time_text(
+    median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s", *, is_known: bool = True
+) -> str:
     """The median with its interval or, where level is NaN, its range; on the axis x.
 
     >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2), time_text(6.2, 5.9, math.inf, 0.95)
     ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
+    if not is_known:
+        return NOT_KNOWN
     if not math.isfinite(median) or low == high:
         return axis_text(median, x)
     name = "range" if math.isnan(level) else f"{100 * level:.0f} % CI"
@@ -126,18 +120,12 @@ def _ends(low: float, high: float, x: str) -> str:
 def times_table(times: pd.DataFrame, x: str) -> str:
     """`labkit.tta.survival` on the axis x as a small table in HTML."""
     heads = ("Budget", "Provenance", "Reached", "Median to target", "Expected with restarts")
-    rows = [
-        (
-            row["budget"],
-            row["provenance"],
-            reached_text(row),
-            NOT_KNOWN
-            if is_not_known(row["median"], row["failed"], row["runs"])
-            else time_text(row["median"], row["low"], row["high"], row["level"], x),
-            expected_text(row["expected"], row["expected_low"], row["expected_high"], x),
-        )
-        for row in times.to_dict("records")
-    ]
+    rows = []
+    for row in times.to_dict("records"):
+        is_known = not is_not_known(row["median"], row["failed"], row["runs"])
+        median = time_text(row["median"], row["low"], row["high"], row["level"], x, is_known=is_known)
+        expected = expected_text(row["expected"], row["expected_low"], row["expected_high"], x)
+        rows.append((row["budget"], row["provenance"], reached_text(row), median, expected))
     html = pd.DataFrame(rows, columns=heads).to_html(index=False, border=0, justify="left")
     # a notebook's own style sets numbers right, without a gap
     return re.sub("<(t[dh])>", r'<\1 style="text-align: left; padding: 2px 20px 2px 0">', html)
@@ -148,14 +136,8 @@ def memory_text(host_bytes: float, gpu_bytes: float) -> str:
     >>> memory_text(2**30, math.nan), memory_text(2**30, 2**31)
     ('1.00 GiB', '1.00 GiB, GPU 2.00 GiB')
     """
-    host = f"{fixed(host_bytes / 2**30, 2)} GiB" if math.isfinite(host_bytes) else "not measured"
-    return f"{host}, GPU {fixed(gpu_bytes / 2**30, 2)} GiB" if math.isfinite(gpu_bytes) else host
-
-
-def energy_text(energy_j: float) -> str:
-    if not math.isfinite(energy_j):
-        return "not measured"
-    return f"{fixed(energy_j, 0)} J" if energy_j < 10_000 else f"{fixed(energy_j / 1000, 1)} kJ"
+    host = f"{host_bytes / 2**30:.2f} GiB" if math.isfinite(host_bytes) else "not measured"
+    return f"{host}, GPU {gpu_bytes / 2**30:.2f} GiB" if math.isfinite(gpu_bytes) else host
 
 
 def notes(summary: pd.DataFrame) -> list[str]:
@@ -193,40 +175,15 @@ def in_words(names: Sequence[str]) -> str:
     return " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), names[-1]])
 
 
-def _lines(cell: str) -> list[str]:
-    """A cell with its interval in lines of at most 15 characters."""
-    value, _, interval = cell.removesuffix(")").partition(" (")
-    name, ends = re.fullmatch(r"(\d\d % CI|range|) ?(.*)", interval).groups()
-    if len(ends) > 15:
-        ends = ends.replace(" – ", " –\n")
-    return [line for line in (value, name if name != "95 % CI" else "", ends) if line]
-
-
-def terminal_tables(summary: pd.DataFrame) -> list[Table]:
-    """The summary as rich tables that fit a terminal of 80 columns: one a job and target, with a row a budget."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    tables = []
+def terminal_frames(summary: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The summary for a terminal of 80 columns: a title and a frame, with a row a budget, for each job and target."""
+    heads = ("Budget", "Reached", "Time to target", "With restarts", "Samples/s, memory", "Energy, cost")
     for (job, metric, target), rows in summary.groupby(["job", "metric", "target"], sort=False, dropna=False):
-        title = Text(f"{job_name(job)}, {goal_text(metric, target)}", "bold")
-        table = Table(
-            title=title,
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            collapse_padding=True,
-            pad_edge=False,
-        )
-        table.add_column("Budget", min_width=12, overflow="fold")
-        of_target = ("Reached", "Time to target\nmedian", "Expected\nwith restarts")
-        for heading in (*of_target, "Samples/s\nmemory", "Energy\ncost"):
-            table.add_column(heading, justify="right", no_wrap=True)
-        for _, row in rows.iterrows():
-            budget, provenance, *of_target, _, samples_per_s, memory, energy, cost = summary_cells(row)
-            known = energy if math.isfinite(row["energy_j"]) else "–"  # the notes say why
-            cells = ["\n".join(_lines(cell)) for cell in of_target]
-            cells += [f"{samples_per_s}\n{memory.replace(', ', chr(10))}", f"{known}\n{cost.partition(' (')[0]}"]
-            table.add_row(Text(f"{budget}\n{provenance}"), *cells)
-        tables.append(table)
-    return tables
+        table = []
+        for row in rows.to_dict("records"):
+            budget, provenance, *of_target, _, speed, memory, energy, cost = summary_cells(row)
+            of_target = [cell.replace(" (", "\n(") for cell in of_target]
+            table.append(
+                (f"{budget}\n{provenance}", *of_target, f"{speed}\n{memory}", f"{energy}\n{cost.partition(' (')[0]}")
+            )
+        yield f"{job_name(job)}, {goal_text(metric, target)}", pd.DataFrame(table, columns=heads)

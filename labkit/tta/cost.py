@@ -33,6 +33,11 @@ def price_usd_per_h(tier: str | None) -> Cost:
     return Cost(price, f"${price:.3g} an hour for tier {tier}, by the catalogue")
 
 
+def usd_per_s(tiers: pd.Series) -> pd.Series:
+    """The rental price of each tier a second; NaN without one."""
+    return tiers.map({tier: price_usd_per_h(tier).value_usd for tier in tiers.unique()}).astype(float) / 3600
+
+
 def cost_usd(time_s: float, tier: str | None) -> Cost:
     """Cost of holding one machine of `tier` for `time_s` wall seconds, evaluation included.
 
@@ -50,6 +55,4 @@ def cost_usd(time_s: float, tier: str | None) -> Cost:
 
 def with_cost(curves: pd.DataFrame) -> pd.DataFrame:
     """The curves with a column cost_usd: what each run had cost at each evaluation (NaN without a price)."""
-    prices = {tier: price_usd_per_h(tier).value_usd for tier in curves["tier"].unique()}
-    hourly = curves["tier"].map(prices).astype(float)
-    return curves.assign(cost_usd=curves["wall_s"] * hourly / 3600)
+    return curves.assign(cost_usd=curves["wall_s"] * usd_per_s(curves["tier"]))

@@ -19,57 +19,18 @@ from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.ending import unreached
 from labkit.tta.thresholds import SERIES, higher_is_better
 
-CURVE_COLUMNS = [
-    "run",
-    "job",
-    "budget",
-    "seed",
-    "provenance",
-    "tier",
-    "metric",
-    "samples",
-    "wall_s",
-    "train_s",
-    "value",
-]
+OF_A_RUN = ["run", "job", "budget", "seed", "provenance", "tier", "metric"]
+"""Columns of both frames"""
+CURVE_COLUMNS = [*OF_A_RUN, "samples", "wall_s", "train_s", "value"]
 RUN_COLUMNS = [
-    "run",
-    "folder",
-    "job",
-    "budget",
-    "seed",
-    "provenance",
-    "tier",
-    "metric",
-    "higher_is_better",
-    "target",
-    "status",
-    "disturbed",
-    "unreached",
-    "confirm",
-    "settings",
-    "host",
-    "wall_s",
-    "train_s",
-    "samples",
-    "samples_per_s",
-    "peak_memory_bytes",
-    "peak_gpu_memory_bytes",
-    "energy_j",
+    *OF_A_RUN, "folder", "higher_is_better", "target", "status", "disturbed", "unreached", "confirm", "settings",
+    "host", "wall_s", "train_s", "samples", "samples_per_s", "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j",
     "energy_note",
-]
+]  # fmt: skip
 ENDINGS = {
-    "seed",
-    "target",
-    "target_metric",
-    "higher_is_better",
-    "max_seconds",
-    "max_epochs",
-    "patience_evaluations",
-    "confirm_evaluations",
-    "step_note",
-    "keeps",
-}
+    "seed", "target", "target_metric", "higher_is_better", "max_seconds", "max_epochs", "patience_evaluations",
+    "confirm_evaluations", "step_note", "keeps",
+}  # fmt: skip
 """Training settings in which runs of one series may differ: they say when to stop or why, not how to train."""
 NO_SETTINGS = {"data", "budget", "profile", "collocation"}
 """Sections of a configuration that tell runs apart otherwise, or not at all"""
@@ -88,11 +49,10 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
 
     Returns:
         RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
-        higher_is_better is None where there was no target. disturbed says what other programs did to the run, and is
-        empty where they did not; unreached is what the run is for a target that it did not reach ("failed" or
-        "censored"), confirm its confirming evaluations, settings a dictionary of what tells series apart. wall_s,
-        train_s and samples are those of its end, or of the last event. A number that a run does not have is NaN;
-        energy_note says why.
+        higher_is_better is None where there was no target. disturbed says what other programs did to the run, if
+        anything; unreached is what the run is for a target that it did not reach ("failed" or "censored"), confirm its
+        confirming evaluations, settings a dictionary of what tells series apart. wall_s, train_s and samples are those
+        of its end, or of the last event. A number that a run does not have is NaN; energy_note says why.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -113,31 +73,27 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
         )
     rows = [_run_row(folder, record) for folder, record in records.items() if not record.profiled]
     rows = [row for row in rows if not (undisturbed and row["disturbed"])]
-    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "_data"])
-    for _, job in table.groupby("job", sort=False):
-        if job["_data"].nunique() > 1:
-            table.loc[job.index, "job"] = job["job"] + " on " + job["_data"].map(_data_label(job["_data"]))
+    table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "data"])
+    for _, own in table.groupby("job", sort=False):
+        if own["data"].nunique() > 1:
+            contents = Counter(name for name, _ in set(own["data"]))  # two of one name are told apart by fingerprint
+            names = own["data"].map(lambda data, of=contents: data[0] if of[data[0]] == 1 else " ".join(data))
+            table.loc[own.index, "job"] += " on " + names
     for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
         settings = pd.DataFrame(list(series["settings"]), index=series.index)
-        _tell_apart(table, series, {name: settings[name] for name in ("host", "preset")})
+        _tell_apart(table, settings[["host", "preset"]])
         settings = settings.drop(columns="threads_wait")  # which other programs decide: told, and no other series
         for _, same in settings.groupby(["host", "preset"], sort=False, dropna=False):
-            _tell_apart(table, same, {name: same[name] for name in same})
+            _tell_apart(table, same)
     return table[RUN_COLUMNS]
 
 
-def _tell_apart(table: pd.DataFrame, runs: pd.DataFrame, columns: dict[str, pd.Series]) -> None:
-    """Add to the budget of these runs what varies among them."""
-    for name, values in columns.items():
-        values = values.map(str)
+def _tell_apart(table: pd.DataFrame, settings: pd.DataFrame) -> None:
+    """Add to the budget of these runs what varies among their settings."""
+    for name in settings:
+        values = settings[name].map(str)
         if values.nunique() > 1:
-            table.loc[runs.index, "budget"] += " · " + ("" if name in ("host", "preset") else f"{name} ") + values
-
-
-def _data_label(data: pd.Series) -> dict[tuple[str, str], str]:
-    """A name for each (name, fingerprint): the name alone unless two contents share it."""
-    versions = Counter(name for name, _ in set(data))
-    return {(name, mark): name if versions[name] == 1 else f"{name} {mark[:6]}" for name, mark in set(data)}
+            table.loc[settings.index, "budget"] += " · " + ("" if name in ("host", "preset") else f"{name} ") + values
 
 
 def _run_row(folder: Path, record: RunRecord) -> dict:
@@ -183,7 +139,7 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "peak_gpu_memory_bytes": _number(result.get("peak_gpu_memory_bytes")),
         "energy_j": _number(energy.value_j if energy else result.get("energy_j")),
         "energy_note": energy.note if energy else result["energy_note"],
-        "_data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))),
+        "data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))[:6]),
     }
 
 
@@ -218,12 +174,10 @@ def curves_by_metric(runs: pd.DataFrame, names: Iterable[str]) -> dict[str, pd.D
 
 def _of_metric(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The evaluations of the metric that each run names."""
-    wanted = runs[["run", "job", "budget", "seed", "provenance", "tier", "metric"]]
+    wanted = runs[OF_A_RUN].assign(order=range(len(runs)))
     merged = metrics.rename(columns={"name": "metric"}).merge(wanted, on=["run", "metric"])
-    order = {run: position for position, run in enumerate(runs["run"])}
-    merged = merged.assign(_order=merged["run"].map(order)).sort_values(["_order", "wall_s"], kind="stable")
-    numbers = dict.fromkeys(("samples", "wall_s", "train_s", "value"), float)
-    return merged[CURVE_COLUMNS].astype(numbers).reset_index(drop=True)
+    merged = merged.sort_values(["order", "wall_s"], kind="stable", ignore_index=True)
+    return merged[CURVE_COLUMNS].astype(dict.fromkeys(("samples", "wall_s", "train_s", "value"), float))
 
 
 def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:

@@ -5,48 +5,28 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.tta.cost import price_usd_per_h
+from labkit.tta.cost import price_usd_per_h, usd_per_s
 from labkit.tta.curves import default_target
-from labkit.tta.sooner import speed_up
+from labkit.tta.sooner import SpeedUp, speed_up
 from labkit.tta.survival import survival
 from labkit.tta.thresholds import SERIES, crossings
 
+OF_TIMES = {
+    "median": "time_median_s",
+    "low": "time_low_s",
+    "high": "time_high_s",
+    "level": "time_level",
+    "expected": "expected_s",
+    "expected_low": "expected_low_s",
+    "expected_high": "expected_high_s",
+}
+"""Columns of `survival`, as they are named here"""
 SUMMARY_COLUMNS = [
-    *SERIES,
-    "metric",
-    "target",
-    "target_given",
-    "runs",
-    "reached",
-    "failed",
-    "censored",
-    "success_low",
-    "success_high",
-    "sustained",
-    "disturbed",
-    "time_median_s",
-    "time_low_s",
-    "time_high_s",
-    "time_level",
-    "expected_s",
-    "expected_low_s",
-    "expected_high_s",
-    "speed_up",
-    "speed_up_low",
-    "speed_up_high",
-    "speed_up_seeds",
-    "differs_in",
-    "samples_median",
-    "samples_per_s",
-    "peak_memory_bytes",
-    "peak_gpu_memory_bytes",
-    "energy_j",
-    "energy_note",
-    "cost_usd",
-    "cost_low_usd",
-    "cost_high_usd",
-    "cost_note",
-]
+    *SERIES, "metric", "target", "target_given", "runs", "reached", "failed", "censored", "success_low", "success_high",
+    "sustained", "disturbed", *OF_TIMES.values(), "speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds",
+    "differs_in", "samples_median", "samples_per_s", "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j",
+    "energy_note", "cost_usd", "cost_low_usd", "cost_high_usd", "cost_note",
+]  # fmt: skip
 
 
 def summary(
@@ -70,103 +50,67 @@ def summary(
         maxima; cost_usd is the expected wall time with restarts at the tier's price, and cost_note says what it rests
         on or why there is none.
     """
-    rows = []
+    tables = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
         own = curves[(curves["job"] == job) & curves["run"].isin(own_runs["run"])]
         goal = target
         if goal is None:
             goal = default_target(own, own_runs) if len(own) else float(own_runs["target"].max())
-        rows += _job_rows(metric, own, own_runs, goal, x)
-    return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
+        tables.append(_of_job(own, own_runs, goal, x).assign(metric=metric))
+    return pd.concat(tables, ignore_index=True)[SUMMARY_COLUMNS] if tables else pd.DataFrame(columns=SUMMARY_COLUMNS)
 
 
-def target_columns(times: dict[str, pd.DataFrame], tiers: list[str | None], x: str) -> pd.DataFrame:
-    """Those columns of `summary` that follow the target, of one job.
+def target_columns(times: dict[str, pd.DataFrame], runs: pd.DataFrame, x: str) -> pd.DataFrame:
+    """Those columns of `summary` that follow the target, of one job: one row a series and target.
 
     Args:
         times: `survival` by axis: "wall_s", "samples" and x, of the same targets.
-        tiers: of each series, in the order of its first row there.
+        runs: the job's rows of `run_table`.
         x: the clock.
-
-    Returns:
-        One row a series and target, in the order of `times`.
     """
-    found, wall = times[x], times["wall_s"]
-    columns = [*SERIES, "target", "runs", "reached", "failed", "censored", "success_low", "success_high"]
-    table = found[columns].assign(
-        time_median_s=found["median"],
-        time_low_s=found["low"],
-        time_high_s=found["high"],
-        time_level=found["level"],
-        expected_s=found["expected"],
-        expected_low_s=found["expected_low"],
-        expected_high_s=found["expected_high"],
-        samples_median=times["samples"]["median"],
-    )
-    prices = [price_usd_per_h(tier).value_usd for tier in tiers]
-    hourly = np.repeat(np.array(prices, float), len(found) // len(tiers))
-    hourly = np.where(found["reached"] > 0, hourly, np.nan) / 3600
+    table = times[x].rename(columns=OF_TIMES).assign(samples_median=times["samples"]["median"])
+    tiers = table[SERIES].merge(runs.drop_duplicates(SERIES), on=SERIES, how="left")["tier"]
+    price = usd_per_s(tiers).where(table["reached"] > 0)
     return table.assign(
-        cost_usd=hourly * wall["expected"],
-        cost_low_usd=hourly * wall["expected_low"],
-        cost_high_usd=hourly * wall["expected_high"],
+        **{f"cost{end}_usd": price * times["wall_s"][f"expected{end}"] for end in ("", "_low", "_high")}
     )
 
 
-def _job_rows(metric, curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> list[dict]:
+def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> pd.DataFrame:
     hits = crossings(curves, runs, target, x=x)
-    series = [runs.iloc[places] for places in _places(runs)]
-    of_series = [hits.iloc[places] for places in _places(hits)]
-    tiers = [own["tier"].iloc[0] for own in series]
+    series, of_series = (_parts(runs), _parts(hits))
     times = {axis: survival(curves, runs, target, x=axis) for axis in {x, "wall_s", "samples"}}
-    table = target_columns(times, tiers, x)
+    table = target_columns(times, runs, x)
     fastest = int(np.argmin(table["time_median_s"].to_numpy()))
     rows = []
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
-        notes = own["energy_note"].dropna()
-        compared = pd.concat([own, series[fastest]])
-        is_sound = number != fastest and not (compared["disturbed"] != "").any()
+        is_sound = number != fastest and not (pd.concat([own, series[fastest]])["disturbed"] != "").any()
         sooner = speed_up(of_series[fastest], mine, len(series)) if is_sound else None
+        sooner = sooner or SpeedUp(np.nan, np.nan, np.nan, 0)
+        settings, others = own["settings"].iloc[0], series[fastest]["settings"].iloc[0]
+        price, notes = price_usd_per_h(own["tier"].iloc[0]), own["energy_note"].dropna()
+        unreached = "there is no target" if np.isnan(target) else "the target was not reached"
+        is_told = not np.isnan(target) and (price.value_usd is None or table["reached"].iloc[number])
         rows.append(
             {
-                **table.iloc[number],
-                "metric": metric,
-                "target_given": bool((runs["target"] == target).any()),
                 "sustained": int(mine["sustained"].sum()),
                 "disturbed": int((own["disturbed"] != "").sum()),
-                "speed_up": np.nan if sooner is None else sooner.ratio,
-                "speed_up_low": np.nan if sooner is None else sooner.low,
-                "speed_up_high": np.nan if sooner is None else sooner.high,
-                "speed_up_seeds": 0 if sooner is None else sooner.seeds,
-                "differs_in": _differences(own["settings"].iloc[0], series[fastest]["settings"].iloc[0]),
-                "samples_per_s": _median(own["samples_per_s"]),
-                "peak_memory_bytes": own["peak_memory_bytes"].max(),
-                "peak_gpu_memory_bytes": own["peak_gpu_memory_bytes"].max(),
-                "energy_j": _median(own["energy_j"]),
+                "speed_up": sooner.ratio,
+                "speed_up_low": sooner.low,
+                "speed_up_high": sooner.high,
+                "speed_up_seeds": sooner.seeds,
+                "differs_in": tuple(
+                    name for name in {**others, **settings} if str(settings.get(name)) != str(others.get(name))
+                ),
+                **own[["samples_per_s", "energy_j"]].astype(float).median(),
+                **own[["peak_memory_bytes", "peak_gpu_memory_bytes"]].max(),
                 "energy_note": None if notes.empty else notes.iloc[0],
-                "cost_note": _cost_note(table.iloc[number], tiers[number]),
+                "cost_note": price.note if is_told else unreached,
             }
         )
-    return rows
+    return table.join(pd.DataFrame(rows)).assign(target_given=bool((runs["target"] == target).any()))
 
 
-def _places(frame: pd.DataFrame) -> list[np.ndarray]:
-    """Rows of each series, in the order of `survival`."""
-    return list(frame.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.values())
-
-
-def _differences(settings: dict, others: dict) -> tuple[str, ...]:
-    names = dict.fromkeys([*others, *settings])
-    return tuple(name for name in names if str(settings.get(name)) != str(others.get(name)))
-
-
-def _cost_note(row: pd.Series, tier: str | None) -> str:
-    price = price_usd_per_h(tier)
-    if np.isnan(row["target"]):
-        return "there is no target"
-    return price.note if price.value_usd is None or row["reached"] else "the target was not reached"
-
-
-def _median(values: pd.Series) -> float:
-    known = values.dropna().to_numpy(float)
-    return float(np.median(known)) if known.size else np.nan  # numpy warns about a median of nothing
+def _parts(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each series, in the order of `survival`."""
+    return [own for _, own in frame.groupby(SERIES, sort=False, dropna=False)]

@@ -21,22 +21,10 @@ MOST_WORK = 60_000
 """Runs times easier targets that are looked at, at most, to hold the median of a harder one above theirs: of ten runs
 all targets, up to six hundred evaluations of each; of hundreds of runs some hundreds"""
 SURVIVAL_COLUMNS = [
-    *SERIES,
-    "target",
-    "runs",
-    "reached",
-    "failed",
-    "censored",
-    "success_low",
-    "success_high",
-    "median",
-    "low",
-    "high",
-    "level",
-    "expected",
-    "expected_low",
-    "expected_high",
-]
+    *SERIES, "target", "runs", "reached", "failed", "censored", "success_low", "success_high", "median", "low", "high",
+    "level", "expected", "expected_low", "expected_high",
+]  # fmt: skip
+BAND_COLUMNS = [*SERIES, "level", "low", "median", "high", "runs", "kind"]
 
 
 def survival(
@@ -64,48 +52,57 @@ def survival(
     """
     targets = np.atleast_1d(np.asarray(targets, float))
     found = attempts(curves, runs, targets, x)
-    frames = []
+    frames = [pd.DataFrame(columns=SURVIVAL_COLUMNS)]
     for series, places in found.runs.reset_index(drop=True).groupby(SERIES, sort=False, dropna=False).indices.items():
         own = found.of(places)
-        reached, failed = own.reached.sum(axis=1), own.failed.sum(axis=1)
-        censored = len(places) - reached - failed
+        reached, failed, count = own.reached.sum(axis=1), own.failed.sum(axis=1), len(places)
+        censored = count - reached - failed
         estimates = _estimates(own)
         if censored.any():
-            levels = _levels(curves, own.runs)  # from the easiest on
-            before = _estimates(attempts(curves, own.runs, levels, x))
-            hardness = (_hardness(each, curves, own.runs) for each in (levels, targets))
-            easier = np.searchsorted(*hardness) - 1
+            metric = str((curves if len(curves) else runs)["metric"].iloc[0])
+            sign = 1.0 if higher_is_better(metric, own.runs) else -1.0  # sign * target grows with its hardness
+            levels = np.unique(sign * curves.loc[curves["run"].isin(own.runs["run"]), "value"].dropna())
+            most = max(MOST_WORK // count, 100)
+            levels = levels[np.linspace(0, len(levels) - 1, min(most, len(levels))).astype(int)]
+            before = _estimates(attempts(curves, own.runs, sign * levels, x))
+            easier = np.searchsorted(levels, sign * targets) - 1
             for name in ("median", "high", "expected", "expected_high"):
-                most = np.append(np.fmax.accumulate(before[name]), np.nan)  # NaN where no level is easier
-                estimates[name] = np.fmax(estimates[name], most[easier])
-        success_low, success_high = success_interval(reached, len(places), censored)
-        counts = {"target": targets, "runs": len(places), "reached": reached, "failed": failed, "censored": censored}
+                most_before = np.append(np.fmax.accumulate(before[name]), np.nan)  # NaN where no level is easier
+                estimates[name] = np.fmax(estimates[name], most_before[easier])
+        success_low, success_high = success_interval(reached, count, censored)
+        counts = {"target": targets, "runs": count, "reached": reached, "failed": failed, "censored": censored}
         shares = {"success_low": success_low, "success_high": success_high}
         frames.append(pd.DataFrame(dict(zip(SERIES, series, strict=True)) | counts | shares | estimates))
-    return pd.concat(frames, ignore_index=True)[SURVIVAL_COLUMNS] if frames else pd.DataFrame(columns=SURVIVAL_COLUMNS)
+    return pd.concat(frames[1:] or frames, ignore_index=True)[SURVIVAL_COLUMNS]
 
 
 def _estimates(own: Attempts) -> dict[str, np.ndarray]:
     median, low, high, level = median_time(own.reached, own.time)
     is_range, times = np.isnan(level), np.where(own.reached, own.time, np.inf)
     low, high = np.where(is_range, times.min(axis=1), low), np.where(is_range, times.max(axis=1), high)
-    expected, expected_low, expected_high = expected_to_target(own.spent, own.reached, own.failed)
-    of_median = {"median": median, "low": low, "high": high, "level": level}
-    return of_median | {"expected": expected, "expected_low": expected_low, "expected_high": expected_high}
+    values = (median, low, high, level, *expected_to_target(own.spent, own.reached, own.failed))
+    return dict(zip(SURVIVAL_COLUMNS[-len(values) :], values, strict=True))
 
 
-def _hardness(targets: np.ndarray, curves: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
-    metric = (curves if len(curves) else runs)["metric"].iloc[0]
-    return targets if higher_is_better(str(metric), runs) else -targets
+def band(times: pd.DataFrame) -> pd.DataFrame:
+    """The spread of the time at which the runs of a series get to each level of the metric.
 
+    The band runs along the x axis, so that where it meets the target line it is the interval of the time to target, and
+    a run that stops once it has reached its target does not bend it. It ends at the level beyond which an edge is
+    unknown.
 
-def _levels(curves: pd.DataFrame, runs: pd.DataFrame) -> np.ndarray:
-    """Levels of the metric at which the estimates change, from the easiest on."""
-    levels = np.unique(curves.loc[curves["run"].isin(runs["run"]), "value"].dropna())
-    most = max(MOST_WORK // len(runs), 100)
-    if len(levels) > most:
-        levels = levels[np.linspace(0, len(levels) - 1, most).astype(int)]
-    return levels[np.argsort(_hardness(levels, curves, runs), kind="stable")]
+    Args:
+        times: `survival` of levels of the metric.
+
+    Returns:
+        BAND_COLUMNS: low, median and high as in `times`, kind in words. Series of one run have no rows.
+    """
+    known = times[(times["runs"] > 1) & np.isfinite(times["high"])].reset_index(drop=True)
+    kind = [
+        f"range of {runs} runs" if np.isnan(level) else f"{100 * level:.0f} % interval of the median of {runs} runs"
+        for level, runs in zip(known["level"], known["runs"], strict=True)
+    ]
+    return known.assign(kind=kind, level=known["target"])[BAND_COLUMNS]
 
 
 def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -146,17 +143,15 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
         """The upper limit is below one half."""
         return 1 - _share_below_half(_at(first_moment, at), _at(second_moment, at)) <= tail
 
+    def half(least: float) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda at: _at(waiting, at) < least
+
     ever = np.append(time, np.full((*time.shape[:-1], 1), np.inf), axis=-1)
-    tests = (
-        lambda at: _at(waiting, at) < 0.5 + 1e-9,
-        lambda at: _at(waiting, at) < 0.5 - 1e-9,
-        short_of_half,
-        past_half,
-    )
-    half, after_half, low, high = (_at(ever, _first(test, time.shape)) for test in tests)
-    level = np.where(reached.any(-1) & (counted >= MIN_RUNS_FOR_INTERVAL), 1 - 2 * (tail - 1e-9), np.nan)
-    unknown = np.isnan(level)
-    return (half + after_half) / 2, np.where(unknown, np.nan, low), np.where(unknown, np.nan, high), level
+    tests = (half(0.5 + 1e-9), half(0.5 - 1e-9), short_of_half, past_half)
+    at_half, after_half, low, high = (_at(ever, _first(test, time.shape)) for test in tests)
+    is_known = reached.any(-1) & (counted >= MIN_RUNS_FOR_INTERVAL)
+    bounds = (np.where(is_known, each, np.nan) for each in (low, high, 1 - 2 * (tail - 1e-9)))
+    return (at_half + after_half) / 2, *bounds
 
 
 def survival_curve(reached: np.ndarray, time: np.ndarray) -> pd.DataFrame:

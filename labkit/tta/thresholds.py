@@ -18,19 +18,9 @@ SERIES = ["job", "budget", "provenance"]
 ALWAYS_KNOWN = ("wall_s", "train_s", "samples")
 """Of the other axes a run may have none: it had no price, or its energy was not measured."""
 CROSSING_COLUMNS = [
-    *SERIES,
-    "run",
-    "seed",
-    "outcome",
-    "reached",
-    "sustained",
-    "time_to_target_s",
-    "samples_to_target",
-    "sustained_time_s",
-    "value",
-    "last_time_s",
-    "spent_s",
-]
+    *SERIES, "run", "seed", "outcome", "reached", "sustained", "time_to_target_s", "samples_to_target",
+    "sustained_time_s", "value", "last_time_s", "spent_s",
+]  # fmt: skip
 
 
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
@@ -139,8 +129,7 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
     reached, failed, sustained = found.reached[0], found.failed[0], held.reached[0]
     curves = curves.sort_values("wall_s", kind="stable")
     curves = curves.assign(evaluation=curves.groupby("run").cumcount(), samples_to_target=curves["samples"])
-    crossed = curves[["run", "evaluation", "samples_to_target", "value"]]
-    table = table.assign(
+    return table.assign(
         outcome=np.select([reached, failed], ["reached", "failed"], "censored"),
         reached=reached,
         sustained=sustained,
@@ -149,5 +138,4 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
         last_time_s=table["run"].map(curves.groupby("run")[x].last()).fillna(0.0),
         spent_s=found.spent[0],
         evaluation=found.evaluation[0],
-    ).merge(crossed, on=["run", "evaluation"], how="left")
-    return table[CROSSING_COLUMNS]
+    ).merge(curves[["run", "evaluation", "samples_to_target", "value"]], "left")[CROSSING_COLUMNS]

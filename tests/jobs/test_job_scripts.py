@@ -74,7 +74,7 @@ class Clamped(Dlrm):
 def build_model("""
     changed = text.replace("\ndef build_model(", mine, 1).replace("else Dlrm(config)", "else Clamped(config)")
     assert changed.count("Clamped") == 2
-    (tmp_path / "mine.py").write_text(changed.replace('labkit.Run(\n        "dlrm"', 'labkit.Run(\n        "mine"'))
+    (tmp_path / "mine.py").write_text(changed.replace('labkit.Run("dlrm"', 'labkit.Run("mine"'))
     monkeypatch.chdir(tmp_path)
     flags = ["--data", "synthetic-small", "--kernels", "plain", "--precision", "fp32", "--max-epochs", "1"]
     assert main(["run", "mine.py", *flags, "--batch-size", "4096"]) == 0
@@ -238,10 +238,9 @@ COMPILED = pytest.mark.compiled
 @pytest.mark.parametrize(
     ("settings", "compiled"),
     [
-        *(({"optimiser": name, "lr": 0.01}, "0") for name in dlrm.OPTIMISERS),
+        ({"optimiser": "rowwise-adagrad", "lr": 0.01}, "0"),
         *(pytest.param({"optimiser": name, "lr": 0.01}, "1", marks=COMPILED) for name in ("adam", "rowwise-adagrad")),
-        ({"kernels": "plain"}, "0"),
-        ({"precision": "bf16"}, "0"),
+        ({"kernels": "plain", "precision": "bf16"}, "0"),
     ],
     ids=str,
 )
@@ -256,7 +255,7 @@ def test_a_resumed_dlrm_repeats_the_same_losses(train, monkeypatch, settings, co
     assert 17 <= len(losses(broken)) < len(losses(unbroken))
     again = train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
     assert losses(again) == losses(unbroken)
-    assert again["result"]["wall_s"] > broken["result"]["wall_s"]
+    assert again["result"]["wall_s"] > events(broken, "evaluated")[-1]["wall_s"]
 
 
 def event_at(event, step: int) -> bool:

@@ -86,21 +86,6 @@ def test_each_device_has_its_own_time(trace):
     ]
 
 
-def test_what_the_last_step_launched_can_be_left_out(trace):
-    steps = [called(f"ProfilerStep#{number}", 100 * number, 100 * number + 99, "user_annotation") for number in (3, 4)]
-    launches = [called("cudaLaunchKernel", at, at + 1, correlation=at) for at in (350, 390)]
-    launches.append(called("cuLaunchKernel", 410, 412, "cuda_driver", correlation=410))
-    kernels = [ran("gemm", at + 20, at + 30, correlation=at) for at in (350, 390, 410)]  # the second ends in step 4
-    profiled = trace(*steps, *launches, *kernels)
-    assert device_breakdown(profiled)["span_us"].tolist() == [70]
-    assert device_breakdown(profiled, last_step=False)["span_us"].tolist() == [50]
-    assert kernel_breakdown(profiled, last_step=False)["time_us"].tolist() == [20]
-    one_step = trace(steps[0], *launches, *kernels)
-    assert device_breakdown(one_step, last_step=False)["span_us"].tolist() == [70]
-
-
 def test_a_trace_without_a_device_has_no_rows(trace):
     of_cpu = trace(called("ProfilerStep#1", 0, 5, "user_annotation"))
-    for last_step in (True, False):
-        assert device_breakdown(of_cpu, last_step=last_step).empty
-        assert kernel_breakdown(of_cpu, last_step=last_step).empty
+    assert device_breakdown(of_cpu).empty and kernel_breakdown(of_cpu).empty

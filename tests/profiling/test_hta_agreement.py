@@ -143,14 +143,13 @@ def ranks(tmp_path, request, monkeypatch):
 SAME_US = 1e-4
 
 
-@pytest.mark.parametrize("last_step", [True, False])
 @pytest.mark.parametrize("ranks", ["us", "ns"], indirect=True)
-def test_a_devices_time_is_divided_as_hta_divides_it(ranks, analysis, last_step):
+def test_a_devices_time_is_divided_as_hta_divides_it(ranks, analysis):
     files = {rank: str(path) for rank, path in enumerate(ranks)}
-    found = analysis(trace_files=files, trace_dir="/", include_last_profiler_step=last_step)
+    found = analysis(trace_files=files, trace_dir="/", include_last_profiler_step=True)
     theirs = found.get_temporal_breakdown(visualize=False).set_index("rank")
     for rank, path in enumerate(ranks):
-        ours = device_breakdown(read_trace(path), last_step=last_step).iloc[0]
+        ours = device_breakdown(read_trace(path)).iloc[0]
         for our, their in {
             "span": "kernel",
             "idle": "idle",
@@ -164,13 +163,12 @@ def test_a_devices_time_is_divided_as_hta_divides_it(ranks, analysis, last_step)
             assert ours[f"{part}_share"] > 0.05, "a part too small to compare"
 
 
-@pytest.mark.parametrize("last_step", [True, False])
 @pytest.mark.parametrize("ranks", ["us"], indirect=True)  # of ns HTA drops what is no whole µs of each stretch
-def test_kinds_of_kernels_take_the_time_that_hta_gives_them(ranks, analysis, last_step):
+def test_kinds_of_kernels_take_the_time_that_hta_gives_them(ranks, analysis):
     for path in ranks:
-        found = analysis(trace_files={0: str(path)}, trace_dir="/", include_last_profiler_step=last_step)
+        found = analysis(trace_files={0: str(path)}, trace_dir="/", include_last_profiler_step=True)
         theirs, _ = found.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
-        ours = kernel_breakdown(read_trace(path), last_step=last_step).set_index("kind")
+        ours = kernel_breakdown(read_trace(path)).set_index("kind")
         theirs = theirs[theirs["sum"] > 0]
         assert ours["time_us"].to_dict() == theirs.set_index("kernel_type")["sum"].to_dict()
         assert {"COMPUTATION", "COMMUNICATION", "MEMORY", "COMPUTATION overlapping COMMUNICATION"} <= set(ours.index)

@@ -7,25 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from made_up import write_run
 
 from labkit.cli import main
-from labkit.runs import Provenance, RunWriter
-from labkit.tta import run_table
+from labkit.tta import curves, run_table
 from labkit.widgets import explore
 
 
-def write_run(runs_dir: Path, name: str) -> Path:
-    run = RunWriter.create(
-        runs_dir, "x", config={"job": "own", "train": {"target_metric": "auc", "target": 0.7}}, seed=0, tier=None,
-        budget={"name": "all-cores"}, devices=[], provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
-    for number, value in enumerate((0.6, 0.8), start=1):
-        point = {"step": number, "wall_s": float(number), "train_s": float(number), "samples": number}
-        run.metric(name="auc", value=value, **point)
-        run.event("evaluated", metric="auc", value=value, metrics={"auc": value}, **point)
-        run.flush()
-    run.finish("done", {"samples": 2, "energy_j": None, "energy_note": "no counter"})
-    return run.folder.rename(runs_dir / name)
+def make(runs_dir: Path, name: str) -> Path:
+    return write_run(runs_dir, [0.6, 0.8], target=0.7).rename(runs_dir / name)
 
 
 def change_record(folder: Path, **values) -> None:
@@ -62,12 +52,12 @@ IN_PART = {
 }
 
 
-@pytest.fixture
-def runs(tmp_path) -> Path:
-    folder = tmp_path / "runs"
-    write_run(folder, "good")
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("odd")
+    make(folder, "good")
     for name, damage in (UNREADABLE | {name: damage for name, (damage, _) in IN_PART.items()}).items():
-        damage(write_run(folder, name))
+        damage(make(folder, name))
     return folder
 
 
@@ -105,7 +95,5 @@ def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
 def test_a_copy_counts_no_rows_twice_and_a_damaged_part_costs_only_itself(runs):
     with pytest.warns(UserWarning):
         table = run_table([runs / name for name in IN_PART])
-        from labkit.tta import curves
-
         values = curves(table["folder"]).groupby("run")["value"].apply(list).to_dict()
     assert values == {"odd-line": [0.6, 0.8], "odd-part": [0.6], "copied-part": [0.6, 0.8]}

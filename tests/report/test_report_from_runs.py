@@ -1,4 +1,4 @@
-"""From run folders on disk to the page, with synthetic runs written as a training loop writes them."""
+"""From run folders on disk to frames and the page, with synthetic runs written as a training loop writes them."""
 
 from __future__ import annotations
 
@@ -6,50 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+from made_up import DISTURBED, write_run
 
 from labkit.cli import main
 from labkit.errors import UserError
 from labkit.report import write_report
-from labkit.runs import Provenance, RunWriter
 from labkit.tta import curves, run_table, summary
-
-
-def write_run(runs_dir, values, *, budget="all-cores", seed=0, status="done", data="synthetic", others=None, **train):
-    """A synthetic run: one evaluation of the AUC every 1,000 samples and 2 wall seconds."""
-    train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
-    run = RunWriter.create(
-        runs_dir,
-        "synthetic",
-        config={"job": "dlrm", "data": {"name": data, "fingerprint": data}, "model": {}, "train": train},
-        budget={"name": budget, "torch_name": "cpu"},
-        tier="cloud-cpu-2",
-        devices=[{"name": "A test's CPU", "kind": "cpu", "cores": 2, "memory_bytes": 2**33}],
-        seed=seed,
-        provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"),
-        software={"labkit": "0", "torch": "2"},
-    )
-    for number, value in enumerate(values, start=1):
-        point = {"step": number * 10, "wall_s": number * 2.0, "train_s": number * 1.5, "samples": number * 1000}
-        run.metric(name="loss", value=1 - value, **point)
-        run.metric(name="auc", value=value, **point)
-        run.metric(name="log_loss", value=1 - value, **point)
-        run.event("evaluated", metric="auc", value=value, **point)
-        run.flush()
-    if status is None:  # killed: its number now belongs to a process that began later
-        run.record.pid_started -= 60
-        run.record.save(run.folder)
-    else:
-        result = {"samples_per_s": 660.0, "peak_memory_bytes": 2**30, "energy_j": None, "energy_note": "no counter"}
-        run.finish(status, result | {"others": others})
-    return run.folder
-
-
-DISTURBED = {
-    "cpu_share": 0.4,
-    "largest": "stress (process 7)",
-    "on_gpu": [],
-    "disturbed": True,
-}
 
 
 def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, capsys):
@@ -62,30 +24,29 @@ def test_a_disturbed_run_is_marked_everywhere_and_can_be_left_out(tmp_path, caps
     for flags, words in ([], "2 runs in"), (["--undisturbed"], "1 disturbed run left out"):
         assert main(["report", str(tmp_path / "runs"), "--out", str(page), *flags]) == 0
         assert words in capsys.readouterr().out
-        left_out = bool(flags)
         html = page.read_text()
-        assert (folder.name in html) is not left_out
-        assert ("other programs disturbed 1 of 2 runs" in html) is not left_out
-        assert ("other programs took 40% of its cores, most of it stress (process 7)" in html) is not left_out
+        told = ("other programs disturbed 1 of 2 runs", "other programs took 40% of its cores, most of it stress")
+        assert all((each in html) is not bool(flags) for each in (folder.name, *told))
 
 
-def test_curves_hold_the_target_metric_of_each_run_in_order(tmp_path):
+def test_curves_hold_the_metric_that_is_asked_for_of_each_run_in_order(tmp_path):
     folders = [write_run(tmp_path, [0.6, 0.7]), write_run(tmp_path, [0.65], seed=1)]
     frame = curves(folders)
     assert frame["run"].tolist() == [folders[0].name, folders[0].name, folders[1].name]
     assert frame["value"].tolist() == [0.6, 0.7, 0.65]
     assert frame["wall_s"].tolist() == [2.0, 4.0, 2.0] and set(frame["metric"]) == {"auc"}
+    assert curves(folders[1:], metric="log_loss")["value"].item() == pytest.approx(0.35)
 
 
-def test_another_metric_can_be_asked_for(tmp_path):
-    assert curves([write_run(tmp_path, [0.6])], metric="log_loss")["value"].item() == pytest.approx(0.4)
-
-
-def test_run_table_tells_what_each_run_was_and_took(tmp_path):
-    (row,) = run_table([write_run(tmp_path, [0.6, 0.8], seed=3)]).itertuples()
+def test_run_table_tells_what_each_run_was_and_took_also_of_a_copy(tmp_path):
+    folder = write_run(tmp_path, [0.6, 0.8], seed=3)
+    (row,) = run_table([folder]).itertuples()
     assert (row.job, row.budget, row.seed, row.provenance) == ("dlrm", "all-cores", 3, "measured")
     assert (row.wall_s, row.samples, row.samples_per_s, row.status) == (4.0, 2000, 660.0, "done")
     assert np.isnan(row.energy_j) and row.energy_note == "no counter"
+    assert curves([shutil.copytree(folder, tmp_path / "kept")])["run"].unique().tolist() == ["kept"]
+    with pytest.raises(UserError, match="two of the folders"):
+        run_table([folder, shutil.copytree(folder, tmp_path / "there" / folder.name)])
 
 
 def test_runs_that_differ_by_more_than_their_seed_are_not_pooled(tmp_path):
@@ -93,28 +54,12 @@ def test_runs_that_differ_by_more_than_their_seed_are_not_pooled(tmp_path):
     table = summary(curves(folders), run_table(folders))
     assert table["budget"].tolist() == ["all-cores · lr 0.1", "all-cores · lr 0.2"]
     assert table["runs"].tolist() == [2, 2]
-
-
-def test_a_setting_that_goes_with_the_budget_leaves_its_name_alone(tmp_path):
     folders = [write_run(tmp_path, [0.8], budget=name, precision=name[:3]) for name in ("one-core", "all-cores")]
-    assert run_table(folders)["budget"].tolist() == ["one-core", "all-cores"]
-
-
-def test_runs_on_different_data_are_different_jobs(tmp_path):
+    assert run_table(folders)["budget"].tolist() == ["one-core", "all-cores"], "it goes with the budget"
+    folders = [write_run(tmp_path, [0.8], config={"optimizer": {"momentum": each}}) for each in (0.0, 0.9)]
+    assert run_table(folders)["budget"].str.contains("momentum").all()
     folders = [write_run(tmp_path, [0.8], data=data) for data in ("synthetic", "adult")]
     assert run_table(folders)["job"].tolist() == ["dlrm on synthetic", "dlrm on adult"]
-
-
-def test_two_folders_of_one_name_are_refused(tmp_path):
-    folder = write_run(tmp_path / "here", [0.8])
-    copy = shutil.copytree(folder, tmp_path / "there" / folder.name)
-    with pytest.raises(UserError, match="two of the folders"):
-        run_table([folder, copy])
-
-
-def test_a_copied_and_renamed_folder_is_still_a_run(tmp_path):
-    copy = shutil.copytree(write_run(tmp_path, [0.6, 0.8]), tmp_path / "kept")
-    assert curves([copy])["run"].unique().tolist() == ["kept"]
 
 
 def test_a_killed_run_is_censored_at_its_last_evaluation(tmp_path):
@@ -123,7 +68,7 @@ def test_a_killed_run_is_censored_at_its_last_evaluation(tmp_path):
     assert row.status == "interrupted" and row.wall_s == 4.0
     assert row.samples_per_s == pytest.approx(2000 / 3)
     (total,) = summary(curves(folders), run_table(folders)).itertuples()
-    assert (total.runs, total.reached) == (1, 0)
+    assert (total.runs, total.reached, total.censored) == (1, 0, 1)
 
 
 def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tmp_path, capsys):
@@ -136,20 +81,18 @@ def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tm
     assert "4 runs in" in capsys.readouterr().out
     html = out.read_text(encoding="utf-8")
     assert "DLRM reached AUC 0.78 in 6.0&nbsp;s (median, 2 of 4 runs reached it) on all cores." in html
-    assert "2 of 4, 1 cut off" in html
-    assert '<span class="mark">interrupted</span>' in html
-    assert "failed before the first evaluation" in html and "censored at 4.0 s" in html
-    for fact in ("A test&#x27;s CPU, 2 cores, 8.0 GiB", "labkit 0, torch 2", "measured on this whole machine"):
-        assert fact in html
+    for words in (
+        *("2 of 4, 1 cut off", '<span class="mark">interrupted</span>', "failed before the first evaluation"),
+        *("censored at 4.0 s", "A test&#x27;s CPU, 2 cores, 8.0 GiB", "labkit 0, torch 2"),
+        "measured on this whole machine",
+    ):
+        assert words in html
     assert [path.name for path in out.parent.iterdir()] == ["index.html"]
 
 
-def test_the_report_command_names_a_folder_without_runs(tmp_path, capsys):
+def test_a_folder_without_runs_is_named_and_a_report_of_no_runs_is_a_page_too(tmp_path, capsys):
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "nowhere is no folder" in capsys.readouterr().err
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no runs" in capsys.readouterr().err
-
-
-def test_a_report_of_no_runs_is_a_page_too(tmp_path):
     assert "No runs yet" in write_report([], tmp_path / "index.html").read_text(encoding="utf-8")

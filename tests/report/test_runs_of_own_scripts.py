@@ -37,29 +37,17 @@ def runs_dir(tmp_path_factory):
     return folder
 
 
-def row_of(table, job):
-    return table[table["job"] == job].iloc[0]
-
-
-def test_metrics_of_ones_own_are_judged_in_their_direction(runs_dir):
+def test_metrics_of_ones_own_are_judged_in_their_direction_and_without_one_nothing_is_claimed(runs_dir):
     runs = run_table(run_folders(runs_dir))
     results = summary(curves(runs["folder"], runs=runs), runs)
-    chars, translate = row_of(results, "chars"), row_of(results, "translate")
+    chars, translate = (results[results["job"] == job].iloc[0] for job in ("chars", "translate"))
     assert (chars["metric"], chars["target"], chars["reached"], chars["samples_median"]) == ("perplexity", 12, 1, 24)
     assert (translate["metric"], translate["reached"]) == ("bleu", 0)
     assert headline(results[results["job"] == "translate"]) == "translate did not reach bleu 30: 0 of 1 runs got there."
 
-
-def test_without_a_target_the_first_metric_is_drawn(runs_dir):
-    runs = run_table(run_folders(runs_dir))
     own = runs[runs["job"] == "without-target"]
-    assert own["metric"].item() == "accuracy"
+    assert own["metric"].item() == "accuracy", "the first that was evaluated"
     assert default_target(curves(own["folder"], runs=own), own) == 0.8
-
-
-def test_without_a_metric_nothing_is_claimed(runs_dir):
-    runs = run_table(run_folders(runs_dir))
-    results = summary(curves(runs["folder"], runs=runs), runs)
     own = results[results["job"] == "without-metric"]
     assert headline(own) == "without-metric has no target, and was not evaluated."
     assert own["cost_note"].item() == "there is no target"
@@ -73,28 +61,16 @@ def test_the_page_shows_them_all(runs_dir, tmp_path):
     assert ">nan<" not in page and "None" not in page.partition("<script")[0]
 
 
-def test_settings_in_a_section_of_ones_own_tell_runs_apart(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_QUIET", "1")
-    for momentum in (0.0, 0.9):
-        with labkit.Run("own", config={"optimizer": {"momentum": momentum}}, runs_dir=tmp_path) as run:
-            run.step(samples=8)
-    assert run_table(run_folders(tmp_path))["budget"].str.contains("momentum").all()
-
-
-def test_they_are_listed_and_shown(runs_dir, capsys):
+def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, capsys):
     assert main(["runs", "list", "--runs-dir", str(runs_dir)]) == 0
     listed = capsys.readouterr().out
     assert "perplexity 12" in listed and listed.count("–") >= 2
     for folder in run_folders(runs_dir):
         assert main(["runs", "show", str(folder)]) == 0
     assert "accuracy 0.8" in capsys.readouterr().out
-
-
-def test_their_energy_is_accounted_for(runs_dir, capsys):
     assert main(["energy", "--runs-dir", str(runs_dir), "--power", "50", "--json"]) == 0
-    accounts = {each["run"].split("-", 2)[2]: each for each in json.loads(capsys.readouterr().out)}
-    assert len(accounts) == 4
-    assert all(account["energy_j"] > 0 for account in accounts.values())
+    accounts = json.loads(capsys.readouterr().out)
+    assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 
 def test_the_explorer_offers_their_metrics(runs_dir):
@@ -108,7 +84,8 @@ def test_the_explorer_offers_their_metrics(runs_dir):
 
 
 def test_the_live_view_names_what_there_is(runs_dir):
-    names = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
-    assert names["chars"].metric_name == "perplexity" and names["chars"].metric.y == [40, 20, 10]
-    assert names["without-target"].metric_name == "accuracy" and not names["without-target"].loss.y
-    assert not names["without-metric"].metric.y
+    shown = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
+    assert shown["chars"].metric == "perplexity" and shown["chars"].panels["perplexity"][1] == [40, 20, 10]
+    own = shown["without-target"]
+    assert own.metric == "accuracy" and own.panels["Training loss"] == ([], [])
+    assert shown["without-metric"].panels["Metric"] == ([], [])

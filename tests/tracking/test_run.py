@@ -46,6 +46,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(position, "time", clock)
     monkeypatch.setattr("labkit.tracking.run.time", clock)
     monkeypatch.setattr("labkit.tracking.kept.time", clock)
+    monkeypatch.setattr("labkit.tracking.saving.time", clock)
     return clock
 
 

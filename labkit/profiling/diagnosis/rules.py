@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from labkit.hardware.allocator import VARIABLES
-from labkit.profiling.diagnosis.case import Case
-from labkit.profiling.diagnosis.finding import Claim, Finding
+from labkit.profiling.diagnosis.case import Case, Claim, Finding
 from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
@@ -43,6 +42,30 @@ GLUE = (
 )  # fmt: skip
 """What a lookup a table needs besides, and one for all does without."""
 
+WHOLE_PHASES = {
+    INPUT: (
+        "making a batch, or waiting for it, takes {share}",
+        "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
+        "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
+    ),
+    BETWEEN: (
+        "{share} passes between the optimiser and the next forward pass, where batches are made, and results printed "
+        "or saved",
+        "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
+        "hundred steps",
+    ),
+    SYNC: (
+        "reading {reads} numbers a step from tensors, by .item() or the like, and waiting for the device takes {share}",
+        "keep sums and losses in tensors, compute with all samples at once, and read them every hundred steps",
+    ),
+    IDLE: (
+        "for {share} no thread of it had a core: it slept, waited for a disk or a lock, or other programs had the "
+        "cores",
+        "look what it waits for with `--tool py-spy`; stop other programs",
+    ),
+}
+"""Phases that are bottlenecks as a whole: what is said of each, and what to do."""
+
 
 def diagnose(case: Case) -> list[Finding]:
     """Bottlenecks that are worth a try, the one that claims most first."""
@@ -66,56 +89,13 @@ def _page_faults(case: Case) -> Iterator[Claim]:
     )
 
 
-def _input(case: Case) -> Iterator[Claim]:
-    us = case.phase_us[INPUT]
-    yield Claim(
-        INPUT,
-        f"making a batch, or waiting for it, takes {case.percent(us)}",
-        "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
-        "`DataLoader(num_workers=…)` prepare the next batch on a core that is free",
-        us,
-        events=int((case.phase == INPUT).sum() / case.time.steps),
-        needs_idle_device=True,
-    )
-
-
-def _between(case: Case) -> Iterator[Claim]:
-    us = case.phase_us[BETWEEN]
-    yield Claim(
-        BETWEEN,
-        f"{case.percent(us)} passes between the optimiser and the next forward pass, where batches are made, and "
-        "results printed or saved",
-        "make batches with array operations, not one sample at a time in Python; evaluate, print and save every "
-        "hundred steps",
-        us,
-        events=int((case.phase == BETWEEN).sum() / case.time.steps),
-        needs_idle_device=True,
-    )
-
-
-def _sync(case: Case) -> Iterator[Claim]:
-    us, reads = case.phase_us[SYNC], (case.named(READS[:1]) & (case.phase != INPUT)).sum() / case.time.steps
-    yield Claim(
-        SYNC,
-        f"reading {reads:,.0f} numbers a step from tensors, by .item() or the like, and waiting for the device takes "
-        f"{case.percent(us)}",
-        "keep sums and losses in tensors, compute with all samples at once, and read them every hundred steps",
-        us,
-        events=int((case.phase == SYNC).sum() / case.time.steps),
-        needs_idle_device=True,
-    )
-
-
-def _idle(case: Case) -> Iterator[Claim]:
-    us = case.phase_us[IDLE]
-    yield Claim(
-        "idle",
-        f"for {case.percent(us)} no thread of it had a core: it slept, waited for a disk or a lock, or other programs "
-        "had the cores",
-        "look what it waits for with `--tool py-spy`; stop other programs",
-        us,
-        needs_idle_device=True,
-    )
+def _whole_phases(case: Case) -> Iterator[Claim]:
+    reads = (case.named(READS[:1]) & (case.phase != INPUT)).sum() / case.time.steps
+    for phase, (evidence, advice) in WHOLE_PHASES.items():
+        us = case.phase_us[phase]
+        said = evidence.format(share=case.percent(us), reads=f"{reads:,.0f}")
+        events = int((case.phase == phase).sum() / case.time.steps)
+        yield Claim(phase, said, advice, us, events=events, needs_idle_device=True)
 
 
 def _to_device(case: Case) -> Iterator[Claim]:
@@ -267,6 +247,6 @@ def _python(case: Case) -> Iterator[Claim]:
 
 
 RULES: tuple[Callable[[Case], Iterator[Claim]], ...] = (
-    _page_faults, _input, _between, _sync, _idle, _to_device, _lookups, _updates, _precision, _batch, _python,
+    _page_faults, _whole_phases, _to_device, _lookups, _updates, _precision, _batch, _python,
 )  # fmt: skip
 """In the order in which they claim."""

@@ -3,7 +3,7 @@
 Streams run side by side: time in which several are busy counts once. The definitions are those of Holistic Trace
 Analysis (HTA of Meta: get_temporal_breakdown and get_gpu_kernel_breakdown), so that its documentation holds. Where its
 own numbers differ: it shortens times in ns to whole µs, counts records of waits (`cuda_sync`) as work, and leaves out
-what the trace's last step launched, or what no call in the trace did.
+what the trace's last step launched (unless it is asked to count that), or what no call in the trace did.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.profiling.traces.nesting import innermost
-from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, are_steps
+from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST
 from labkit.profiling.traces.trace_file import TraceError
 
 if TYPE_CHECKING:
@@ -31,13 +31,8 @@ RESOLUTION_US = 1e-3
 """Of Kineto's times; less is what is left over of subtractions."""
 
 
-def device_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
+def device_breakdown(trace: Trace) -> pd.DataFrame:
     """How long each device computed, did something else, or nothing, from its first kernel's start to the last end.
-
-    Args:
-        trace: of torch.profiler, with a device.
-        last_step: whether what the last step launched counts. HTA leaves it out, because its end may be missing;
-            torch.profiler waits for the device before it stops.
 
     Returns:
         Columns device (its number), span_us, idle_us (no kernel, no copy), compute_us (at least one kernel computes),
@@ -47,7 +42,7 @@ def device_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for device, work in _work(trace, last_step).groupby("device"):
+    for device, work in _work(trace).groupby("device"):
         start, end = work["start_us"].to_numpy(), work["end_us"].to_numpy()
         computes = work["kind"].to_numpy() == KINDS[0]
         span, busy = end.max() - start.min(), _covered(start, end)
@@ -60,12 +55,8 @@ def device_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
     return frame
 
 
-def kernel_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
+def kernel_breakdown(trace: Trace) -> pd.DataFrame:
     """How long each kind of work ran on each device, alone and while others ran.
-
-    Args:
-        trace: of torch.profiler, with a device.
-        last_step: as in `device_breakdown`.
 
     Returns:
         Columns device, kind (of `KINDS`, or several of them, "COMPUTATION overlapping COMMUNICATION"), time_us, share
@@ -74,7 +65,7 @@ def kernel_breakdown(trace: Trace, *, last_step: bool = True) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for device, work in _work(trace, last_step).groupby("device"):
+    for device, work in _work(trace).groupby("device"):
         running = np.stack([(work["kind"] == kind).to_numpy() for kind in KINDS])  # (kinds, N)
         moments = np.concatenate([work["start_us"], work["end_us"]])
         change = np.concatenate([running, -1 * running], axis=1)  # (kinds, 2 N)
@@ -117,12 +108,9 @@ def launched_directly_us(trace: Trace) -> np.ndarray:
     return found
 
 
-def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
+def _work(trace: Trace) -> pd.DataFrame:
     """What ran on devices: device, kind, start_us, end_us."""
-    events = trace.events
-    found = events[events["category"].isin(ON_THE_DEVICE)]
-    if not last_step:
-        found = found[found["correlation"].isin(_launched_before(events, _start_of_last_step(events)))]
+    found = trace.events[trace.events["category"].isin(ON_THE_DEVICE)]
     name = found["name"].astype(str)
     lanes = found["lane"].astype(str)
     if not lanes.str.match(r"\d{1,9}/").all():
@@ -138,18 +126,6 @@ def _work(trace: Trace, last_step: bool) -> pd.DataFrame:
         kind=np.select([is_copy, name.str.match(COMMUNICATION)], [KINDS[2], KINDS[1]], KINDS[0]),
     )
     return work.astype({"device": int})
-
-
-def _start_of_last_step(events: pd.DataFrame) -> float:
-    """Infinity where there are not two steps, so that leaving one out leaves something."""
-    starts = events.loc[are_steps(events), "start_us"]
-    return starts.max() if len(starts) > 1 else np.inf
-
-
-def _launched_before(events: pd.DataFrame, end_us: float) -> pd.Series:
-    """What joins kernels with the calls of the driver or its runtime that launched them."""
-    calls = events[events["category"].astype(str).str.endswith(("_runtime", "_driver")) & (events["start_us"] < end_us)]
-    return calls["correlation"]
 
 
 def _covered(start: np.ndarray, end: np.ndarray) -> float:

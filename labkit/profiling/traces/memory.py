@@ -45,27 +45,22 @@ def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
         device = held.loc[held["held_bytes"].idxmax(), "device"]
     own = trace.allocations[trace.allocations["device"] == device]
     peak = held.loc[own.index, "held_bytes"].idxmax()
-    before = own.index <= peak
-    alive: dict[int, list] = {}
-    rows: list[list] = []
+    alive: dict[int, list[float]] = {}
     freed_before = 0
-    columns_of_it = (own["time_us"], own["bytes"], own["address"], before)
-    for time_us, size, address, is_before in zip(*columns_of_it, strict=True):
-        if size > 0 and is_before:
-            alive[address] = row = [size, time_us, None, np.nan, False]
-            rows.append(row)
-        elif size < 0 and address in alive:
-            alive[address][3:] = [time_us, is_before]
-            del alive[address]
-        elif size < 0 and is_before:
+    for time_us, size, address, is_before in zip(
+        own["time_us"], own["bytes"], own["address"], own.index <= peak, strict=True
+    ):
+        if is_before and size > 0:
+            alive[address] = [size, time_us, np.nan]
+        elif is_before and alive.pop(address, None) is None:
             freed_before -= size  # of what was there before the recording
-    frame = pd.DataFrame(rows, columns=[*columns, "is_gone"])
-    frame = frame[~frame.pop("is_gone").astype(bool)]
+        elif size < 0 and address in alive and np.isnan(alive[address][2]):
+            alive[address][2] = time_us
+    frame = pd.DataFrame(list(alive.values()), columns=["bytes", "allocated_us", "freed_us"])
     frame["operator"] = _operators_at(trace, frame["allocated_us"].to_numpy())
-    frame = frame.sort_values("bytes", ascending=False, ignore_index=True)
+    frame = frame.sort_values("bytes", ascending=False, ignore_index=True)[columns]
     if freed_before:
-        earlier = pd.DataFrame([[-freed_before, np.nan, "(freed since, allocated before the recording)", np.nan]])
-        frame = pd.concat([frame, earlier.set_axis(columns, axis=1)], ignore_index=True)
+        frame.loc[len(frame)] = [-freed_before, np.nan, "(freed since, allocated before the recording)", np.nan]
     return frame
 
 

@@ -86,25 +86,15 @@ class Trace:
         """
         import pandas as pd
 
-        events = self.events
-        noted = events[events["category"] == "user_annotation"]
+        noted = self.events[self.events["category"] == "user_annotation"]
         steps = noted[are_steps(noted)]
-        numbers = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
+        number = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
         inside = noted[noted["parent"].isin(steps.index)]
-        found = pd.DataFrame(
-            {
-                "step": inside["parent"].map(numbers).astype(int),
-                "phase": inside["name"].astype(str),
-                "duration_us": inside["duration_us"],
-            }
-        )
-        found = found.groupby(["step", "phase"], as_index=False)["duration_us"].sum()
-        within = found.groupby("step")["duration_us"].sum()
-        whole = pd.Series(steps["duration_us"].to_numpy(), index=numbers.to_numpy())
-        rest = (whole - within.reindex(whole.index, fill_value=0.0)).rename_axis("step").reset_index(name="duration_us")
-        columns = ["step", "phase", "duration_us"]
-        both = pd.concat([found[columns], rest.assign(phase="")[columns]], ignore_index=True)
-        return both.sort_values(["step", "phase"], ignore_index=True)
+        inside = inside.assign(step=inside["parent"].map(number).astype(int), phase=inside["name"].astype(str))
+        left_us = steps["duration_us"] - inside.groupby("parent")["duration_us"].sum().reindex(steps.index).fillna(0.0)
+        rest = pd.DataFrame({"step": number, "phase": "", "duration_us": left_us})
+        both = pd.concat([inside[["step", "phase", "duration_us"]], rest])
+        return both.groupby(["step", "phase"], as_index=False)["duration_us"].sum()
 
 
 def read_trace(path: Path | str) -> Trace:
@@ -126,17 +116,29 @@ def read_trace(path: Path | str) -> Trace:
     return Trace(Path(path), *columns.frames())
 
 
+class _Texts:
+    """A column of texts, each of which is kept once."""
+
+    def __init__(self):
+        self.codes, self.known = array("i"), {}
+
+    def add(self, text: str) -> None:
+        self.codes.append(self.known.setdefault(text, len(self.known)))
+
+    def ordered(self, order: np.ndarray) -> pd.Categorical:
+        import pandas as pd
+
+        return pd.Categorical.from_codes(np.asarray(self.codes)[order], categories=list(self.known))
+
+
 class _Columns:
-    """Collects events as columns of numbers; each text is kept once."""
+    """Collects events as columns of numbers and texts."""
 
     def __init__(self, path: Path):
         self._path = path
-        self.start, self.duration = array("d"), array("d")
-        self.name, self.category, self.lane = (array("i") for _ in range(3))
-        self.inputs = {column: array("i") for column in INPUTS}
-        self.correlation = array("q")
+        self.start, self.duration, self.correlation = array("d"), array("d"), array("q")
+        self.texts = {column: _Texts() for column in ("name", "category", "lane", *INPUTS)}
         self.allocated: list[tuple[float, int, int, int, int]] = []
-        self._codes: dict[str, dict[Any, int]] = {column: {} for column in ("name", "category", "lane", *INPUTS)}
         self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def take(self, events: Iterable[dict[str, Any]]) -> None:
@@ -153,36 +155,27 @@ class _Columns:
                     start_us = self._number(first, "ts")
                     self._add(first, start_us, self._number(event, "ts") - start_us)
             elif kind == "i" and event.get("name") == MEMORY:
-                self._add_memory(event)
+                fields = {"Bytes": None, "Addr": 0, "Device Id": -1, "Total Allocated": 0}
+                numbers = (self._whole(event, field, default) for field, default in fields.items())
+                self.allocated.append((self._number(event, "ts"), *numbers))
 
     def _add(self, event: dict[str, Any], start_us: float, duration_us: float) -> None:
         if not 0 <= duration_us < LONGEST_US:
             raise self._odd(event, "dur", duration_us, "microseconds from 0")
-        args = event.get("args") or {}
-        if not isinstance(args, dict):
-            raise self._odd(event, "args", args, "an object with keys")
         self.start.append(start_us)
         self.duration.append(duration_us)
-        for codes, field in ((self.name, "name"), (self.category, "cat")):
+        for column, field in (("name", "name"), ("category", "cat")):
             if not isinstance(text := event.get(field, ""), str):
                 raise self._odd(event, field, text, "a text")
-            codes.append(self._code({"cat": "category"}.get(field, field), text))
-        self.lane.append(self._code("lane", "/".join(map(str, _thread(event)))))
-        self.correlation.append(self._whole(event, args, "correlation", -1))
+            self.texts[column].add(text)
+        self.texts["lane"].add("/".join(_thread(event)))
+        self.correlation.append(self._whole(event, "correlation", -1))
         for column, field in INPUTS.items():
-            value = args.get(field)
+            value = self._args(event).get(field)
             text = "" if value is None else repr(value)
-            if text and text not in self._codes[column] and not (isinstance(value, list) and _is_plain(value)):
+            if text and text not in self.texts[column].known and not (isinstance(value, list) and _is_plain(value)):
                 raise self._odd(event, field, value, "a list")
-            self.inputs[column].append(self._code(column, text))
-
-    def _add_memory(self, event: dict[str, Any]) -> None:
-        args = event.get("args")
-        if not isinstance(args, dict):
-            raise self._odd(event, "args", args, "an object with keys")
-        fields = {"Bytes": None, "Addr": 0, "Device Id": -1, "Total Allocated": 0}
-        numbers = (self._whole(event, args, field, default) for field, default in fields.items())
-        self.allocated.append((self._number(event, "ts"), *numbers))
+            self.texts[column].add(text)
 
     def _number(self, event: dict[str, Any], field: str, default: float | None = None) -> float:
         """A number of microseconds; other tools write some as texts."""
@@ -194,11 +187,17 @@ class _Columns:
             pass
         raise self._odd(event, field, value, "microseconds")
 
-    def _whole(self, event: dict[str, Any], args: dict[str, Any], field: str, default: int | None) -> int:
-        value = args.get(field, default)
+    def _whole(self, event: dict[str, Any], field: str, default: int | None) -> int:
+        value = self._args(event).get(field, default)
         if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
             raise self._odd(event, field, value, "a whole number")
         return value
+
+    def _args(self, event: dict[str, Any]) -> dict[str, Any]:
+        args = event.get("args") or {}
+        if not isinstance(args, dict):
+            raise self._odd(event, "args", args, "an object with keys")
+        return args
 
     def _odd(self, event: dict[str, Any], field: str, value: Any, wanted: str) -> TraceError:
         found = "is missing" if value is None else f"is {reprlib.repr(value)}"
@@ -207,47 +206,31 @@ class _Columns:
             f"{found}, and {wanted} must stand there: the trace is damaged. Write it once more."
         )
 
-    def _code(self, column: str, text: str) -> int:
-        codes = self._codes[column]
-        return codes.setdefault(text, len(codes))
-
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         import pandas as pd
 
-        start, duration, lane = (np.asarray(values) for values in (self.start, self.duration, self.lane))
-        category = np.asarray(self.category)
-        order = np.argsort(start, kind="stable")
-        start, duration, lane, category = start[order], duration[order], lane[order], category[order]
-        host = [self._codes["category"][name] for name in ON_THE_HOST if name in self._codes["category"]]
-        nests = np.flatnonzero(np.isin(category, host)) if host else np.arange(len(start))
+        order = np.argsort(self.start, kind="stable")
+        texts = {column: known.ordered(order) for column, known in self.texts.items()}
+        start, duration = (np.asarray(values)[order] for values in (self.start, self.duration))
+        on_host = texts["category"].isin(ON_THE_HOST)
+        nests = np.flatnonzero(on_host) if on_host.any() else np.arange(len(start))
         parent, self_us = np.full(len(start), -1, dtype=np.int64), duration.copy()
-        of_host, self_us[nests] = nest(lane[nests], start[nests], duration[nests])
+        of_host, self_us[nests] = nest(texts["lane"].codes[nests], start[nests], duration[nests])
         parent[nests] = np.where(of_host >= 0, nests[of_host], -1)
-        began = start[0]
         events = pd.DataFrame(
             {
-                "name": self._texts("name", np.asarray(self.name)[order]),
-                "category": self._texts("category", category),
-                "lane": self._texts("lane", lane),
-                "start_us": start - began,
+                "start_us": start - start[0],
                 "duration_us": duration,
                 "parent": parent,
                 "self_us": self_us,
                 "correlation": np.asarray(self.correlation)[order],
-                **{column: self._texts(column, np.asarray(codes)[order]) for column, codes in self.inputs.items()},
+                **texts,
             }
         )
         columns = ["time_us", "bytes", "address", "device", "total_bytes"]
-        allocations = pd.DataFrame(self.allocated, columns=columns).sort_values(
-            "time_us", kind="stable", ignore_index=True
-        )
-        allocations["time_us"] -= began
-        return events, allocations
-
-    def _texts(self, column: str, codes: np.ndarray) -> pd.Categorical:
-        import pandas as pd
-
-        return pd.Categorical.from_codes(codes, categories=list(self._codes[column]))
+        allocations = pd.DataFrame(self.allocated, columns=columns).sort_values("time_us", kind="stable")
+        allocations["time_us"] -= start[0]
+        return events, allocations.reset_index(drop=True)
 
 
 def are_steps(events: pd.DataFrame) -> pd.Series:

@@ -19,10 +19,8 @@ from labkit.errors import UserError
 
 CHUNK = 2**22
 """Characters that are read at once."""
-LONGEST_EVENT = 2**25
-"""Characters; what has not ended by then is damaged."""
-LONGEST_NAME = 64
-"""Characters of `"traceEvents": [`, with room for blanks."""
+LONGEST_EVENT, LONGEST_NAME = 2**25, 64
+"""Characters; an event that has not ended by then is damaged, and `"traceEvents": [` is no longer, with blanks."""
 GZIP_MAGIC = b"\x1f\x8b"
 _BETWEEN = re.compile(r"[\s,]*")
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
@@ -54,9 +52,7 @@ class _Window:
 
     def __init__(self, path: Path, file: IO[str]):
         self._path, self._file = path, file
-        self._text, self._at, self._before = "", 0, 0
-        self._is_over = False
-        self._count = 0
+        self._text, self._at, self._before, self._count = "", 0, 0, 0
 
     def events(self) -> Iterator[dict[str, Any]]:
         decode = json.JSONDecoder().raw_decode
@@ -76,34 +72,14 @@ class _Window:
             except (ValueError, RecursionError) as error:
                 if len(self._text) - self._at < LONGEST_EVENT and self._more():
                     continue
-                if self._is_over and self._ends_inside():
+                why = getattr(error, "msg", str(error))
+                if getattr(error, "pos", 0) == len(self._text) or why.startswith("Unterminated"):
                     raise self._damaged("the file ends inside an event: it was cut off") from error
-                raise self._damaged(f"no event can be read here ({getattr(error, 'msg', error)})") from error
+                raise self._damaged(f"no event can be read here ({why})") from error
             if not isinstance(event, dict):
                 raise self._damaged("this is no event: events are objects in braces")
             self._count += 1
             yield event
-
-    def _ends_inside(self) -> bool:
-        """Whether the text ends before the braces of the event do that begins here."""
-        depth, in_string, escaped = 0, False, False
-        for char in self._text[self._at :]:
-            if in_string:
-                if escaped:
-                    escaped = False
-                elif char == "\\":
-                    escaped = True
-                elif char == '"':
-                    in_string = False
-            elif char == '"':
-                in_string = True
-            elif char in "{[":
-                depth += 1
-            elif char in "}]":
-                depth -= 1
-                if depth == 0:
-                    return False
-        return True
 
     def _find_events(self) -> bool:
         """Go to the first event; whether it is a bare list, whose end may be missing."""
@@ -133,7 +109,6 @@ class _Window:
             chunk = self._file.read(CHUNK)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(f"its compression is damaged or cut off ({error})") from error
-        self._is_over = not chunk
         self._before += self._at
         self._text, self._at = self._text[self._at :] + chunk, 0
         return bool(chunk)

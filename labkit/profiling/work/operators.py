@@ -33,7 +33,7 @@ def operator_work(name: str, inputs: Inputs) -> Work | None:
         return None
     try:
         return formula(inputs)
-    except (IndexError, KeyError, ValueError, SyntaxError, TypeError):
+    except (IndexError, KeyError, ValueError, SyntaxError, TypeError, ZeroDivisionError):
         return None  # another overload, or a type that is not counted
 
 

@@ -1,0 +1,75 @@
+"""A view of a figure that changes, with what it shows in words, and the button that saves it."""
+
+from __future__ import annotations
+
+from html import escape
+
+import anywidget
+import ipywidgets as widgets
+import plotly.graph_objects as go
+
+from labkit.plots.describe import in_words
+from labkit.plots.theme import check_template
+from labkit.quick_nbformat import import_nbformat
+
+_ESM = """
+// Presses the camera of the plot's own toolbar, which the keyboard does not reach.
+function render({ el }) {
+  const button = document.createElement("button");
+  button.className = "jupyter-button widget-button";
+  button.type = "button";
+  button.style.margin = "var(--jp-widgets-margin, 2px)";
+  button.textContent = "Save PNG";
+  button.title = "Save the figure as shown, as a picture, where your browser saves downloads";
+  button.addEventListener("click", () => {
+    let around = el.parentElement;
+    while (around && !around.querySelector(".js-plotly-plot")) around = around.parentElement;
+    const camera = around?.querySelector('.modebar-btn[data-title^="Download plot"]');
+    if (camera) camera.click(); else button.textContent = "There is no figure to save";
+  });
+  el.appendChild(button);
+}
+export default { render };
+"""
+
+
+class FigureView(widgets.VBox):
+    """A box around `plot`, a figure whose changes reach the browser at once, and `words`."""
+
+    spoken = False
+    """Whether a screen reader tells each change"""
+
+    def __init__(self, template: str):
+        """Begin with an empty figure in this theme.
+
+        Raises:
+            UserError: there is no such theme.
+        """
+        check_template(template)
+        import_nbformat()  # before plotly does
+        self.template, self.plot, self.words = template, go.FigureWidget(), widgets.HTML()
+        super().__init__()
+
+    @property
+    def figure(self) -> go.Figure:
+        """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
+        return go.Figure(self.plot.to_dict())
+
+    def draw(self, drawn: go.Figure, more_html: str = "") -> None:
+        """Show another figure, and its words, in place of what is there."""
+        with self.plot.batch_update():
+            self.plot.data = []
+            self.plot.layout = drawn.layout
+            self.plot.add_traces(drawn.data)
+        self.tell(more_html)
+
+    def tell(self, more_html: str = "") -> None:
+        """Put what the figure shows into words."""
+        role = " role='status'" if self.spoken else ""
+        self.words.value = f"<p{role}>{escape(in_words(self.plot))}</p>{more_html}"
+
+
+class PictureButton(anywidget.AnyWidget):
+    """Saves the nearest figure around it as PNG, from the browser that drew it: nothing has to be installed."""
+
+    _esm = _ESM
