@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import labkit
 from labkit.tracking import kept
 
 
@@ -25,3 +26,9 @@ def runs(tmp_path, monkeypatch, no_sampler) -> Iterator[Path]:
 def save_each_time(monkeypatch):
     """Save a checkpoint after each evaluation, however long saving takes on this machine."""
     monkeypatch.setattr(kept, "REST", 0)
+
+
+@pytest.fixture
+def run(runs):
+    """Makes a run of the name "t" in the folder for runs."""
+    return lambda **options: labkit.Run("t", runs_dir=runs, **options)
