@@ -28,7 +28,7 @@ TRAINS = """
 import labkit, plotly.graph_objects as go
 from labkit.plots.show import show
 from labkit.widgets import live
-with labkit.Run("tiny", target="accuracy >= 0.9") as run:
+with labkit.Run("tiny", target="accuracy >= 0.9", runs_dir="loop") as run:
     view = live(run)
     for number in range(3):
         run.step(0.5, samples=1)
