@@ -123,7 +123,7 @@ def run_command(
         _enforce(budget, harness)
     keep_memory()
     if harness.whole_budget is not None:
-        _bind(harness)
+        harness.whole_budget.bind_torch()
     if harness.seed is not None:
         from labkit.tracking.random_state import seed_all
 
@@ -200,21 +200,6 @@ def _enforce(budget: Budget, harness: Harness) -> None:
         harness.tell(Notice(note))
     if outlet is not None:
         memory_watch.tell(events=outlet)
-
-
-def _bind(harness: Harness) -> None:
-    budget = harness.whole_budget
-    budget.share_gpu()
-    import torch
-
-    if budget.cores is not None:
-        torch.set_num_threads(budget.cores)
-    if budget.torch_name != "cpu" and not torch.cuda.is_available():
-        raise UserError(
-            f"the GPU {budget.torch_name} is there, but this torch ({torch.__version__}) cannot use it: install a CUDA "
-            "build (https://pytorch.org/get-started/locally), or train with --device cpu."
-        )
-    budget.cap_gpu_memory()
 
 
 class _ImplicitRun:
