@@ -80,6 +80,8 @@ class Lab:
 
         def all_ran() -> bool:
             nonlocal empty_since
+            if page.locator(".jp-Dialog .jp-mod-accept").count():  # such as which kernel, where its start took long
+                page.locator(".jp-Dialog .jp-mod-accept").first.click()
             prompts = page.evaluate(PROMPTS)
             if prompts and all(re.search(r"\[\d+\]", prompt) for prompt in prompts):
                 return True
