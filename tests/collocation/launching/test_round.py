@@ -46,18 +46,12 @@ def run_round(processes, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0
 
 
 def test_no_job_goes_before_all_are_ready(tmp_path):
-    outcomes, happened, record = run_round(processes_of(tmp_path, "", "", ""))
+    outcomes, happened, record = run_round(processes_of(tmp_path, *[""] * 16))
     go = happened.index(("", "Go"))
-    assert sorted(happened[:go].count((f"job-{n}", "Ready")) for n in range(3)) == [1, 1, 1]
+    assert [happened[:go].count((f"job-{n}", "Ready")) for n in range(16)] == [1] * 16
     assert all(kind != "Ended" for _, kind in happened[:go])
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     assert (record.status, record.go_at is None) == ("done", False)
-
-
-def test_forty_jobs_start_together(tmp_path):
-    outcomes, happened, _ = run_round(processes_of(tmp_path, *[""] * 40))
-    assert [outcome.status for outcome in outcomes.values()] == ["done"] * 40
-    assert happened[: happened.index(("", "Go"))].count(("job-39", "Ready")) == 1
 
 
 def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
@@ -69,19 +63,11 @@ def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
     assert record.status == "stopped"
 
 
-def test_a_job_that_dies_is_told_by_its_signal_and_its_neighbours_go_on(tmp_path):
-    outcomes, _, record = run_round(processes_of(tmp_path, "dies", ""))
-    assert outcomes["job-0"].status == "failed"
-    assert outcomes["job-0"].reason == "its process was ended by SIGKILL"
-    assert outcomes["job-1"].status == "done"
-    assert record.status == "failed"
-
-
-def test_the_time_out_ends_a_job_that_is_deaf_to_sigterm(tmp_path):
-    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", ""), timeout_s=6.0)
-    assert outcomes["job-0"].status == "timed_out"
-    assert outcomes["job-0"].reason == "not done 6 s after it was started"
-    assert outcomes["job-1"].status == "done"
+def test_a_job_that_dies_or_is_deaf_to_sigterm_is_told_and_its_neighbours_go_on(tmp_path):
+    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", "dies", ""), timeout_s=8.0)
+    assert [outcome.status for outcome in outcomes.values()] == ["timed_out", "failed", "done"]
+    assert outcomes["job-0"].reason == "not done 8 s after it was started"
+    assert outcomes["job-1"].reason == "its process was ended by SIGKILL"
     assert record.status == "failed"
 
 
