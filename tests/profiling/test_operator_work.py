@@ -1,19 +1,17 @@
 """Arithmetic and bytes of operators: torch's own counter is the judge of the arithmetic."""
 
 import ast
-import json
 
 import pytest
 import torch
+from kineto import recorded, shaped, trace_of
 from torch import nn
 from torch.nn import functional as F
-from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.jobs import dlrm, speech
 from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
-from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
 
 
@@ -60,10 +58,7 @@ def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
 
     with FlopCounterMode(display=False) as counter:
         step()
-    with profile(record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(tmp_path / "t.json"))
-    ours = operators_at_work(read_trace(tmp_path / "t.json")).set_index("operator")["flop"]
+    ours = operators_at_work(recorded(tmp_path, step)[0]).set_index("operator")["flop"]
     theirs = {f"aten::{operator}".replace("aten::aten.", "aten::"): flop
               for operator, flop in counter.get_flop_counts()["Global"].items()}  # fmt: skip
     assert theirs
@@ -184,13 +179,6 @@ def test_what_no_formula_covers_is_not_guessed(name, inputs):
     assert operator_work(name, inputs) is None
 
 
-def profiled(step, folder):
-    with profile(record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(folder / "t.json"))
-    return read_trace(folder / "t.json")
-
-
 def test_a_fused_adam_does_what_its_parts_do(tmp_path):
     parameter = nn.Parameter(torch.randn(40, 50))
     parameter.grad = torch.randn(40, 50)
@@ -198,7 +186,7 @@ def test_a_fused_adam_does_what_its_parts_do(tmp_path):
     for fused in (True, False):
         optimiser = torch.optim.Adam([parameter], fused=fused, foreach=False)
         optimiser.step()
-        flop[fused] = operators_at_work(profiled(optimiser.step, tmp_path))["flop"].sum()
+        flop[fused] = operators_at_work(recorded(tmp_path, optimiser.step)[0])["flop"].sum()
     # each counts steps in a tensor, too, which is one addition
     assert flop[True] == flop[False] == 13 * 40 * 50 + 1
 
@@ -231,7 +219,7 @@ def test_the_operators_of_our_models_have_formulas(tmp_path):
             optimiser.zero_grad()
 
     step()
-    events = profiled(step, tmp_path).events
+    events = recorded(tmp_path, step)[0].events
     calls = events[events["category"] == "cpu_op"].astype({"name": str})
     works = {
         row.Index: operator_work(row.name, Inputs(*map(ast.literal_eval, (row.shapes, row.types, row.values))))
@@ -248,28 +236,13 @@ def test_the_operators_of_our_models_have_formulas(tmp_path):
 
 
 def test_speeds_are_of_the_calls_that_are_not_inside_others(tmp_path):
-    def op(name, start, duration, shapes):
-        args = {"Input Dims": shapes, "Input type": [FLOAT] * len(shapes), "Concrete Inputs": [""] * len(shapes)}
-        return {
-            "ph": "X",
-            "cat": "cpu_op",
-            "name": name,
-            "pid": 1,
-            "tid": 1,
-            "ts": start,
-            "dur": duration,
-            "args": args,
-        }
-
     events = [
-        op("aten::addmm", 0, 10, [[5], [2, 3], [3, 5]]),
-        op("aten::copy_", 1, 2, [[5], [5]]),  # the bias, copied by addmm itself
-        op("aten::copy_", 20, 4, [[1000], [1000]]),
-        op("aten::view", 30, 1, [[1000]]),
+        shaped("aten::addmm", 0, 10, [[5], [2, 3], [3, 5]]),
+        shaped("aten::copy_", 1, 2, [[5], [5]]),  # the bias, copied by addmm itself
+        shaped("aten::copy_", 20, 4, [[1000], [1000]]),
+        shaped("aten::view", 30, 1, [[1000]]),
     ]
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    table = operators_at_work(read_trace(path)).set_index("operator")
+    table = operators_at_work(trace_of(tmp_path, events)).set_index("operator")
     assert table["calls"].to_dict() == {"aten::addmm": 1, "aten::copy_": 1}
     assert table.loc["aten::copy_", "gb_per_s"] == pytest.approx(8000 / 4e3)
     assert table.loc["aten::addmm", "gflop_per_s"] == pytest.approx(60 / 10e3)

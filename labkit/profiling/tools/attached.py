@@ -18,14 +18,9 @@ STOP = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT)
 
 
 class Attached:
-    """It ends with this process, however that ends."""
+    """A tool's command to look at this process, which ends with it, however it ends."""
 
     def __init__(self, command: Sequence[str]):
-        """Start it.
-
-        Args:
-            command: of the tool, to look at this process.
-        """
         self._name = command[0]
         self._process = subprocess.Popen(
             [which(command[0]), *command[1:]],
@@ -44,8 +39,7 @@ class Attached:
         Raises:
             UserError: it had ended by itself, or does not end.
         """
-        status = self._process.poll()
-        if status is None:
+        if (status := self._process.poll()) is None:
             self._process.send_signal(STOP)
         try:
             said, _ = self._process.communicate(timeout=GRACE_S)

@@ -71,13 +71,12 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     """Read what a tool saw of a run.
 
     Raises:
-        UserError: no tool looked at it, or it saw nothing.
+        FileNotFoundError: no tool looked at it (`is_tool_profile`).
+        UserError: it saw nothing.
         DataError: its file is damaged.
     """
     folder = Path(folder)
     read_run(folder)  # or say that it is none
-    if not is_tool_profile(folder):
-        raise UserError(f"{folder}: no tool looked at this run: `labkit profile dlrm --tool py-spy` makes one, say.")
     facts = read_json(folder / "trace" / FACTS, Facts, fix="Profile again.")
     profile = ToolProfile(folder, facts, {})
     if facts["steps"] <= 0 or facts["window_s"] <= 0:
