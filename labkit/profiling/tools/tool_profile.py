@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from labkit.errors import UserError
 from labkit.json_data import read_json
-from labkit.profiling.tools.nsys_stats import read_stats
+from labkit.profiling.tools.outputs import python_functions, read_stats
 from labkit.profiling.tools.programs import FACTS, PROGRAMS
-from labkit.profiling.tools.py_spy_samples import python_functions
 from labkit.runs import read_run
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class ToolProfile:
     facts: Facts
     """What was noted of the window: tool, steps, window_s, device, threads, …"""
     tables: dict[str, pd.DataFrame]
-    """nsys: kernels, api_calls, ranges (`nsys_stats.read_stats`); py-spy: functions (`python_functions`)"""
+    """nsys: kernels, api_calls, ranges (`outputs.read_stats`); py-spy: functions (`python_functions`)"""
     text: str = ""
     """perf's own"""
 

@@ -23,7 +23,7 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.tools import which
 from labkit.process.containment import kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.tools.nsys_stats import export_stats
+from labkit.profiling.tools.outputs import export_stats
 from labkit.profiling.tools.programs import NCU_FORBIDDEN, PROGRAMS
 from labkit.runs.atomic import replace_text
 from labkit.tracking.binding import bind_process
