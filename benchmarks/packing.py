@@ -17,13 +17,12 @@ from statistics import median
 
 from measuring import Ratio, report
 
-from labkit.collocation.packing.device_state import PackingDevice
 from labkit.collocation.packing.pack import pack, predict
-from labkit.collocation.packing.policy import POLICIES
+from labkit.collocation.packing.policy import POLICIES, PackingDevice, cpu_admission
 from labkit.collocation.packing.queue import read_queue
-from labkit.collocation.packing.recorded_profiles import cpu_admission, read_recorded, shared_slowdown
-from labkit.collocation.packing.report import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
+from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
 from labkit.collocation.packing.schedule import Schedule
+from labkit.collocation.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
 from labkit.data.store import shipped_datasets
 from labkit.hardware.sizes import parse_size
 
@@ -68,7 +67,7 @@ def replayed(names: list[str], memory_bytes: int | None) -> dict[str, object]:
     recorded, folder = read_recorded(), shipped_datasets() / "recorded"
     eight, memory_bytes = read_queue(folder / "queue_8.yaml"), memory_bytes or recorded.memory_bytes
     spans = {name: predict(eight, name, memory_bytes=memory_bytes).totals["makespan_s"] for name in names}
-    slowdown = shared_slowdown(recorded.machine, "cpu-shared")
+    slowdown = shared_slowdown(recorded)
     sixty = pack_report(
         recorded.fill(read_queue(folder / "queue_60.yaml")),
         [PackingDevice(f"device-{number}", SMALL_MACHINE_BYTES) for number in range(2)],
@@ -78,7 +77,7 @@ def replayed(names: list[str], memory_bytes: int | None) -> dict[str, object]:
     columns = ["policy", "makespan_s", "makespan_ratio", "mean_completion_s", "mean_wait_s", "ooms", "done"]
     return {
         "provenance": "predicted from recorded profiles",
-        "profiles": asdict(recorded.provenance) | {"machine": recorded.machine.device},
+        "profiles": asdict(recorded.provenance) | {"device": recorded.device},
         "queue_8": {name: {"makespan_s": span, "makespan_ratio": span / spans[BASE]} for name, span in spans.items()},
         "queue_60": sixty[columns].round(4).to_dict("records"),
     }

@@ -6,11 +6,6 @@ import argparse
 import json
 import os
 
-BINDS = (
-    "[bold]What binds.[/bold] Cores: {cores}. Memory: {memory}. A GPU's share: CUDA MPS with a daemon that belongs to "
-    "the run alone; its memory: the allocator's limit."
-)
-
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
@@ -34,34 +29,34 @@ def run_budgets(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"budgets": [budget.to_dict() for budget in possible], "refused": refused}, indent=1))
         return 0
-    from rich import box
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
     from labkit.hardware.budgets.names import OF_A_CPU, OF_A_GPU
 
-    table = Table(box=box.SIMPLE)
-    for title in ("budget", "what a run may use", "the run is", "also not emulated"):
-        table.add_column(title, no_wrap=title == "budget")
+    rows = []
     for budget in possible:
+        lacks = ", ".join(each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU))
         kind = "emulated" if budget.emulated else "measured"
-        lacks = [each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU)]
-        table.add_row(budget.name, budget.allows(), kind, ", ".join(lacks))
-    console = Console(markup=True, highlight=False)
-    console.print(table)
+        rows.append((budget.name, budget.allows(), kind, lacks))
+    console = Console(highlight=False)
+    print_frame(
+        console, pd.DataFrame(rows, columns=["budget", "what a run may use", "the run is", "also not emulated"])
+    )
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
         alike: dict[str, list[str]] = {}
         for name, why in refused.items():
             alike.setdefault(why.replace(repr(name), "of that name"), []).append(name)
         for why, names in alike.items():
-            console.print(f"[bold]{', '.join(names)}[/bold]: {why}", soft_wrap=True)
+            console.print(f"{', '.join(names)}: {why}", soft_wrap=True)
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
-    console.print(BINDS.format(cores=_cores(), memory=_memory()))
     console.print(
-        f"[bold]What is not emulated[/bold] by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: "
-        f"{', '.join(OF_A_GPU)}. They stay as they are here. How far that leads: labkit budgets --check BUDGET."
+        f"What binds. Cores: {_cores()}. Memory: {_memory()}. A GPU's share: CUDA MPS with a daemon that belongs to "
+        "the run alone; its memory: the allocator's limit.\n"
+        f"What is not emulated by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. "
+        "They stay as they are here. How far that leads: labkit budgets --check BUDGET."
     )
     return 0
 
@@ -86,30 +81,24 @@ def _check(names: list[str], *, as_json: bool) -> int:
     """Print a line a budget: measured shares of the whole device beside predicted ones."""
     from dataclasses import asdict
 
-    from rich import box
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
     from labkit.hardware.budgets.check import check_budgets
 
     checks = check_budgets(names)
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
         return 0
-    title = "Shares of what the whole device does"
-    table = Table(box=box.SIMPLE, padding=0, title=title, title_justify="left")
-    table.add_column("budget", no_wrap=True)
-    for what in ("cores\nused", "cores\nallowed", "memory\nbinds"):
-        table.add_column(what, justify="right")
-    for what in ("FLOP/s\nleft", "FLOP/s\npredicted", "GB/s\nleft", "GB/s\npredicted"):
-        table.add_column(what, justify="right")
+    columns = "budget", "cores used", "allowed", "memory binds", "FLOP/s left", "predicted", "GB/s left", "predicted "
+    rows = []
     for check in checks:
-        cores = f"{check.cores_used:.2f}", str(check.cores or "-")
         binds = {True: "yes", False: "no", None: "-"}[check.memory_binds]
         shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
-        table.add_row(check.name, *cores, binds, *("-" if share is None else f"{share:.2f}" for share in shares))
-    console = Console(markup=True, highlight=False)
-    console.print(table)
+        told = ("-" if share is None else f"{share:.2f}" for share in shares)
+        rows.append((check.name, f"{check.cores_used:.2f}", str(check.cores or "-"), binds, *told))
+    console = Console(highlight=False)
+    print_frame(console, pd.DataFrame(rows, columns=columns), "Shares of what the whole device does")
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
         "Predicted: by the number of cores, or by the catalogue's figures of both GPUs; a board's bandwidth at most, "

@@ -68,30 +68,25 @@ def run_energy(args: argparse.Namespace) -> int:
 
 
 def _print(accounts: list) -> None:
-    from rich import box
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
 
     columns = {
-        "energy_j": "energy\nJ",
-        "average_power_w": "average\nW",
-        "energy_per_sample_j": "sample\nJ",
-        "energy_to_target_j": "target\nJ",
-        "carbon_g": "carbon\ng",
+        "energy_j": "J",
+        "average_power_w": "W",
+        "energy_per_sample_j": "J a sample",
+        "energy_to_target_j": "J to target",
+        "carbon_g": "g carbon",
     }
-    table = Table(box=box.SIMPLE, padding=0)
-    table.add_column("run\n", no_wrap=True, min_width=max(len(account.run) for account in accounts))
-    table.add_column("what it is\n", min_width=len("predicted"))
-    for heading in columns.values():
-        table.add_column(heading, justify="right")
-    for account in accounts:
-        cells = [getattr(account, name) for name in columns]
-        kind = "-" if account.energy_j is None else account.kind
-        table.add_row(account.run, kind, *map(_number, cells))
+    rows = [
+        {"run": account.run, "what it is": "-" if account.energy_j is None else account.kind}
+        | {heading: _number(getattr(account, name)) for name, heading in columns.items()}
+        for account in accounts
+    ]
     console = Console(highlight=False)
-    console.print(table)
-    console.print("sample: of each sample; target: until the target was reached; carbon: CO2 equivalent.")
+    print_frame(console, pd.DataFrame(rows))
+    console.print("J to target: until the target was reached; carbon: CO2 equivalent.")
     for account in accounts:
         source = f"{account.source}: " if account.source else ""
         console.print(f"{account.run}: {source}{account.note}", soft_wrap=True)

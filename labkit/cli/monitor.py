@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from labkit.telemetry.latest import Latest
 
-WIDTH_FOR_PROGRAMS = 200
-"""Characters a line where no terminal says otherwise, so that nothing is cut off for `grep`."""
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
 PADDING = 3
@@ -53,7 +51,7 @@ def run_monitor(args: argparse.Namespace) -> int:
     """Show the counters until the end of what is watched, Ctrl-C, or the time given."""
     from rich.live import Live
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
     from labkit.telemetry import MOST_HZ
     from labkit.telemetry.latest import Latest
 
@@ -188,20 +186,16 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
 
     from labkit.telemetry.latest import value_text
 
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    for heading, justify in (("device", "left"), ("scope", "left"), ("counter", "left"), ("latest", "right")):
-        table.add_column(heading, justify=justify, no_wrap=True)
-    table.add_column("course", no_wrap=True)
-    table.add_column("source", style="dim", no_wrap=True)
     rows = []
     for course in latest.shown():
-        reading = course.reading
-        value = value_text(reading.value, reading.unit)
-        rows.append((reading.device, reading.scope, reading.counter, value, course.bars, reading.source))
+        device, scope, counter, value, unit, source, _ = course.reading
+        rows.append((device, scope, counter, value_text(value, unit), source, course.bars))
+    table = Table(box=box.SIMPLE, title=title, title_justify="left")
+    for heading in ("device", "scope", "counter", "latest", "source", "course"):
+        table.add_column(heading, justify="right" if heading == "latest" else "left", no_wrap=True)
     # what a narrow terminal has no room for is the older part of the courses
-    others = sum(max(len(row[place]) for row in rows) for place in (0, 1, 2, 3, 5)) if rows else 0
-    room = max(LEAST_COURSE, width - others - (1 + len(rows[0])) * PADDING if rows else 0)
-    for *before, bars, source in rows:
-        table.add_row(*before, bars[-room:], source)
+    others = sum(max(map(len, cells)) + PADDING for cells in [*zip(*rows, strict=True)][:-1])
+    for *before, bars in rows:
+        table.add_row(*before, bars[-max(LEAST_COURSE, width - others - PADDING) :])
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(table, *missing)

@@ -10,24 +10,23 @@ if TYPE_CHECKING:
     from labkit.hardware.tiers import Figure, Tier
 
 COLUMNS = {
-    "memory_gb": "memory\nGB",
-    "bandwidth_gb_s": "bandwidth\nGB/s",
-    "fp32_tflops": "FP32\nTFLOP/s",
-    "tf32_tflops": "TF32\nTFLOP/s",
-    "bf16_tflops": "BF16\nTFLOP/s",
-    "l2_mb": "L2\nMB",
-    "sms": "SMs\n",
-    "power_w": "power\nW",
-    "list_price_usd": "list\n$",
-    "rental_price_usd_per_h": "rent\n$/h",
+    "memory_gb": "GB",
+    "bandwidth_gb_s": "GB/s",
+    "fp32_tflops": "FP32",
+    "tf32_tflops": "TF32",
+    "bf16_tflops": "BF16",
+    "l2_mb": "L2 MB",
+    "sms": "SMs",
+    "power_w": "W",
+    "list_price_usd": "$",
+    "rental_price_usd_per_h": "$/h",
 }
+"""Figures of the catalogue, and their headings."""
 
-
-TABLE_WIDTH = 112
+TABLE_WIDTH = 116
 """Characters the catalogue needs"""
-
-LEGEND = """
-TFLOP/s are dense peaks.  - no source found, or there is none.  * not read in the source named.
+LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price, $/h: rent.
+- no source found, or there is none.  * not read in the source named.
 `labkit tiers NAME` shows the source and date of every figure."""
 
 
@@ -53,62 +52,43 @@ def run_tiers(args: argparse.Namespace) -> int:
 
 
 def _print_catalogue(tiers: list[Tier]) -> None:
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
 
-    table = Table(title="Hardware tiers", title_justify="left", header_style="bold", padding=(0, 1), box=None)
-    table.add_column("tier\n", style="bold", no_wrap=True)
-    table.add_column("year\n", justify="right")
-    table.add_column("cores\n", justify="right")
-    for heading in COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    kind = None
-    for tier in tiers:
-        if kind not in (None, tier.kind):
-            table.add_section()
-            table.add_row()
-        kind = tier.kind
-        cells = [_cell(tier.figure(name)) for name in COLUMNS]
-        table.add_row(tier.name, _or_dash(tier.year), _or_dash(tier.cores), *cells)
-    # The table is wider than a classic terminal: better long lines than columns cut to nothing.
-    width = max(Console().width, TABLE_WIDTH)
-    Console(markup=True, highlight=False, width=width).print(table)
+    rows = [
+        {"tier": tier.name, "year": str(tier.year or "-"), "cores": str(tier.cores or "-")}
+        | {heading: _cell(tier.figure(name)) for name, heading in COLUMNS.items()}
+        for tier in tiers
+    ]
+    # wider than a classic terminal: better long lines than numbers cut in two
+    console = Console(width=max(Console().width, TABLE_WIDTH))
+    print_frame(console, pd.DataFrame(rows), "Hardware tiers")
     print(LEGEND)
 
 
 def _print_tier(tier: Tier) -> None:
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
     from labkit.hardware.tiers import FIGURES
 
-    console = Console(markup=True, highlight=False)
+    console = Console(highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
-    console.print(f"[bold]{tier.label}[/bold]   [dim]{tier.name}: {about}[/dim]")
+    console.print(f"{tier.label}   {tier.name}: {about}")
     if tier.note:
         console.print(tier.note)
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("figure", "value", "source", "date"):
-        table.add_column(column, justify="right" if column == "value" else "left", no_wrap=column in ("value", "date"))
+    rows = []
     for name, meaning in FIGURES.items():
         figure = tier.figure(name)
-        remarks = [figure.note] if figure.note else []
-        if not figure.checked:
-            remarks.append("not read in the source named")
-        source = [figure.source] if figure.source else []
-        table.add_row(meaning, _cell(figure), "\n".join([*source, *remarks]), figure.date or "")
-    console.print(table)
+        remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
+        said = "\n".join(filter(None, remarks))
+        rows.append({"figure": meaning, "value": _cell(figure), "source": said, "date": figure.date or ""})
+    print_frame(console, pd.DataFrame(rows))
     pages = {figure.source: figure.url for figure in tier.figures.values() if figure.source}
     for title, url in pages.items():
-        console.print(f"[dim]{title}[/dim]\n  {url}", soft_wrap=True)
+        console.print(f"{title}\n  {url}", soft_wrap=True)
 
 
 def _cell(figure: Figure) -> str:
-    if figure.value is None:
-        return "[dim]-[/dim]"
-    return f"{figure.value:,g}" + ("" if figure.checked else "[yellow]*[/yellow]")
-
-
-def _or_dash(value: object) -> str:
-    return "[dim]-[/dim]" if value is None else str(value)
+    return "-" if figure.value is None else f"{figure.value:,g}" + ("" if figure.checked else "*")

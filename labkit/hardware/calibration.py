@@ -60,9 +60,8 @@ def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28)
     import torch
 
     on = torch.device(device)
-    name = torch.cuda.get_device_name(on) if on.type == "cuda" else read_cpu().model
     return Calibration(
-        device=name,
+        device=torch.cuda.get_device_name(on) if on.type == "cuda" else read_cpu().model,
         threads=torch.get_num_threads(),
         fp32_gflops=matmul_gflops(on, torch.float32, repeats=repeats),
         bf16_gflops=matmul_gflops(on, torch.bfloat16, repeats=repeats),

@@ -151,12 +151,21 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
     return [], busy
 
 
+def _file(cpu: int) -> Path:
+    folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
+    with _told(folder):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            folder.chmod(0o1777)
+        if folder.is_symlink() or not folder.is_dir():  # which would lead to files of others
+            raise NotADirectoryError("it is no folder")
+    return folder / f"cpu{cpu}"
+
+
 def _lock(path: Path) -> int | None:
     """The descriptor of a file that is now locked; None where another process has it."""
-    try:
+    with _told(path):
         descriptor = _open(path)
-    except OSError as error:
-        raise _unusable(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -164,8 +173,8 @@ def _lock(path: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    holder = {"pid": os.getpid(), "user": _user(), "since": datetime.now().strftime("%H:%M")}
-    with contextlib.suppress(OSError):  # a lock that says nothing is a lock
+    with contextlib.suppress(OSError, KeyError):  # a lock that says nothing is a lock; a user may have no name
+        holder = {"pid": os.getpid(), "user": getpass.getuser(), "since": datetime.now().strftime("%H:%M")}
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     return descriptor
@@ -185,44 +194,25 @@ def _open(path: Path) -> int:
         return _open(path)
 
 
-def _file(cpu: int) -> Path:
-    folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True)
-        folder.chmod(0o1777)
-    except FileExistsError as error:
-        if folder.is_symlink() or not folder.is_dir():  # which would lead to files of others
-            raise _unusable(folder, error) from error
+        yield
     except OSError as error:
-        raise _unusable(folder, error) from error
-    return folder / f"cpu{cpu}"
-
-
-def _unusable(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name a "
-        f"folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
-    )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"user {os.getuid()}"
+        raise UserError(
+            f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name "
+            f"a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
+        ) from error
 
 
 def _holders(cores: list[int]) -> str:
     """Who has the locks of cores, in words."""
     held: dict[str, list[str]] = {}
     for cpu in cores:
-        held.setdefault(_holder(_file(cpu)), []).append(f"CPU {cpu}")
-    return "; ".join(f"{', '.join(cpus)} ({holder})" for holder, cpus in held.items())
-
-
-def _holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {holder['pid']} of {holder['user']}, since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "a process that does not say which"
+        try:
+            holder = json.loads(_file(cpu).read_text(encoding="utf-8"))
+            words = f"process {holder['pid']} of {holder['user']}, since {holder['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            words = "a process that does not say which"
+        held.setdefault(words, []).append(f"CPU {cpu}")
+    return "; ".join(f"{', '.join(cpus)} ({words})" for words, cpus in held.items())

@@ -89,23 +89,16 @@ class Nvml:
 
 
 _FINAL = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported on this GPU ({call})",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no permission ({call})",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the driver is too old ({call})",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver is installed (NVML library not found)",
 }
+"""Failures after which asking again is of no use, in words."""
 _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND}
 
 
 def _explain(call: str, error: pynvml.NVMLError) -> str:
-    if isinstance(error, pynvml.NVMLError_LibraryNotFound):
-        return "no NVIDIA driver is installed (NVML library not found)"
-    if isinstance(error, pynvml.NVMLError_DriverNotLoaded):
+    if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
         return "the NVIDIA driver is installed but not loaded"
-    if isinstance(error, pynvml.NVMLError_NotSupported):
-        return f"not supported on this GPU ({call})"
-    if isinstance(error, pynvml.NVMLError_NoPermission):
-        return f"no permission ({call})"
-    if isinstance(error, pynvml.NVMLError_FunctionNotFound):
-        return f"the driver is too old ({call})"
-    return f"{error} ({call})"
+    return _FINAL.get(error.value, "{error} ({call})").format(error=error, call=call)

@@ -6,18 +6,27 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Profiler(NamedTuple):
+    """A profiler that labkit knows; each prints its version when called with --version."""
+
+    install: str
+    """How to get it"""
+    needs_gpu: bool = True
+    """Whether it says nothing on a machine without an NVIDIA GPU"""
+
 
 PROFILERS = {
-    "nsys": ["--version"],
-    "ncu": ["--version"],
-    "py-spy": ["--version"],
-    "perf": ["--version"],
-    "dcgmi": ["--version"],
+    "nsys": Profiler("install NVIDIA Nsight Systems: https://developer.nvidia.com/nsight-systems"),
+    "ncu": Profiler("install NVIDIA Nsight Compute: https://developer.nvidia.com/nsight-compute"),
+    "py-spy": Profiler("python -m pip install py-spy", needs_gpu=False),
+    "perf": Profiler("sudo apt install linux-tools-common linux-tools-generic", needs_gpu=False),
+    "dcgmi": Profiler("install NVIDIA DCGM: https://developer.nvidia.com/dcgm"),
 }
-"""Each profiler, and the arguments that print its version."""
-
 ANSWER_TIMEOUT_S = 10
 """A tool that does not tell its version within this time is reported as not starting."""
 
@@ -33,10 +42,6 @@ class Tool:
     note: str | None = None
     """Why it does not work, or what limits it"""
 
-    def to_dict(self) -> dict:
-        """Return JSON-able data."""
-        return asdict(self)
-
 
 def find_profilers() -> list[Tool]:
     """Return every profiler labkit knows, found or not."""
@@ -45,7 +50,29 @@ def find_profilers() -> list[Tool]:
 
 def find_profiler(name: str) -> Tool:
     """Return one of the profilers, found or not."""
-    return _probe(name, PROFILERS[name])
+    path = which(name)
+    if path is None:
+        return Tool(name, None, None, works=False, note="not on PATH")
+    try:
+        answer = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return Tool(name, path, None, works=False, note=f"gave no version within {ANSWER_TIMEOUT_S} s")
+    except OSError as error:
+        return Tool(name, path, None, works=False, note=f"does not start: {error.strerror}")
+    said = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
+    if answer.returncode != 0:
+        reason = said[0] if said else "no message"
+        return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {reason}")
+    # The line with a number in it: some tools print a banner or a licence first.
+    version = next((line for line in said if any(character.isdigit() for character in line)), None)
+    return Tool(name, path, version, works=True, note=perf_limit() if name == "perf" else None)
+
+
+def which(name: str) -> str | None:
+    """Where a command is: on PATH, or beside the Python that runs, where pip puts its own."""
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
 
 
 def find_mps() -> dict:
@@ -59,37 +86,6 @@ def find_mps() -> dict:
         "daemon_seen": (pipes / "control").exists(),
         "note": note,
     }
-
-
-def which(name: str) -> str | None:
-    """Where a command is: on PATH, or beside the Python that runs, where pip puts its own."""
-    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-
-
-def _probe(name: str, arguments: list[str]) -> Tool:
-    path = which(name)
-    if path is None:
-        return Tool(name, None, None, works=False, note="not on PATH")
-    try:
-        answer = subprocess.run(
-            [path, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_TIMEOUT_S,
-            check=False,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired:
-        return Tool(name, path, None, works=False, note=f"gave no version within {ANSWER_TIMEOUT_S} s")
-    except OSError as error:
-        return Tool(name, path, None, works=False, note=f"does not start: {error.strerror}")
-    said = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
-    if answer.returncode != 0:
-        reason = said[0] if said else "no message"
-        return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {reason}")
-    # The line with a number in it: some tools print a banner or a licence first.
-    version = next((line for line in said if any(character.isdigit() for character in line)), None)
-    return Tool(name, path, version, works=True, note=perf_limit() if name == "perf" else None)
 
 
 def perf_limit() -> str | None:

@@ -8,11 +8,9 @@ from pathlib import Path
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.plots.describe import in_words
-from labkit.plots.theme import check_template
 from labkit.profiling.profile import Profile, read_profile
 from labkit.report.profile_views import VIEWS, html_table, operator_columns, what_to_try
-from labkit.widgets.figures import PictureButton, live_figure
+from labkit.widgets.figures import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
 
@@ -30,15 +28,15 @@ def profile_view(run: Path | str | Profile, *, template: str = "labkit_light") -
     Raises:
         UserError: the run was not profiled.
     """
-    check_template(template)
     return ProfileView(run if isinstance(run, Profile) else read_profile(run), template)
 
 
-class ProfileView(widgets.VBox):
+class ProfileView(FigureView):
     """What to try, a choice of views, the figure with its words, and the dearest operators."""
 
     def __init__(self, profile: Profile, template: str = "labkit_light"):
-        self.profile, self._template = profile, template
+        super().__init__(template)
+        self.profile = profile
         self.view = widgets.ToggleButtons(
             options=[(view.title, view) for view in VIEWS],
             description="View",
@@ -47,31 +45,22 @@ class ProfileView(widgets.VBox):
         )
         tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
         self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
-        self.about, self.words, self.code = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.plot = live_figure()
+        self.about, self.code = widgets.HTML(), widgets.HTML()
         dearest = widgets.HTML(html_table(operator_columns(profile.operators.head(SHOWN_OPERATORS))))
         operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
-        self.view.observe(lambda _: self._draw(), names="value")
-        self._draw()
-        super().__init__(
-            [self.answer, self.view, self.about, self.plot, self.words, PictureButton(), operators, self.code]
-        )
+        self.view.observe(lambda _: self._show(), names="value")
+        self._show()
+        self.children = [
+            self.answer, self.view, self.about, self.plot, self.words, PictureButton(), operators, self.code,
+        ]  # fmt: skip
 
-    @property
-    def figure(self) -> go.Figure:
-        """A plain figure of what is shown: for a saved notebook, a page, or a file."""
-        return go.Figure(self.plot.to_dict())
-
-    def _draw(self) -> None:
+    def _show(self) -> None:
         view = self.view.value
         why = view.missing(self.profile)
-        drawn = go.Figure() if why else view.draw(self.profile, self._template)
-        with self.plot.batch_update():
-            self.plot.data = []
-            self.plot.layout = drawn.layout
-            self.plot.add_traces(drawn.data)
+        self.draw(go.Figure() if why else view.draw(self.profile, self.template))
+        if why:
+            self.words.value = ""
         self.about.value = f"<p role='status'>{escape(why or view.about)}</p>"
-        self.words.value = "" if why else f"<p>{escape(in_words(drawn))}</p>"
         self.code.value = (
             f"<p>The same in code: <code>profile = read_profile({str(self.profile.folder)!r}); "
             f"show({escape(view.code)})</code></p>"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.collocation.interference.prediction import Prediction
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
@@ -97,16 +96,3 @@ def test_a_step_counts_its_weights_and_rows():
     layers = 3 * 8 + 8 * 4 + (4 + 6) * 6 + 6 * 1
     assert step_flops(CONFIG, 10) == 6 * 10 * (layers + 4 * 4 * 4)
     assert lookups(Shape(CONFIG, 2), 10) == 10 * 3 * 2
-
-
-def test_errors_of_predicted_slowdowns_stand_beside_two_guesses():
-    from interference import MODEL, mean_errors, score
-
-    pair = [Prediction("a", "cpu-shared", 2, 1.5, ""), Prediction("b", "cpu-shared", 2, 2.2, "")]
-    scored = score([*pair, Prediction("a", "cpu-pinned", 2, 1.0, "")], [2.0, 2.0, 1.25])
-    assert scored["error"].tolist() == pytest.approx([-0.25, 0.1, -0.2])
-    errors = mean_errors(scored).set_index(["mode", "way"])["mape"]
-    assert errors["cpu-shared", MODEL] == pytest.approx(17.5)
-    assert errors["cpu-shared", "as many times as there are jobs"] == pytest.approx(0.0)
-    assert errors["cpu-shared", "no slowdown"] == pytest.approx(50.0)
-    assert errors["all", "as many times as there are jobs"] == pytest.approx((0 + 0 + 60) / 3)

@@ -5,7 +5,6 @@ MIG instances live in a file, which the fake nvidia-smi changes and the fake NVM
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
@@ -23,15 +22,15 @@ GENERATIONS = {
     "hopper": ("NVIDIA H100 80GB HBM3", (9, 0), 16896, 80),
 }
 PROFILES = {
-    # of an A100 with 40 GB: NVML's number of the kind, nvidia-smi's, compute slices, MiB, starts, memory slices.
+    # of an A100 with 40 GB: NVML's number of the kind, nvidia-smi's, compute slices, MiB, memory slices.
     # Source: NVIDIA MIG User Guide, "Supported MIG Profiles"
-    "1g.5gb": (0, 19, 1, 4864, (0, 1, 2, 3, 4, 5, 6), 1),
-    "2g.10gb": (1, 14, 2, 9856, (0, 2, 4), 2),
-    "3g.20gb": (2, 9, 3, 19968, (0, 4), 4),
-    "4g.20gb": (3, 5, 4, 19968, (0,), 4),
-    "7g.40gb": (4, 0, 7, 40192, (0,), 8),
-    "1g.5gb+me": (7, 20, 1, 4864, (0, 1, 2, 3, 4, 5, 6), 1),
-    "1g.10gb": (9, 15, 1, 9856, (0, 2, 4, 6), 2),
+    "1g.5gb": (0, 19, 1, 4864, 1),
+    "2g.10gb": (1, 14, 2, 9856, 2),
+    "3g.20gb": (2, 9, 3, 19968, 4),
+    "4g.20gb": (3, 5, 4, 19968, 4),
+    "7g.40gb": (4, 0, 7, 40192, 8),
+    "1g.5gb+me": (7, 20, 1, 4864, 1),
+    "1g.10gb": (9, 15, 1, 9856, 2),
 }
 CALLS = (
     "nvmlInit",
@@ -55,9 +54,7 @@ CALLS = (
     "nvmlDeviceGetMaxMigDeviceCount",
     "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetGpuInstanceProfileInfo",
-    "nvmlDeviceGetGpuInstancePossiblePlacements",
-    "nvmlDeviceGetGpuInstances",
-    "nvmlGpuInstanceGetInfo",
+    "nvmlDeviceGetGpuInstanceRemainingCapacity",
 )
 """All that the modes may ask; the whole of pynvml takes a fifth of a second to imitate."""
 UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -65,8 +62,8 @@ NO_PERMISSION = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 def write_mig(state: Path, *, on: bool = True, instances=(), **more) -> Path:
-    """The MIG state of the first GPU: instances as (profile, start) pairs, numbered from 1."""
-    numbered = {str(number): list(each) for number, each in enumerate(instances, start=1)}
+    """The MIG state of the first GPU: the profiles of its instances, numbered from 1."""
+    numbered = {str(number): each for number, each in enumerate(instances, start=1)}
     state.write_text(json.dumps({"on": on, "instances": numbered, "next": len(numbered) + 1, "calls": [], **more}))
     return state
 
@@ -102,7 +99,7 @@ def fake_nvml(
         names: what each process is called.
         compute_mode: of both GPUs.
         driver: its version.
-        administrator: whether instances may be listed.
+        administrator: whether the capacity for more instances may be asked for.
     """
     library = SimpleNamespace(**{call: create_autospec(getattr(pynvml, call)) for call in CALLS})
     if generation is None:
@@ -139,34 +136,22 @@ def fake_nvml(
         return there[place]
 
     def memory(handle):
-        total = PROFILES[slices()[handle][0]][3] * 2**20 if handle in slices() else gib * 2**30
+        total = PROFILES[slices()[handle]][3] * 2**20 if handle in slices() else gib * 2**30
         return SimpleNamespace(total=total, free=total, used=0)
 
     def profile_info(handle, kind, version=2):
-        for title, (number_of_kind, number, count, mib, starts, _) in PROFILES.items():
+        for title, (number_of_kind, number, count, mib, _) in PROFILES.items():
             if mig is not None and number_of_kind == kind:
-                return SimpleNamespace(
-                    id=number, sliceCount=count, instanceCount=len(starts), memorySizeMB=mib, name=f"MIG {title}"
-                )
+                return SimpleNamespace(id=number, sliceCount=count, memorySizeMB=mib, name=f"MIG {title}")
         raise UNSUPPORTED
 
-    def placements(handle, number, places, count):
-        (found,) = [each for each in PROFILES.values() if each[1] == number]
-        count._obj.value = len(found[4])
-        for place, start in enumerate(found[4] if places is not None else ()):
-            places[place].start, places[place].size = start, found[5]
-
-    def instances(handle, number, listed, count):
+    def capacity(handle, number):
         if not administrator:
             raise NO_PERMISSION
-        there = [key for key, (title, _) in state()["instances"].items() if PROFILES[title][1] == number]
-        count._obj.value = len(there)
-        for place, key in enumerate(there):
-            listed[place] = ctypes.cast(int(key), pynvml.c_nvmlGpuInstance_t)
-
-    def instance_info(instance):
-        title, start = state()["instances"][str(ctypes.cast(instance, ctypes.c_void_p).value)]
-        return SimpleNamespace(placement=SimpleNamespace(start=start, size=PROFILES[title][5]))
+        there = [PROFILES[title] for title in state()["instances"].values()]
+        (own,) = [each for each in PROFILES.values() if each[1] == number]
+        compute, memory = 7 - sum(each[2] for each in there), 8 - sum(each[4] for each in there)
+        return min(compute // own[2], memory // own[4])
 
     def listed(processes):
         return lambda handle: (processes or {}).get(uuid_of(handle), [])
@@ -175,7 +160,7 @@ def fake_nvml(
     library.nvmlDeviceGetHandleByIndex.side_effect = lambda index: index
     library.nvmlDeviceGetHandleByUUID.side_effect = handle_of
     library.nvmlDeviceGetName.side_effect = lambda handle: (
-        f"{name} MIG {slices()[handle][0]}" if handle in slices() else name
+        f"{name} MIG {slices()[handle]}" if handle in slices() else name
     )
     library.nvmlDeviceGetUUID.side_effect = uuid_of
     library.nvmlDeviceGetMemoryInfo.side_effect = memory
@@ -187,16 +172,14 @@ def fake_nvml(
     library.nvmlDeviceGetMaxMigDeviceCount.return_value = 7
     library.nvmlDeviceGetMigDeviceHandleByIndex.side_effect = mig_slice
     library.nvmlDeviceGetAttributes.side_effect = lambda handle: SimpleNamespace(
-        multiprocessorCount=14 * PROFILES[slices()[handle][0]][2]
+        multiprocessorCount=14 * PROFILES[slices()[handle]][2]
     )
     library.nvmlDeviceGetComputeMode.side_effect = lambda handle: compute_mode
     library.nvmlDeviceGetComputeRunningProcesses.side_effect = listed(computing)
     library.nvmlDeviceGetGraphicsRunningProcesses.side_effect = listed(drawing)
     library.nvmlSystemGetProcessName.side_effect = lambda pid: (names or {}).get(pid, "/usr/bin/python3")
     library.nvmlDeviceGetGpuInstanceProfileInfo.side_effect = profile_info
-    library.nvmlDeviceGetGpuInstancePossiblePlacements.side_effect = placements
-    library.nvmlDeviceGetGpuInstances.side_effect = instances
-    library.nvmlGpuInstanceGetInfo.side_effect = instance_info
+    library.nvmlDeviceGetGpuInstanceRemainingCapacity.side_effect = capacity
     return library
 
 
@@ -245,10 +228,9 @@ if what == "-cgi":
         if made == state.get("breaks_after"):
             path.write_text(json.dumps(state))
             sys.exit("Failed to create GPU instances: Insufficient Resources")
-        profile, start = each.split(":")
         number, state["next"] = state["next"], state["next"] + 1
-        state["instances"][str(number)] = [profile, int(start)]
-        print(f"Successfully created GPU instance ID  {number} on GPU  0 using profile MIG {profile} (ID 19)")
+        state["instances"][str(number)] = each
+        print(f"Successfully created GPU instance ID  {number} on GPU  0 using profile MIG {each} (ID 19)")
         print(f"Successfully created compute instance ID  0 on GPU  0 GPU instance ID  {number} using profile MIG x")
 elif what == "-dgi":
     assert arguments[4] == "-gi" and arguments[5] in state["instances"], arguments

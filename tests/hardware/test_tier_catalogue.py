@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from argparse import ArgumentParser
 
 import pytest
 
-from labkit.cli import tiers as command
+from labkit.cli import main
 from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.tiers import FIGURES, cpu_tier, get_tier, load_tiers, match_tier
@@ -33,9 +32,8 @@ def test_the_catalogue_has_every_tier_of_the_course():
     assert set(ASKED_FOR) <= set(load_tiers())
 
 
-@pytest.mark.parametrize("name", load_tiers())
-def test_every_figure_has_a_source_and_a_date_or_a_reason_to_be_null(name):
-    tier = load_tiers()[name]
+@pytest.mark.parametrize("tier", load_tiers().values(), ids=lambda tier: tier.name)
+def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_null(tier):
     assert tier.kind in ("cpu", "gpu", "edge")
     for key in FIGURES:
         figure = tier.figure(key)
@@ -47,11 +45,6 @@ def test_every_figure_has_a_source_and_a_date_or_a_reason_to_be_null(name):
             assert figure.source and figure.url
             assert datetime.date.fromisoformat(figure.date) <= datetime.date(2026, 11, 21)
             assert figure.checked != ("not re-read" in figure.source)
-
-
-@pytest.mark.parametrize("name", load_tiers())
-def test_tensor_peaks_are_dense(name):
-    tier = load_tiers()[name]
     # BF16 runs at twice the rate of TF32 on every tensor core that has both; sparsity on one breaks that.
     if tier.bf16_tflops and tier.tf32_tflops:
         assert tier.bf16_tflops == pytest.approx(2 * tier.tf32_tflops, rel=0.02)
@@ -86,38 +79,22 @@ def test_a_device_finds_its_own_tier_and_no_relative(device, tier):
     assert (found and found.name) == tier
 
 
-def test_cpus_are_priced_as_the_smallest_machine_that_has_the_cores():
+def test_the_nearest_tier_is_found_by_cores_and_by_name():
     assert cpu_tier(5).name == "cloud-cpu-8"
     assert cpu_tier(None) is None
-
-
-def test_a_misspelt_tier_gets_near_names():
     with pytest.raises(UserError, match="rtx-3060"):
         get_tier("rtx3060")
 
 
-def tiers_command(*argv):
-    parser = ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["tiers", *argv])
-    return args.run(args)
-
-
-def test_the_command_prints_every_tier_and_marks_what_was_not_read(capsys):
-    assert tiers_command() == 0
+def test_the_command_prints_the_catalogue_and_one_tier_with_its_sources(capsys):
+    assert main(["tiers"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in load_tiers())
-    assert "204.8*" in printed
-
-
-def test_the_command_prints_one_tier_with_its_sources(capsys):
-    tiers_command("h200")
+    assert "204.8*" in printed  # not read in the source named
+    assert main(["tiers", "h200"]) == 0
     printed = capsys.readouterr().out
     assert "4,800" in printed and "https://hmc-tech.com" in printed and "2026-11-21" in printed
-
-
-def test_the_command_prints_json(capsys):
-    tiers_command("--json")
+    assert main(["tiers", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [tier["name"] for tier in listed] == list(load_tiers())
     assert listed[-1]["bandwidth_gb_s"]["value"] == 4800

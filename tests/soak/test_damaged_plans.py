@@ -12,9 +12,9 @@ import pytest
 from commands import labkit
 
 from labkit.collocation.launching.group_record import new_group
-from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.packing.queue import read_queue as read_queue_file
-from labkit.collocation.packing.queue_record import QueueRecord, read_queue_record
+from labkit.collocation.packing.queue_run import QueueRecord, read_queue_record
 from labkit.collocation.packing.queued_job import Attempt, TrackedJob
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
@@ -40,12 +40,12 @@ workloads:
         arguments: --lr 0.1 --seed {seed}
         memory: 1.5GiB
 """
-QUEUE = """profiles:
-  small: {duration: 120, memory: 1.5GiB, utilisation: 0.3, note: by hand}
-jobs:
+QUEUE = """jobs:
   - job: dlrm:tour
     copies: 3
-    profile: small
+    memory: 1.5GiB
+    utilisation: 0.3
+    duration: 120
   - script: train.py
     arrives: 30
     memory: 2GiB

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.collocation.launching.group_record import GroupRecord, RoundRecord, new_group, read_group
+from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, new_group, read_group
 from labkit.collocation.launching.round import JobEvent, Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
@@ -91,10 +91,9 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
         for each in record.rounds:
             if each.status != "done":
                 each.status, each.go_at, each.ended_at = "waiting", None, None
-                for job in each.jobs:
-                    again = job.status != "waiting"
-                    job.status, job.run, job.reason, job.wall_s = "waiting", None, "", None
-                    job.attempt += again
+                each.jobs = [
+                    JobOutcome(job.job, job.label, attempt=job.attempt + (job.status != "waiting")) for job in each.jobs
+                ]
         _run_rounds(folder, record, on_event, stop)
 
 
@@ -116,18 +115,15 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                 try:
                     processes, mps_gpus = _processes(folder, record, each)
                 except UserError as error:  # what was possible at the check is so no longer
-                    _fail(each, str(error))
+                    each.status, each.ended_at = "failed", timestamp()
+                    for job in each.jobs:
+                        job.status, job.reason = "failed", str(error)
                 else:
+                    timeout_s = record.plan.timeout_s
                     Round(
-                        each,
-                        processes,
-                        supervised,
-                        timeout_s=record.plan.timeout_s,
-                        on_event=on_event,
-                        stop=stop,
-                        save=save,
+                        each, processes, supervised, timeout_s=timeout_s, on_event=on_event, stop=stop, save=save,
                         mps_gpus=mps_gpus,
-                    ).run()
+                    ).run()  # fmt: skip
                 on_event(RoundEnded(each))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
@@ -139,26 +135,15 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
             save()
 
 
-def _fail(record: RoundRecord, reason: str) -> None:
-    record.status, record.ended_at = "failed", timestamp()
-    for job in record.jobs:
-        job.status, job.reason = "failed", reason
-
-
 def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobProcess], list[str] | None]:
     """What is started for a round, and the GPUs of its MPS daemon."""
-    plan = record.plan
-    workload = next(
-        workload for workload in plan.workloads if (workload.name, workload.mode) == (each.workload, each.mode)
-    )
-    names = [outcome.job for outcome in each.jobs]
-    jobs = [job for job in workload.jobs if job.name in names]
-    prefix = f"{each.workload}/"
-    needs = {name.removeprefix(prefix): need for name, need in record.needs.items() if name.startswith(prefix)}
-    shares = _shares(record, each.mode, jobs, needs)
-    told = told_of_mix(each.mode, jobs)
+    (workload,) = [own for own in record.plan.workloads if (own.name, own.mode) == (each.workload, each.mode)]
+    jobs = {job.name: job for job in workload.jobs}
+    own = [jobs[outcome.job] for outcome in each.jobs]
+    shares = _shares(record, each, own)
+    told = told_of_mix(each.mode, own)
     processes = []
-    for job, outcome in zip(jobs, each.jobs, strict=True):
+    for job, outcome in zip(own, each.jobs, strict=True):
         outcome.device = shares[job.name].device
         outcome.log = f"logs/{each.workload}-{each.mode}-{each.repeat}-{job.name}.log"
         processes.append(worker_process(job, shares[job.name], folder, outcome.log, told))
@@ -166,15 +151,16 @@ def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[li
     return processes, gpus if each.mode == "mps" else None
 
 
-def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
+def _shares(record: GroupRecord, each: RoundRecord, jobs: list[PlannedJob]) -> dict[str, Share]:
     """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
-    plan = record.plan
+    known = {job.name: record.needs.get(f"{each.workload}/{job.name}") for job in jobs}
+    needs = {name: need for name, need in known.items() if need is not None}
     until = time.monotonic() + FREE_AGAIN_S
     while True:
         devices = get_devices()
-        device = find_device(plan.device, devices)
+        device = find_device(record.plan.device, devices)
         try:
-            return mode_shares(mode, jobs, device, devices, needs=needs, spin=plan.spin, quiet=record.quiet)
+            return mode_shares(each.mode, jobs, device, devices, needs=needs, spin=record.plan.spin, quiet=record.quiet)
         except UserError:
             if device.kind == "cpu" or time.monotonic() > until:
                 raise

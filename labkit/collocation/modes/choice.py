@@ -56,10 +56,10 @@ def mode_refusals(
     """Every reason against running the jobs so, with the job's name, or None where it is the mode's.
 
     Args:
-        mode: one of `labkit.collocation.plan.plan.MODES`.
+        mode: one of MODES.
         jobs: that run together.
-        device: the plan's, from `labkit.collocation.modes.device_choice.find_device`.
-        devices: what there is, from `labkit.hardware.devices.get_devices`.
+        device: the plan's (`find_device`).
+        devices: what there is (`get_devices`).
         nvml: a session that is not yet open; the default talks to the driver of this machine.
         needs: bytes that each job is estimated to take, by its name; what a job asks for counts before.
     """

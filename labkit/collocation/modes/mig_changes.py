@@ -54,7 +54,7 @@ def made_slices(
             with Nvml() as session:
                 layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
             if layout is not None:
-                tell(f"making MIG slices on {layout.gpu_uuid}, removed at the end: {layout.tuples}")
+                tell(f"making MIG slices, removed at the end: {' '.join(layout.make_command)}")
                 stack.enter_context(changed_layout(layout))
         yield
 
@@ -76,7 +76,7 @@ def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None
     _check_unused(layout, nvml or Nvml())
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
-            making = _start(layout.make_command(), said)
+            making = _start(layout.make_command, said)
         except FileNotFoundError:
             raise UserError(
                 "nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.place import Share
-from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.cpu import read_cpu
@@ -16,7 +16,6 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 
-CPU_MODES = ("cpu-shared", "cpu-pinned")
 PARTITIONS = 2
 """Of a CPU in mode cpu-pinned: halves, our choice; a job in one takes turns with nobody but those in the same half."""
 
@@ -33,11 +32,14 @@ class LiveDevice:
     """As found; of partitions, the whole CPU"""
 
     @property
-    def cores(self) -> int | None:
-        """CPU cores that jobs on it share; None on a GPU."""
-        if self.device.kind != "cpu":
-            return None
-        return self.device.cores if self.share.cores is None else len(self.share.cores)
+    def on_cpu(self) -> bool:
+        """Whether it is the CPU or a partition of it; the devices of a queue are of one kind."""
+        return self.device.kind == "cpu"
+
+    @property
+    def part(self) -> float:
+        """Of the CPU's cores that jobs on it share."""
+        return 1.0 if self.share.cores is None else len(self.share.cores) / self.device.cores
 
 
 def live_devices(
@@ -51,7 +53,7 @@ def live_devices(
     """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU, whole or in partitions.
 
     Args:
-        mode: of CPU_MODES, how jobs share the CPU; on GPUs they are plain processes (naive).
+        mode: cpu-shared or cpu-pinned, how jobs share the CPU; on GPUs they are plain processes (naive).
         wanted: names as `find_device` takes them; none takes all GPUs, or the CPU.
         shared: whether jobs are to run beside each other at all.
         memory_bytes: of each device that counts; None takes all that is free.
@@ -60,8 +62,6 @@ def live_devices(
     Raises:
         UserError: a device that is not there, or cannot be used so; with every reason.
     """
-    if mode not in CPU_MODES:
-        raise UserError(f"mode {mode!r} is none of a queue's: choose one of {', '.join(CPU_MODES)}.")
     devices = get_devices(nvml())
     found = [find_device(name, devices) for name in dict.fromkeys(wanted)]
     found = found or [each for each in devices[1:] if _is_reached(each)] or [devices[0]]
@@ -72,15 +72,15 @@ def live_devices(
         way = mode if device.kind == "cpu" else "naive" if shared else "alone"
         jobs = [PlannedJob(f"part-{part}", "") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
         against = mode_refusals(way, [] if way == "naive" else jobs, device, devices, nvml=nvml())
-        if device.kind == "cpu" and way == "cpu-pinned" and device.cores < PARTITIONS:
+        if way == "cpu-pinned" and device.cores < PARTITIONS:
             against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))
         faults += [reason for _, reason in against]
         if not against:
-            shares = mode_shares(way, jobs, device, devices, nvml=nvml())
-            live += _of(device, list(shares.values()), nvml)
+            shares = list(mode_shares(way, jobs, device, devices, nvml=nvml()).values())
+            live += [_live(device, number, share, memory_bytes, nvml) for number, share in enumerate(shares)]
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))
-    return live if memory_bytes is None else [_with_less(each, memory_bytes) for each in live]
+    return live
 
 
 def _is_reached(gpu: Device) -> bool:
@@ -88,29 +88,22 @@ def _is_reached(gpu: Device) -> bool:
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _with_less(live: LiveDevice, memory_bytes: int) -> LiveDevice:
-    return replace(live, packing=replace(live.packing, memory_bytes=min(live.packing.memory_bytes, memory_bytes)))
-
-
-def _of(device: Device, shares: list[Share], nvml: Callable[[], Nvml]) -> list[LiveDevice]:
-    if len(shares) > 1:
-        return [
-            LiveDevice(PackingDevice(f"cpu:{number}", share.memory_bytes), share, device)
-            for number, share in enumerate(shares)
-        ]
-    with nvml() as session:
-        free_bytes = free_memory(device, session)
-    whole = PackingDevice.of(device)
-    return [LiveDevice(PackingDevice(whole.name, free_bytes or whole.memory_bytes), shares[0], device)]
+def _live(device: Device, number: int, share: Share, counted_bytes: int | None, nvml: Callable[[], Nvml]) -> LiveDevice:
+    name = device.uuid or device.torch_name or device.kind
+    memory_bytes = share.memory_bytes
+    if share.cores is not None:
+        name = f"{name}:{number}"
+    else:
+        with nvml() as session:
+            memory_bytes = free_memory(device, session) or device.memory_bytes
+    if memory_bytes is None:
+        why = device.missing.get("memory_bytes", "its driver does not say")
+        raise UserError(f"device {name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out.")
+    return LiveDevice(PackingDevice(name, min(memory_bytes, counted_bytes or memory_bytes)), share, device)
 
 
 def free_memory(device: Device, nvml: Nvml) -> int | None:
-    """Bytes that are free on a device now; None where its driver does not say.
-
-    Args:
-        device: a CPU, a GPU or a slice.
-        nvml: an open session.
-    """
+    """Bytes that are free on a CPU, GPU or slice now; None where its driver, of this open session, does not say."""
     if device.kind == "cpu":
         return read_cpu().memory_available_bytes
     handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)

@@ -2,93 +2,68 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Sequence
 
-import psutil
+from labkit.collocation.packing.live_device import LiveDevice
+from labkit.hardware.cpu import read_cpu
+from labkit.telemetry.energy import Energy, cpu_energy, gpu_energy
+from labkit.telemetry.samples import Sample
+from labkit.telemetry.sources.machine import open_ladder
 
-from labkit.collocation.packing.live_device import LiveDevice, free_memory
-from labkit.hardware.nvml import Nvml
-from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.rapl import RaplCounters
-
-
-@dataclass(frozen=True)
-class Look:
-    """One device at one moment; None is what nobody can tell."""
-
-    free_bytes: int | None
-    utilisation: float | None
-    """Of a GPU, the SM activity since the last look, which CARMA goes by; of CPU cores, their busy time. 0 to 1"""
+EVERY_S = 1.0
 
 
 class Monitor:
     """A context manager. What a partition of a CPU has free is not told: its jobs are capped instead."""
 
-    def __init__(self, devices: Sequence[LiveDevice], nvml: Callable[[], Nvml] = Nvml):
-        self._live, self._nvml = devices, nvml
+    def __init__(self, devices: Sequence[LiveDevice]):
+        self._live = devices
+        self._samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+        """By device and counter, what energy adds up from"""
 
     def __enter__(self) -> Monitor:
-        self._stack = contextlib.ExitStack()
-        self._session = self._stack.enter_context(self._nvml())
-        gpus = [each.device for each in self._live if each.device.kind != "cpu"]
-        self._gpm = GpmCounters(self._session, gpus)
-        self._stack.callback(self._gpm.close)
-        self._rapl = RaplCounters()
-        psutil.cpu_percent(percpu=True)  # shares are counted from one call to the next
-        self._before = self._read_energy()
-        self._taken_j, self._why_no_energy = 0.0, ""
+        self._open = open_ladder(None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None)
+        self._ladder = self._open.__enter__()
+        self.look()
         return self
 
     def __exit__(self, *exception) -> None:
-        self._stack.close()
+        self._open.__exit__(*exception)
 
-    def look(self) -> list[Look]:
-        """All devices, in their order."""
-        cores = psutil.cpu_percent(percpu=True)
-        busy = {reading.device: reading.value for reading in self._gpm.read() if reading.counter == "sm_active"}
-        self._count_energy()
-        return [self._look_at(live, cores, busy) for live in self._live]
+    def look(self) -> list[dict[str, float]]:
+        """Of all devices, in their order, what `Scheduler.observed` takes; without what nobody can tell."""
+        now: dict[tuple[str, str], float] = {}
+        for reading in self._ladder.read():
+            if reading.value is not None:
+                now[reading.device, reading.counter] = reading.value
+            if "energy" in reading.counter or "power" in reading.counter:
+                sample = Sample(time.time_ns(), reading.value, reading.note)
+                self._samples[reading.device][reading.counter].append(sample)
+        return [_seen(live, now) for live in self._live]
 
     def energy_j(self) -> tuple[float | None, str]:
         """Joules of all devices since the block began and their source, or None and why."""
-        self._count_energy()
-        if self._why_no_energy:
-            return None, self._why_no_energy
-        return self._taken_j, "measured by the counters of " + ", ".join(sorted(self._before))
+        self.look()
+        energies = list({self._source(live): self._energy(live) for live in self._live}.values())
+        why = [energy.note for energy in energies if energy.value_j is None]
+        if why:
+            return None, why[0]
+        sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in energies))
+        return sum(energy.value_j for energy in energies), f"measured by {sources}"
 
-    def _look_at(self, live: LiveDevice, cores: list[float], busy: dict[str, float | None]) -> Look:
-        if live.device.kind != "cpu":
-            active = busy.get(live.device.uuid)
-            return Look(free_memory(live.device, self._session), None if active is None else active / 100)
-        own = [cores[core] for core in live.share.cores or () if core < len(cores)] or cores
-        utilisation = sum(own) / len(own) / 100
-        return Look(None if live.share.cores else free_memory(live.device, self._session), utilisation)
+    def _source(self, live: LiveDevice) -> str:
+        return "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
 
-    def _count_energy(self) -> None:
-        now = self._read_energy()
-        for name, (joules, why) in now.items():
-            before = self._before[name][0]
-            if joules is None or before is None:
-                self._why_no_energy = f"{name}: {why or 'a reading was missed'}"
-            elif joules < before:
-                self._why_no_energy = f"{name}: its counter began anew"
-            else:
-                self._taken_j += joules - before
-        self._before = now
+    def _energy(self, live: LiveDevice) -> Energy:
+        samples = self._samples[self._source(live)]
+        return cpu_energy(samples) if live.on_cpu else gpu_energy(samples, mig=live.device.kind == "mig")
 
-    def _read_energy(self) -> dict[str, tuple[float | None, str]]:
-        """Counter by the name of what it counts for: (joules, "") or (None, why)."""
-        found: dict[str, tuple[float | None, str]] = {}
-        for live in self._live:
-            if live.device.kind == "cpu":
-                found |= {f"CPU {r.counter}": (r.value, r.note or "") for r in self._rapl.read()}
-                continue
-            # a slice has no counter of its own, and its GPU's counts what others do there, too
-            handle = self._session.read("nvmlDeviceGetHandleByUUID", live.device.uuid)
-            energy = handle if handle.reason else self._session.read(
-                "nvmlDeviceGetTotalEnergyConsumption", handle.value
-            )  # fmt: skip
-            found[live.packing.name] = (None, energy.reason) if energy.reason else (energy.value / 1000, "")
-        return found
+
+def _seen(live: LiveDevice, now: dict[tuple[str, str], float]) -> dict[str, float]:
+    if live.on_cpu:
+        return {} if live.share.cores else {"monitored_free_bytes": read_cpu().memory_available_bytes}
+    used, active = (now.get((live.device.uuid, counter)) for counter in ("memory_used", "sm_active"))
+    seen = {} if active is None else {"monitored_utilisation": active / 100}
+    return seen if used is None else seen | {"monitored_free_bytes": live.device.memory_bytes - used}

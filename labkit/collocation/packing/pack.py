@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit.collocation.launching.round import JobEvent
-from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.live import run_queue
 from labkit.collocation.packing.live_device import live_devices
-from labkit.collocation.packing.policy import get_policy
-from labkit.collocation.packing.queue_check import admission_here, check_here
-from labkit.collocation.packing.queue_record import read_queue_record
+from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
+from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
+from labkit.collocation.packing.queue_run import read_queue_record, run_queue
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.recorded_profiles import cpu_admission, read_recorded, shared_slowdown
-from labkit.collocation.packing.schedule import Schedule, measured_schedule
+from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
+from labkit.collocation.packing.schedule import Schedule
 from labkit.collocation.packing.simulate import simulate
 from labkit.errors import UserError
 from labkit.tracking.stop import StopRequest
@@ -31,8 +29,7 @@ def pack(
 ) -> Schedule:
     """Really run a queue on the CPU, its cores shared.
 
-    Interrupting the kernel ends it politely; what it did until then stays in its folder, and `labkit pack --resume`
-    goes on with it.
+    Interrupting the kernel ends it politely; what it did until then stays in its folder.
 
     Args:
         queue: the jobs.
@@ -47,20 +44,18 @@ def pack(
     """
     mode, chosen = "cpu-shared", get_policy(policy)
     live = live_devices(mode, ["cpu"], memory_bytes=memory_bytes)
-    found = check_here(queue, live)
-    if found.refusals:
-        raise UserError("\n".join(["nothing was started:", *found.refusals]))
+    checked = refuse_if_any(check_here(queue, live))
     with StopRequest() as stop:
         folder = run_queue(
-            found.queue,
+            checked,
             live,
             chosen,
             mode=mode,
             runs_dir=Path(runs_dir),
-            on_event=_line_an_event(tell),
+            on_event=lambda event: _tell(event, tell),
             stop=stop,
             name=policy,
-            admission=admission_here(live, mode),
+            admission=admission_here(live),
         )
     if stop:
         raise KeyboardInterrupt
@@ -68,7 +63,7 @@ def pack(
     if broken := [job for job in record.jobs if job.status != "done"]:
         reasons = (f"{job.name}: {job.attempts[-1].reason if job.attempts else job.status}" for job in broken)
         raise UserError("\n".join([f"{folder}:", *reasons]))
-    return measured_schedule(record)
+    return record.schedule
 
 
 def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Schedule:
@@ -89,17 +84,14 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
         replace(job, profile=job.profile and replace(job.profile, memory_bytes=job.profile.memory_estimate_bytes))
         for job in recorded.fill(queue)
     ]
-    slowdown = shared_slowdown(recorded.machine, "cpu-shared")
+    slowdown = shared_slowdown(recorded)
     device = PackingDevice("cpu", memory_bytes)
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def _line_an_event(tell: Callable[[str], None]) -> Callable[[JobEvent], None]:
-    def hear(event: JobEvent) -> None:
-        if event.event["kind"] == "Placed":
-            tell(f"{event.job} starts{', alone' if event.event['alone'] else ''}")
-        elif event.event["kind"] == "Over":
-            reason = f": {event.event['reason']}" if event.event["status"] != "done" else ""
-            tell(f"{event.job} ends, {event.event['status']}{reason}")
-
-    return hear
+def _tell(event: JobEvent, tell: Callable[[str], None]) -> None:
+    what = event.event
+    if what["kind"] == "Placed":
+        tell(f"{event.job} starts{', alone' if what['alone'] else ''}")
+    elif what["kind"] == "Over":
+        tell(f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}")

@@ -1,17 +1,132 @@
-"""Five ways to choose a device for the job at the head of the queue."""
+"""Five ways to choose a device for the job at the head of the queue, among those that admit it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from labkit.collocation.packing.admission import Admission
-from labkit.collocation.packing.device_state import DeviceState
-from labkit.collocation.packing.job_profile import JobProfile
 from labkit.errors import UserError
 
-Rank = Callable[[JobProfile, DeviceState, int], tuple[float, ...]]
-"""From the job, a device and the number of steps from the last device chosen to a key; the smallest is chosen."""
+if TYPE_CHECKING:  # the command line takes the policies' names from here, in a millisecond
+    from labkit.collocation.packing.queued_job import JobProfile
+
+Slowdown = Callable[[Sequence["JobProfile"]], list[float]]
+"""From the profiles of the jobs on one device to how many times longer each takes than alone, in the same order."""
+BUSIEST = 0.8
+"""A GPU this busy takes no other job: CARMA's 80 % of SM activity."""
+MIN_GAIN = 0.05
+"""By what share the throughput of a device is to grow for another job to join: our choice."""
+
+
+def slowdown_by_utilisation(profiles: Sequence[JobProfile], part: float = 1.0) -> list[float]:
+    """How much longer each job takes beside the others, from utilisations alone: max(1, their sum) for all of them.
+
+    The simplest model that conserves work: a device does one second of work a second, jobs that want no more than that
+    do not feel each other, and jobs that want more are held back in the same proportion. It knows no caches, no
+    bandwidth and no launch gaps, so it is the most that sharing can give.
+
+    >>> from labkit.collocation.packing.queued_job import JobProfile
+    >>> light, heavy = JobProfile(2**30, 0.3), JobProfile(2**30, 0.9)
+    >>> slowdown_by_utilisation([light, light]), slowdown_by_utilisation([light, heavy])
+    ([1.0, 1.0], [1.2, 1.2])
+
+    Args:
+        profiles: of the jobs.
+        part: of the device that they have, whose whole their utilisations are of.
+    """
+    demand = max(1.0, sum(profile.utilisation for profile in profiles) / part)
+    return [demand] * len(profiles)
+
+
+@dataclass(frozen=True)
+class PackingDevice:
+    """A device as far as packing needs to know it."""
+
+    name: str
+    """Unique among the devices of a queue"""
+    memory_bytes: int
+
+    def __post_init__(self):
+        if self.memory_bytes <= 0:
+            raise UserError(f"device {self.name}: its memory is {self.memory_bytes} bytes: give a size above zero.")
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """One device at one moment, as known to a policy: estimates, and what a monitor has seen; never the truth.
+
+    A job that has just started is in the belief but not yet in the monitor's reading; one that was underestimated is in
+    the reading but not in the belief. So the worse of the two counts.
+    """
+
+    device: PackingDevice
+    profiles: tuple[JobProfile, ...] = ()
+    """Of the jobs that run on it"""
+    closed: bool = False
+    """Whether a recovered job has it, or waits for it, alone"""
+    monitored_free_bytes: float = math.inf
+    """As last observed"""
+    monitored_utilisation: float = 0.0
+
+    @property
+    def free_bytes(self) -> float:
+        believed = self.device.memory_bytes - sum(profile.memory_estimate_bytes for profile in self.profiles)
+        return min(believed, self.monitored_free_bytes)
+
+    @property
+    def utilisation(self) -> float:
+        return max(sum(profile.utilisation for profile in self.profiles), self.monitored_utilisation)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The preconditions that every policy shares; a policy then picks among the devices that pass.
+
+    CARMA (arXiv 2508.19073) filters GPUs before it places: its released code skips those whose SM activity is 80 % or
+    more, and those whose free memory is below the job's need.
+    """
+
+    margin_bytes: int = 0
+    """Kept free on every device that jobs share, for fragmentation and contexts"""
+    max_utilisation: float = BUSIEST
+    """A device this busy takes no other job"""
+    slowdown: Slowdown = slowdown_by_utilisation
+    """What sharing is believed to cost"""
+
+    def admits(self, profile: JobProfile, state: DeviceState, *, largest_bytes: int) -> bool:
+        """Whether a job may start on a device now.
+
+        Args:
+            profile: of the job.
+            state: of the device.
+            largest_bytes: memory of the largest device of all. A job that is believed to need more than that gets such
+                a device alone rather than nothing: published estimators miss DLRM's memory by up to 76 times (CARMA),
+                and a check before the start is the place to refuse.
+        """
+        if state.closed:
+            return False
+        need = profile.memory_estimate_bytes + self.margin_bytes
+        if need > state.free_bytes:
+            return not state.profiles and need > largest_bytes == state.device.memory_bytes
+        if not state.profiles:
+            return True
+        together, before = self._rate((*state.profiles, profile)), self._rate(state.profiles)
+        return state.utilisation < self.max_utilisation and together >= before * (1 + MIN_GAIN)
+
+    def _rate(self, profiles: tuple[JobProfile, ...]) -> float:
+        """Progress of all jobs of a device together, in seconds of a job alone each second."""
+        return sum(1 / slowdown for slowdown in self.slowdown(profiles))
+
+
+def cpu_admission(slowdown: Slowdown, margin_bytes: int = 0) -> Admission:
+    """What a job must pass to join others on CPU cores: the memory, and a gain.
+
+    A limit on utilisation, CARMA's for GPUs, would keep every core to one job: threads that take turns look busy
+    whether there is something to gain or not.
+    """
+    return Admission(margin_bytes, math.inf, slowdown)
 
 
 @dataclass(frozen=True)
@@ -21,58 +136,53 @@ class Policy:
     name: str
     summary: str
     """One line, for tables"""
-    collocates: bool
+    rank: Callable[[JobProfile, DeviceState, int], tuple[float, ...]]
+    """From the job, a device and the number of steps from the last device chosen to a key; the smallest is chosen"""
+    collocates: bool = True
     """Whether it puts a job beside another"""
-    rank: Rank
 
     def choose(
-        self, profile: JobProfile, states: Sequence[DeviceState], *, last: int = -1, admission: Admission | None = None
+        self, profile: JobProfile, states: Sequence[DeviceState], admission: Admission, last: int = -1
     ) -> int | None:
         """Position of the device on which the job starts now, or None: it waits.
 
         Args:
             profile: of the job.
             states: of all devices, in a fixed order; the earlier one wins a tie.
-            last: position of the device chosen before; -1 at the beginning.
             admission: the preconditions.
+            last: position of the device chosen before; -1 at the beginning.
         """
-        admission = admission or Admission()
         largest_bytes = max(state.device.memory_bytes for state in states)
         open_to_it = [
             position
             for position, state in enumerate(states)
-            if (self.collocates or not state.profiles)
-            and admission.refusal(profile, state, largest_bytes=largest_bytes) is None
+            if (self.collocates or not state.profiles) and admission.admits(profile, state, largest_bytes=largest_bytes)
         ]
-        steps = {position: (position - last - 1) % len(states) for position in open_to_it}
-        return min(
-            open_to_it,
-            key=lambda position: (*self.rank(profile, states[position], steps[position]), position),
-            default=None,
-        )
+
+        def key(position: int) -> tuple[float, ...]:
+            return *self.rank(profile, states[position], (position - last - 1) % len(states)), position
+
+        return min(open_to_it, key=key, default=None)
 
 
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("exclusive", "a device for each job", False, lambda profile, state, steps: ()),
-        Policy("round-robin", "the next device in turn", True, lambda profile, state, steps: (steps,)),
+        Policy("exclusive", "a device for each job", lambda profile, state, steps: (), collocates=False),
+        Policy("round-robin", "the next device in turn", lambda profile, state, steps: (steps,)),
         Policy(
             "most-free-memory",
             "the device with the most free memory (CARMA's MAGM)",
-            True,
             lambda profile, state, steps: (-state.free_bytes,),
         ),
         Policy(
             "least-utilised",
             "the least busy device (CARMA's LUG)",
-            True,
             lambda profile, state, steps: (state.utilisation, -state.free_bytes),
         ),
         Policy(
             "best-fit",
             "the device whose free memory it leaves least of",
-            True,
             lambda profile, state, steps: (state.free_bytes - profile.memory_estimate_bytes,),
         ),
     )

@@ -1,22 +1,28 @@
-"""One run of a queue: between the scheduler, which knows no processes, and the supervisor, which knows no queue."""
+"""Runs a queue on the devices there are: each job starts when the scheduler says so, under one supervisor for all."""
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.monitor import Monitor
-from labkit.collocation.packing.queue_record import QueueRecord
-from labkit.collocation.packing.queued_job import Attempt
-from labkit.collocation.packing.scheduler import Scheduler, Start
+from labkit.collocation.packing.monitor import EVERY_S, Monitor
+from labkit.collocation.packing.policy import Admission, PackingDevice, Policy
+from labkit.collocation.packing.queued_job import Attempt, JobProfile, QueuedJob, TrackedJob
+from labkit.collocation.packing.schedule import Schedule, schedule_of
+from labkit.collocation.packing.scheduler import Scheduler
 from labkit.collocation.plan.job_names import told_of_mix
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.json_data import check_shape
 from labkit.process.supervised import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
 from labkit.runs.record import timestamp
@@ -24,17 +30,121 @@ from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often arrivals and a request to stop are looked at."""
-MONITOR_EVERY_S = 1.0
 FULL_SHARE = 0.05
 """A device with less of its memory free than this was full when one of its processes was killed: our choice."""
-READINGS = 5
+READINGS = 3
 """So many of the latest readings count for that: what a killed process held is free at once."""
 
-Monitors = Callable[[Sequence[LiveDevice]], Monitor]
+
+@dataclass(kw_only=True)
+class QueueRecord(JobsRecord):
+    """The content of `queue.json`: a queue, its devices, and each start of each job."""
+
+    KIND: ClassVar[str] = "queue"
+
+    policy: str
+    mode: str
+    """How jobs share a device: cpu-shared, cpu-pinned, or naive on GPUs"""
+    devices: list[PackingDevice]
+    jobs: list[TrackedJob]
+    """In the order of the queue; the scheduler's own while it runs"""
+    energy_j: float | None = None
+    energy_note: str = ""
+
+    @property
+    def schedule(self) -> Schedule:
+        """As measured."""
+        return schedule_of(self.policy, "measured", self.jobs, self.devices, self.energy_note, self.energy_j)
 
 
-class QueueRun:
-    """Runs what a scheduler holds; the record is kept up to date."""
+def read_queue_record(folder: Path | str) -> QueueRecord:
+    """Read a queue's record; one whose packer died shows as "interrupted".
+
+    Raises:
+        UserError: there is none, or it is damaged, or another version of labkit wrote it.
+    """
+    return QueueRecord.read(folder, _parts)
+
+
+def _parts(content: dict[str, Any]) -> dict[str, Any]:
+    check_shape(content, QueueRecord)
+    return {"devices": [PackingDevice(**device) for device in content["devices"]],
+            "jobs": [_tracked(job) for job in content["jobs"]]}  # fmt: skip
+
+
+def _tracked(values: dict[str, Any]) -> TrackedJob:
+    queued = values["queued"]
+    profile = queued["profile"] and JobProfile(**queued["profile"])
+    job = QueuedJob(PlannedJob.from_dict(queued["job"]), queued["arrives_s"], profile)
+    return TrackedJob(**values | {"queued": job, "attempts": [Attempt(**attempt) for attempt in values["attempts"]]})
+
+
+def run_queue(
+    queue: Sequence[QueuedJob],
+    devices: Sequence[LiveDevice],
+    policy: Policy,
+    *,
+    mode: str,
+    runs_dir: Path,
+    on_event: OnJobEvent,
+    stop: StopRequest,
+    name: str = "queue",
+    admission: Admission | None = None,
+    monitor: Callable[[Sequence[LiveDevice]], Monitor] = Monitor,
+) -> Path:
+    """Run a queue, which has been checked, to its end; afterwards no process of it is left, however it ended.
+
+    Args:
+        queue: jobs with profiles.
+        devices: where they run, from `live_devices`.
+        policy: who goes where.
+        mode: how jobs share a device, for the record.
+        runs_dir: the folder that the queue's folder is made in.
+        on_event: called with what happens. An event is what a job told, or its kind is Placed (device, attempt, alone)
+            or Over (status, reason).
+        stop: ends all politely.
+        name: a part of the folder's name.
+        admission: preconditions of the scheduler.
+        monitor: makes what looks at the devices.
+
+    Returns:
+        The queue's folder: queue.json, the jobs' run folders, and their logs.
+
+    Raises:
+        UserError: a queue that no scheduler can place, or a folder cannot be made.
+    """
+    packing = [live.packing for live in devices]
+    scheduler = Scheduler(queue, packing, policy, admission)
+    folder = QueueRecord.new_folder(runs_dir, name)
+    jobs = list(scheduler.jobs.values())
+    record = QueueRecord(id=folder.name, policy=policy.name, mode=mode, devices=packing, jobs=jobs)
+    run = _QueueRun(folder, record, scheduler, devices, on_event, stop)
+    run.save()
+    try:
+        with SupervisedJobs() as run.supervised, monitor(devices) as run.monitor:
+            run.supervised.remove_at_end(temporary_of(record.file(folder)))
+            try:
+                run.follow()
+            finally:
+                record.energy_j, record.energy_note = run.monitor.energy_j()
+    except SupervisorDied as error:
+        run.end_all(str(error))
+    except BaseException:
+        run.end_all("the packer was interrupted")
+        raise
+    finally:
+        statuses = {job.status for job in record.jobs}
+        record.status = "stopped" if statuses - {"done", "failed"} else "failed" if "failed" in statuses else "done"
+        record.ended_at = timestamp()
+        run.save()
+    return folder
+
+
+class _QueueRun:
+    """Between the scheduler, which knows no processes, and the supervisor, which knows no queue."""
+
+    supervised: SupervisedJobs
+    monitor: Monitor
 
     def __init__(
         self,
@@ -47,100 +157,66 @@ class QueueRun:
     ):
         self.folder, self.record, self.scheduler, self.devices = folder, record, scheduler, devices
         self.on_event, self.stop = on_event, stop
-        self.tracked = {job.name: job for job in record.jobs}
-        self._queued = {name: job.queued for name, job in scheduler.jobs.items()}
-        self._alone = {name for name in self._queued if self.tracked[name].ran_out_of_memory}
-        """Ran out of memory before this packer began"""
-        self._coming = deque(sorted(self._queued.values(), key=lambda queued: queued.arrives_s))
         self._fates: dict[str, tuple[str, str]] = {}
         """Ending and reason of jobs that told theirs, and whose process has not ended yet"""
-        self._running: set[str] = set()
-        self._free: list[deque[int]] = [deque(maxlen=READINGS) for _ in devices]
-        self._opened_s = time.monotonic() - record.elapsed_s
-        self._resumed = record.elapsed_s > 0
+        self._free = [deque([math.inf], maxlen=READINGS) for _ in devices]
+        """What each device had free, as last seen"""
+        self._opened_s, self._looked_s = time.monotonic(), -EVERY_S
         words = f"{record.policy} queue of {len(record.jobs)} jobs"
         self._told = told_of_mix(record.mode, [job.queued.job for job in record.jobs], words)
-        self._looked_s = -MONITOR_EVERY_S
 
-    def run(self, monitors: Monitors) -> None:
-        """Run to the end of all jobs; afterwards no process of theirs is left."""
-        self._save()
-        try:
-            with SupervisedJobs() as self.supervised, monitors(self.devices) as self.monitor:
-                self.supervised.remove_at_end(temporary_of(self.record.file(self.folder)))
-                try:
-                    self._follow()
-                finally:
-                    self.record.energy_j, self.record.energy_note = self._energy()
-        except SupervisorDied as error:
-            self._end_all(str(error))
-        except BaseException:
-            self._end_all("the packer was interrupted")
-            raise
-        finally:
-            statuses = {job.status for job in self.record.jobs}
-            unfinished = statuses - {"done", "failed"}
-            self.record.status = "stopped" if unfinished else "failed" if "failed" in statuses else "done"
-            self.record.ended_at = timestamp()
-            self._save()
+    def save(self) -> None:
+        self.record.save(self.folder)
 
-    def _follow(self) -> None:
-        while not self.scheduler.finished:
-            if self.stop:
-                break
-            self._let_arrive()
+    def follow(self) -> None:
+        while not self.scheduler.finished and not self.stop:
+            self.scheduler.let_arrive(self._now_s())
             self._look()
-            for start in self.scheduler.starts(self._now_s()):
-                self._start(start)
+            for job in self.scheduler.starts(self._now_s()):
+                self._start(job)
             self._hear_all()
-        for name in self._running:
-            self.supervised.end(name)
-        while self._running:
+        for job in self._running():
+            self.supervised.end(job.name)
+        while self._running():
             self._hear_all()
 
-    def _let_arrive(self) -> None:
-        while self._coming and self._coming[0].arrives_s <= self._now_s():
-            name = self._coming.popleft().name
-            self.scheduler.arrived(name, self._now_s())
-            self.tracked[name].status = "queued"
-            self.tracked[name].queued_s = self._now_s()
+    def end_all(self, reason: str) -> None:
+        """Note that all processes are gone."""
+        for job in self._running():
+            self.scheduler.ended(job.name, self._now_s(), "stopped", reason)
+
+    def _running(self) -> list[TrackedJob]:
+        return [job for job in self.record.jobs if job.status == "running"]
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._opened_s
 
     def _look(self) -> None:
-        if self._now_s() - self._looked_s < MONITOR_EVERY_S:
+        if self._now_s() - self._looked_s < EVERY_S:
             return
         self._looked_s = self._now_s()
-        for position, look in enumerate(self.monitor.look()):
-            self.scheduler.observed(position, free_bytes=look.free_bytes, utilisation=look.utilisation)
-            if look.free_bytes is not None:
-                self._free[position].append(look.free_bytes)
+        for position, seen in enumerate(self.monitor.look()):
+            self.scheduler.observed(position, **seen)
+            self._free[position].append(seen.get("monitored_free_bytes", math.inf))
 
-    def _start(self, start: Start) -> None:
-        queued, live, now_s = self._queued[start.name], self.devices[start.device], self._now_s()
-        entry = self.tracked[start.name]
-        alone = start.alone or start.name in self._alone
-        number = len(entry.attempts) + 1
-        entry.attempts.append(Attempt(number, start.device, alone, entry.queued_s or 0.0, now_s))
-        entry.status = "running"
-        self._free[start.device].clear()
-        log = f"logs/{queued.name}-{number}.log"
-        process = worker_process(queued.job, live.share, self.folder, log, self._told, self._cap(start, live))
-        self.supervised.start(process)
-        self._running.add(start.name)
-        self._save()
-        placed = {"kind": "Placed", "device": live.packing.name, "attempt": number, "alone": alone}
-        self.on_event(JobEvent(start.name, placed))
+    def _start(self, job: TrackedJob) -> None:
+        attempt = job.attempts[-1]
+        live, log = self.devices[attempt.device], f"logs/{job.name}-{attempt.number}.log"
+        cap = self._cap(job, attempt.device)
+        self.supervised.start(worker_process(job.queued.job, live.share, self.folder, log, self._told, cap))
+        self.save()
+        placed = {"kind": "Placed", "device": live.packing.name, "attempt": attempt.number, "alone": attempt.alone}
+        self.on_event(JobEvent(job.name, placed))
 
-    def _cap(self, start: Start, live: LiveDevice) -> int | None:
+    def _cap(self, job: TrackedJob, device: int) -> int | None:
         """In a partition, what is left of its memory as believed: a job that takes more must not take its neighbour's.
 
         One that is there by itself may have all.
         """
-        if live.share.memory_bytes is None:
+        if self.devices[device].share.memory_bytes is None:
             return None
-        state = self.scheduler.states()[start.device]
-        beside = sum(profile.memory_estimate_bytes for profile in state.profiles)
-        beside -= self._queued[start.name].profile.memory_estimate_bytes
-        return live.packing.memory_bytes - beside
+        beside = sum(profile.memory_estimate_bytes for profile in self.scheduler.states()[device].profiles)
+        return self.devices[device].packing.memory_bytes - beside + job.profile.memory_estimate_bytes
 
     def _hear_all(self) -> None:
         event = self.supervised.next_event(LOOK_EVERY_S)
@@ -155,71 +231,33 @@ class QueueRun:
             return
         told, name = event["event"], event["job"]
         if told["kind"] == "Started":
-            self.record.attempt_of(name).run = told["run"]
-            self._save()
+            self.scheduler.jobs[name].attempts[-1].run = told["run"]
+            self.save()
         elif told["kind"] == "Ready":
             self.supervised.go(name)
-        elif told["kind"] in ("Ended", "Failed"):
-            self._fates[name] = _fate(told)
+        elif told["kind"] == "Failed":
+            ending = "out of memory" if told["status"] == "out_of_memory" else "failed"
+            self._fates[name] = ending, told["reason"]
+        elif told["kind"] == "Ended":
+            ending = "done" if told["status"] == "done" else "failed"
+            self._fates[name] = ending, told.get("result", {}).get("reason", "")
         self.on_event(JobEvent(name, told))
 
     def _process_ended(self, event: dict[str, Any]) -> None:
         """A job's place is free when its process is gone, not when it says that it is done."""
-        name, attempt = event["job"], self.record.attempt_of(event["job"])
-        ending, reason = self._fates.pop(name, (None, ""))
-        if ending is None:
-            ending, reason = self._died(attempt, event)
+        name = event["job"]
+        ending, reason = self._fates.pop(name, None) or self._died(self.scheduler.jobs[name], event)
         if ending == "failed" and event["asked"]:
             ending, reason = "stopped", f"stopped by {self.stop.reason}"
-        if ending == "out of memory" and name in self._alone:
-            ending, reason = "failed", f"it ran out of memory again, alone: {reason}"
         reason = "; ".join([reason, *event["still"]])
-        self._running.discard(name)
-        attempt.ends_s, attempt.ending, attempt.reason = self._now_s(), ending, reason
-        if ending == "stopped":
-            self.tracked[name].status = "stopped"
-        else:
-            # a job that is done got all of its work done, however long that took
-            attempt.work_s = self._queued[name].profile.duration_s if ending == "done" else None
-            self.scheduler.ended(name, attempt.ends_s, ending, work_s=attempt.work_s)
-            self.tracked[name].status = self.scheduler.jobs[name].status
-            self.tracked[name].queued_s = attempt.ends_s
-        self._save()
+        self.scheduler.ended(name, self._now_s(), ending, reason)
+        self.save()
         self.on_event(JobEvent(name, {"kind": "Over", "status": ending, "reason": reason}))
 
-    def _died(self, attempt: Attempt, event: dict[str, Any]) -> tuple[str, str]:
+    def _died(self, job: TrackedJob, event: dict[str, Any]) -> tuple[str, str]:
         """Ending and reason of a process that had no word to say."""
-        by = how_ended(event)
-        lowest = min(self._free[attempt.device], default=None)
-        if event["status"] == -signal.SIGKILL and lowest is not None:
-            share = lowest / self.devices[attempt.device].packing.memory_bytes
-            if share < FULL_SHARE:  # Linux kills who asks for memory that there is not
-                return "out of memory", f"{by} while {share:.0%} of the device's memory was free"
+        by, device = how_ended(event), job.attempts[-1].device
+        share = min(self._free[device]) / self.devices[device].packing.memory_bytes
+        if event["status"] == -signal.SIGKILL and share < FULL_SHARE:
+            return "out of memory", f"{by} while {share:.0%} of the device's memory was free"
         return "failed", by
-
-    def _end_all(self, reason: str) -> None:
-        for name in self._running:
-            attempt = self.record.attempt_of(name)
-            attempt.ends_s, attempt.ending, attempt.reason = self._now_s(), "stopped", reason
-            self.tracked[name].status = "stopped"
-
-    def _energy(self) -> tuple[float | None, str]:
-        if self._resumed:
-            return None, "the queue was cut short and resumed, and nobody counted what came before"
-        return self.monitor.energy_j()
-
-    def _now_s(self) -> float:
-        return time.monotonic() - self._opened_s
-
-    def _save(self) -> None:
-        self.record.elapsed_s = self._now_s()
-        self.record.save(self.folder)
-
-
-def _fate(told: dict[str, Any]) -> tuple[str, str]:
-    """Ending and reason of a job by its last word."""
-    if told["kind"] == "Failed":
-        ending = "out of memory" if told["status"] == "out_of_memory" else "failed"
-        return ending, told["reason"]
-    reason = told.get("result", {}).get("reason", "")
-    return ("done" if told["status"] == "done" else "failed"), reason

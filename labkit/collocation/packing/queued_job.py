@@ -1,15 +1,42 @@
-"""One job of a queue: what is trained, when it came, what it asks for, and what has become of it so far."""
+"""One job of a queue: what it asks for, when it came, and what has become of it so far."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.runs.record import KINDS
 
-ENDINGS = ("done", "out of memory", "failed")
+
+@dataclass(frozen=True)
+class JobProfile:
+    """What a job asks of a device alone. The scheduler decides on the estimate; the simulator also knows the truth."""
+
+    memory_estimate_bytes: int
+    """Peak memory as believed before the job runs; a policy sees this one only"""
+    utilisation: float
+    """Share of the device that it keeps busy, above 0 and up to 1: SM activity on a GPU, share of the cores on a CPU"""
+    duration_s: float | None = None
+    """Wall time; None where it never ran"""
+    memory_bytes: int | None = None
+    """Peak memory in truth; None where it never ran"""
+    provenance: str = "predicted"
+    """measured, recorded, emulated or predicted"""
+    like: str | None = None
+    """Name of the recorded job whose pairs are its own"""
+
+    def __post_init__(self):
+        if not 0 < self.utilisation <= 1:
+            raise UserError(f"utilisation is {self.utilisation:g}: give a share of the device above 0 and up to 1.")
+        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
+            raise UserError(f"duration is {self.duration_s:g}: give a number of seconds above zero.")
+        for name in ("memory_bytes", "memory_estimate_bytes"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise UserError(f"{name} is {getattr(self, name)}: give a size above zero, such as 2GiB.")
+        if self.provenance not in KINDS:
+            raise UserError(f"provenance {self.provenance!r} is unknown: choose one of {', '.join(KINDS)}.")
 
 
 @dataclass(frozen=True)
@@ -25,19 +52,22 @@ class QueuedJob:
     def __post_init__(self):
         if not 0 <= self.arrives_s < math.inf:
             raise UserError(
-                f"{self.job.where + ': ' if self.job.where else ''}arrives is {self.arrives_s:g}: give seconds from 0, "
-                "counted from the opening of the queue."
+                f"arrives is {self.arrives_s:g}: give seconds from 0, counted from the opening of the queue."
             )
 
     @property
     def name(self) -> str:
-        """The job's own."""
         return self.job.name
+
+    @property
+    def place(self) -> str:
+        """Where it was asked for, for messages."""
+        return self.job.where or self.name
 
 
 @dataclass
 class Attempt:
-    """One start of a job."""
+    """One start of a job. Seconds count from the opening of the queue."""
 
     number: int
     """From 1"""
@@ -51,13 +81,11 @@ class Attempt:
     ends_s: float | None = None
     """None while it runs"""
     ending: str | None = None
-    """One of ENDINGS, or stopped, by the user or by the packer's own end; None while it runs"""
-    work_s: float | None = None
-    """Seconds of the job alone that it got done, where known"""
+    """done, out of memory, failed, or stopped; None while it runs"""
     run: str | None = None
     """Its run folder's name, in the queue's folder, where it really ran"""
     reason: str = ""
-    """Of its end, in words, where it really ran"""
+    """Of its end, where it really ran"""
 
 
 @dataclass
@@ -76,10 +104,12 @@ class TrackedJob:
 
     @property
     def name(self) -> str:
-        """The job's own."""
         return self.queued.name
 
     @property
+    def profile(self) -> JobProfile:
+        return self.queued.profile
+
+    @property
     def ran_out_of_memory(self) -> bool:
-        """Whether an attempt did."""
         return any(attempt.ending == "out of memory" for attempt in self.attempts)

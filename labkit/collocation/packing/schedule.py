@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.packing.device_state import PackingDevice
+from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.packing.queued_job import TrackedJob
-from labkit.collocation.verdict.turns import jain
-
-if TYPE_CHECKING:
-    from labkit.collocation.packing.queue_record import QueueRecord
 
 JOB_COLUMNS = [
     "job", "label", "status", "device", "arrives_s", "starts_s", "ends_s", "wait_s", "completion_s", "slowdown", "oom",
     "attempts",
 ]  # fmt: skip
-ATTEMPT_COLUMNS = [
-    "job", "label", "attempt", "device", "alone", "queued_s", "starts_s", "ends_s", "ending", "work_s",
-]  # fmt: skip
+ATTEMPT_COLUMNS = ["job", "label", "attempt", "device", "alone", "queued_s", "starts_s", "ends_s", "ending"]
 TOTAL_COLUMNS = [
-    "jobs", "done", "failed", "ooms", "makespan_s", "mean_completion_s", "mean_wait_s", "mean_slowdown", "fairness",
-    "device_h", "utilisation", "energy_j", "energy_note",
+    "jobs", "done", "failed", "ooms", "makespan_s", "mean_completion_s", "mean_wait_s", "mean_slowdown", "energy_j",
+    "energy_note",
 ]  # fmt: skip
-COMPARED = ("makespan_s", "mean_completion_s", "mean_wait_s", "device_h", "utilisation", "energy_j")
+COMPARED = ("makespan_s", "mean_completion_s", "mean_wait_s", "energy_j")
 
 
 @dataclass(frozen=True)
@@ -45,23 +38,41 @@ class Schedule:
     """TOTAL_COLUMNS"""
 
 
-def predicted_schedule(policy: str, jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> Schedule:
-    """The frames of a simulated queue."""
-    return Schedule(policy, "predicted", job_frame(jobs, devices), attempt_frame(jobs, devices), totals(jobs, devices))
+def schedule_of(
+    policy: str,
+    provenance: str,
+    jobs: Sequence[TrackedJob],
+    devices: Sequence[PackingDevice],
+    energy_note: str,
+    energy_j: float | None = None,
+) -> Schedule:
+    """The frames of a queue, simulated or real.
 
-
-def measured_schedule(record: QueueRecord) -> Schedule:
-    """The frames of a queue that really ran.
-
-    Slowdowns are against the duration alone in a job's profile, NaN where it has none.
+    Returns:
+        jobs: in the order of the queue. device, starts_s and ends_s are those of a job's last attempt. wait_s is all
+            its time in line, that after an out-of-memory end included; completion_s is from its arrival to its end.
+            slowdown is the time of its last attempt over the duration alone in its profile, NaN unless it is done. oom
+            says whether it ever ran out of memory.
+        attempts: in order of time, a bar each in a Gantt figure.
+        totals: makespan_s is from the first arrival to the last end; means are over jobs that are done.
     """
-    found = totals(record.jobs, record.devices) | {
-        "energy_j": np.nan if record.energy_j is None else record.energy_j,
-        "energy_note": record.energy_note,
-        "utilisation": np.nan,  # of work that profiles predict, which is not measured
+    rows = pd.DataFrame([_job_row(job, devices) for job in jobs], columns=JOB_COLUMNS)
+    attempts = pd.DataFrame([row for job in jobs for row in _attempt_rows(job, devices)], columns=ATTEMPT_COLUMNS)
+    attempts = attempts.astype({"ends_s": float}).sort_values("starts_s", kind="stable").reset_index(drop=True)
+    done = rows[rows["status"] == "done"]
+    totals = {
+        "jobs": len(rows),
+        "done": len(done),
+        "failed": int((rows["status"] == "failed").sum()),
+        "ooms": sum(attempt.ending == "out of memory" for job in jobs for attempt in job.attempts),
+        "makespan_s": attempts["ends_s"].max() - rows["arrives_s"].min(),
+        "mean_completion_s": done["completion_s"].mean(),
+        "mean_wait_s": done["wait_s"].mean(),
+        "mean_slowdown": done["slowdown"].mean(),
+        "energy_j": np.nan if energy_j is None else energy_j,
+        "energy_note": energy_note,
     }
-    frames = job_frame(record.jobs, record.devices), attempt_frame(record.jobs, record.devices)
-    return Schedule(record.policy, "measured", *frames, found)
+    return Schedule(policy, provenance, rows, attempts, totals)
 
 
 def side_by_side(schedules: Sequence[Schedule]) -> pd.DataFrame:
@@ -74,110 +85,37 @@ def side_by_side(schedules: Sequence[Schedule]) -> pd.DataFrame:
     frame.insert(0, "policy", [each.policy for each in schedules])
     frame.insert(1, "provenance", [each.provenance for each in schedules])
     for name in COMPARED:
-        column = name.removesuffix("_s").removesuffix("_j").removesuffix("_h") + "_ratio"
-        frame[column] = frame[name] / frame.groupby("provenance", sort=False)[name].transform(lambda own: own.iloc[0])
+        first = frame.groupby("provenance", sort=False)[name].transform(lambda own: own.iloc[0])
+        frame[name.rpartition("_")[0] + "_ratio"] = frame[name] / first
     return frame
 
 
-def job_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> pd.DataFrame:
-    """One row a job, in the order of the queue.
-
-    Returns:
-        JOB_COLUMNS. device, starts_s and ends_s are those of its last attempt (None and NaN where there is none).
-        wait_s is all its time in line, that after an out-of-memory end included; completion_s is from its arrival to
-        its end. slowdown is the time of its last attempt over that of the job alone, NaN unless it is done. oom says
-        whether it ever ran out of memory.
-    """
-    rows = []
-    for job in jobs:
-        last = job.attempts[-1] if job.attempts else None
-        ends_s = last.ends_s if last and last.ends_s is not None else np.nan
-        alone_s = job.queued.profile.duration_s
-        done = job.status == "done" and alone_s
-        rows.append(
-            {
-                "job": job.name,
-                "label": job.queued.job.label,
-                "status": job.status,
-                "device": devices[last.device].name if last else None,
-                "arrives_s": job.queued.arrives_s,
-                "starts_s": last.starts_s if last else np.nan,
-                "ends_s": ends_s,
-                "wait_s": sum(attempt.starts_s - attempt.queued_s for attempt in job.attempts) if last else np.nan,
-                "completion_s": ends_s - job.attempts[0].queued_s if last else np.nan,
-                "slowdown": (ends_s - last.starts_s) / alone_s if done else np.nan,
-                "oom": job.ran_out_of_memory,
-                "attempts": len(job.attempts),
-            }
-        )
-    return pd.DataFrame(rows, columns=JOB_COLUMNS)
-
-
-def attempt_frame(jobs: Iterable[TrackedJob], devices: Sequence[PackingDevice]) -> pd.DataFrame:
-    """One row a start of a job, in order of time: ATTEMPT_COLUMNS, a bar each in a Gantt figure.
-
-    Returns:
-        work_s is how many seconds of the job alone the attempt got done; NaN where unknown.
-    """
-    rows = [
-        {
-            "job": job.name,
-            "label": job.queued.job.label,
-            "attempt": attempt.number,
-            "device": devices[attempt.device].name,
-            "alone": attempt.alone,
-            "queued_s": attempt.queued_s,
-            "starts_s": attempt.starts_s,
-            "ends_s": np.nan if attempt.ends_s is None else attempt.ends_s,
-            "ending": attempt.ending,
-            "work_s": np.nan if attempt.work_s is None else attempt.work_s,
-        }
-        for job in jobs
-        for attempt in job.attempts
-    ]
-    frame = pd.DataFrame(rows, columns=ATTEMPT_COLUMNS)
-    return frame.sort_values("starts_s", kind="stable").reset_index(drop=True)
-
-
-def totals(jobs: Sequence[TrackedJob], devices: Sequence[PackingDevice]) -> dict[str, float | int | str]:
-    """The whole queue in TOTAL_COLUMNS, as good as the attempts' times; without its energy, which only a run tells.
-
-    makespan_s is from the first arrival to the last end. device_h is the time in which a device has a job, over all
-    devices, in hours: what a pool that takes idle devices back would bill. utilisation is the work done times the
-    jobs' utilisation, over makespan times devices. fairness is Jain's index (Jain, Chiu, Hawe 1984) of the slowdowns
-    of the jobs that are done: 1 where all are slowed alike, 1/n where one has it all. Means are over jobs that are
-    done.
-    """
-    frame = job_frame(jobs, devices)
-    done = frame[frame["status"] == "done"]
-    started = [(job, attempt) for job in jobs for attempt in job.attempts if attempt.ends_s is not None]
-    makespan_s = max((attempt.ends_s for _, attempt in started), default=np.nan) - frame["arrives_s"].min()
-    busy_s = sum(
-        _covered_s([(a.starts_s, a.ends_s) for _, a in started if a.device == position])
-        for position in range(len(devices))
-    )
-    work = sum(job.queued.profile.utilisation * (attempt.work_s or 0.0) for job, attempt in started)
-    return {
-        "jobs": len(frame),
-        "done": len(done),
-        "failed": int((frame["status"] == "failed").sum()),
-        "ooms": sum(attempt.ending == "out of memory" for _, attempt in started),
-        "makespan_s": makespan_s,
-        "mean_completion_s": done["completion_s"].mean(),
-        "mean_wait_s": done["wait_s"].mean(),
-        "mean_slowdown": done["slowdown"].mean(),
-        "fairness": jain(done["slowdown"].dropna()),
-        "device_h": busy_s / 3600,
-        "utilisation": work / (makespan_s * len(devices)),
-        "energy_j": np.nan,
-        "energy_note": "a simulation knows no power",
+def _job_row(job: TrackedJob, devices: Sequence[PackingDevice]) -> dict[str, object]:
+    row = {
+        "job": job.name,
+        "label": job.queued.job.label,
+        "status": job.status,
+        "arrives_s": job.queued.arrives_s,
+        "oom": job.ran_out_of_memory,
+        "attempts": len(job.attempts),
+    }
+    if not job.attempts:
+        return row
+    last, alone_s = job.attempts[-1], job.profile.duration_s
+    ends_s = np.nan if last.ends_s is None else last.ends_s
+    return row | {
+        "device": devices[last.device].name,
+        "starts_s": last.starts_s,
+        "ends_s": ends_s,
+        "wait_s": sum(attempt.starts_s - attempt.queued_s for attempt in job.attempts),
+        "completion_s": ends_s - job.attempts[0].queued_s,
+        "slowdown": (ends_s - last.starts_s) / alone_s if job.status == "done" and alone_s else np.nan,
     }
 
 
-def _covered_s(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
-    covered_s, reach_s = 0.0, -np.inf
-    for start_s, end_s in sorted(spans):
-        covered_s += max(0.0, end_s - max(start_s, reach_s))
-        reach_s = max(reach_s, end_s)
-    return covered_s
+def _attempt_rows(job: TrackedJob, devices: Sequence[PackingDevice]) -> list[dict[str, object]]:
+    return [
+        {"job": job.name, "label": job.queued.job.label, "attempt": attempt.number} | vars(attempt)
+        | {"device": devices[attempt.device].name}
+        for attempt in job.attempts
+    ]  # fmt: skip

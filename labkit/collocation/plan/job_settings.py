@@ -31,14 +31,10 @@ Kind = type | str | tuple[str, ...]
 
 
 def read_setting(text: Any, kind: Kind) -> Any:
-    """The value of a setting.
-
-    Args:
-        text: as the plan has it.
-        kind: of the value.
+    """The value of a setting as the plan has it.
 
     Raises:
-        UserError: the text is none of that kind.
+        UserError: it is none of that kind.
 
     >>> read_setting("1e-3", float), read_setting("2GiB", "size")
     (0.001, 2147483648)
@@ -110,10 +106,10 @@ def jobs_of(
         what: "dlrm:tour", or the path of a script.
         where: it was asked for.
         folders: in which a script is looked for.
-        settings: by name, as the plan writes them: any flag of labkit's job, and what it asks of the device.
+        settings: as the plan writes them: any flag of labkit's job, and what it asks of the device.
         arguments: of a script.
         copies: so many.
-        others: fields of the row that are no settings, and may be what a misspelt one means.
+        others: fields of the row beside these.
 
     Raises:
         UserError: with every mistake, one a line.

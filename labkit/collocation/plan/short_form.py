@@ -55,12 +55,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
 
 
 def item_jobs(text: str, where: str, folders: Sequence[Path]) -> list[PlannedJob]:
-    """The jobs of one item, all named after what they train.
-
-    Args:
-        text: of the item, in the form that `parse_jobs` tells.
-        where: it was asked for.
-        folders: in which a script is looked for.
+    """The jobs of one item; `where` it was asked for, and the folders in which a script is looked for.
 
     Raises:
         UserError: it is no job.

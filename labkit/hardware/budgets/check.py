@@ -178,13 +178,11 @@ def _take(budget: Budget, size_bytes: int) -> int:
 
 def _measure(budget: Budget, repeats: int) -> int:
     budget.enforce()
-    budget.share_gpu()
+    budget.bind_torch()
     import torch
 
     from labkit.hardware.calibration import copy_gb_per_s, matmul_gflops
 
-    if budget.cores is not None:
-        torch.set_num_threads(budget.cores)
     device = torch.device(budget.torch_name)
     gflops = matmul_gflops(device, torch.float32, repeats=repeats)
     found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), _cores_used(device))

@@ -41,7 +41,7 @@ def test_the_baseline_is_what_does_not_run_alone_already():
     there = plan_of(("alone", (A, B, C)), ("cpu-shared", (A, B, C)))
     assert with_baseline(there) is there
     twice = plan_of(("cpu-shared", (A, replace(C, name="x"))), ("cpu-pinned", (replace(B, name="a"), C)))
-    assert [job.name for job in with_baseline(twice).workloads[0].jobs] == ["a", "x", "a-2"]
+    assert [job.name for job in with_baseline(twice).workloads[0].jobs] == ["a-1", "x", "a-2"]
 
 
 def test_seconds_are_for_jobs_that_do_not_say_their_end():

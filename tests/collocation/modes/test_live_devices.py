@@ -29,12 +29,12 @@ def test_every_gpu_is_a_device_and_a_job_on_it_sees_that_one_only():
     live = devices(fake_nvml("ampere"))
     assert [each.packing.name for each in live] == [FIRST, SECOND]
     assert [each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live] == [FIRST, SECOND]
-    assert all(0 < each.packing.memory_bytes <= 40 * GIB and each.cores is None for each in live)
+    assert all(0 < each.packing.memory_bytes <= 40 * GIB and not each.on_cpu for each in live)
     assert [each.packing.name for each in devices(fake_nvml("ampere"), wanted=["1"])] == [SECOND]
 
 
 def test_every_slice_is_a_device(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=[("1g.5gb", 6), ("3g.20gb", 0)])
+    state = write_mig(tmp_path / "mig", instances=["1g.5gb", "3g.20gb"])
     live = devices(fake_nvml("ampere", mig=state))
     assert [each.device.kind for each in live] == ["mig", "mig", "gpu"]
     assert len({each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live}) == 3
@@ -43,7 +43,7 @@ def test_every_slice_is_a_device(tmp_path):
 
 def test_without_a_gpu_the_cpu_is_one_device():
     (live,) = devices()
-    assert (live.packing.name, live.cores) == ("cpu", live.device.cores)
+    assert (live.packing.name, live.part) == ("cpu", 1.0)
     assert 0 < live.packing.memory_bytes <= psutil.virtual_memory().total
     assert live.share.environment["OMP_WAIT_POLICY"] == "PASSIVE"
     (less,) = devices(memory_bytes=GIB)
@@ -58,7 +58,7 @@ def test_partitions_are_halves_with_cores_and_memory_of_their_own():
     first, second = devices(mode="cpu-pinned")
     assert [first.packing.name, second.packing.name] == ["cpu:0", "cpu:1"]
     assert not set(first.share.cores) & set(second.share.cores)
-    assert first.cores + second.cores == first.device.cores
+    assert first.part + second.part == 1
     assert first.packing.memory_bytes == first.share.memory_bytes
     assert first.packing.memory_bytes + second.packing.memory_bytes <= psutil.virtual_memory().total
 
@@ -74,5 +74,3 @@ def test_devices_that_cannot_be_shared_are_refused_with_the_reason():
         devices(fake_nvml("ampere"), wanted=["cpu", "0"])
     with pytest.raises(UserError, match="there is no device '7'"):
         devices(fake_nvml("ampere"), wanted=["7"])
-    with pytest.raises(UserError, match="choose one of cpu-shared, cpu-pinned"):
-        devices(mode="mps")

@@ -1,4 +1,4 @@
-"""A queue really runs: placed as the scheduler says, without a barrier, with one recovery, stopped and resumed."""
+"""A queue really runs: placed as the scheduler says, without a barrier, with one recovery, stopped at a word."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ from pathlib import Path
 
 import psutil
 import pytest
+from queues import GIB
 
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.place import Share
-from labkit.collocation.packing import live, queue_run
-from labkit.collocation.packing.admission import Admission
-from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.job_profile import JobProfile
+from labkit.collocation.packing import queue_run
 from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.monitor import Look, Monitor
-from labkit.collocation.packing.policy import get_policy
-from labkit.collocation.packing.queue_record import read_queue_record
-from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.schedule import measured_schedule
+from labkit.collocation.packing.monitor import Monitor
+from labkit.collocation.packing.policy import PackingDevice, get_policy
+from labkit.collocation.packing.queue_run import read_queue_record, run_queue
+from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.errors import UserError
 from labkit.hardware.devices import cpu_device
 from labkit.tracking.stop import StopRequest
 
-GIB = 2**30
 PROGRAM = Path(__file__).with_name("waiting_job.py")
-FREE = [Look(8 * GIB, 0.5)]
+FREE = [{"monitored_free_bytes": 8 * GIB}]
 
 
 class FixedMonitor:
@@ -78,27 +73,19 @@ def started(monkeypatch):
     return processes
 
 
-def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None, devices=None, admission=None):
-    """The record, and what happened in order."""
-    happened = []
-
-    def hear(event):
-        happened.append((event.job, event.event["kind"]))
-        if on_event is not None:
-            on_event(event)
-
-    folder = live.run_queue(
+def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None, devices=None):
+    """What became of it."""
+    folder = run_queue(
         queue,
         devices or [device()],
         get_policy(policy),
         mode="cpu-shared",
         runs_dir=tmp_path / "runs",
-        on_event=hear,
+        on_event=on_event or (lambda event: None),
         stop=StopRequest() if stop is None else stop,
-        admission=admission,
-        monitors=monitor or FixedMonitor(),
+        monitor=monitor or FixedMonitor(),
     )
-    return folder, read_queue_record(folder), happened
+    return read_queue_record(folder)
 
 
 def endings(record):
@@ -115,17 +102,17 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, starte
         job("a", "touch", tmp_path / "a", "wait", tmp_path / "b"),
         job("b", "await", tmp_path / "a", "touch", tmp_path / "b"),
     ]
-    _, record, _ = run(shared, tmp_path)
+    record = run(shared, tmp_path)
     assert record.status == "done"
     assert endings(record) == {"a": ["done"], "b": ["done"]}
     assert [job.attempts[0].run for job in record.jobs] == ["run-of-a", "run-of-b"]
     assert not apart(record.jobs[0].attempts[0], record.jobs[1].attempts[0])
 
-    _, record, _ = run([job(name, "touch", tmp_path / name) for name in "cde"], tmp_path, "exclusive")
+    record = run([job(name, "touch", tmp_path / name) for name in "cde"], tmp_path, "exclusive")
     attempts = [job.attempts[0] for job in record.jobs]
     assert record.status == "done"
     assert all(apart(one, other) for one in attempts for other in attempts if one is not other)
-    found = measured_schedule(record)
+    found = record.schedule
     assert found.totals["done"] == 3 and found.totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
     assert found.totals["energy_note"] == "nobody counts"
     assert list(found.attempts["ending"]) == ["done"] * 3
@@ -138,7 +125,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         job("hopeless", "always-greedy", "-"),
         job("wrong", "fail", "-"),
     ]
-    _, record, _ = run(queue, tmp_path)
+    record = run(queue, tmp_path)
     assert endings(record) == {
         "beside": ["done"],
         "greedy": ["out of memory", "done"],
@@ -159,16 +146,16 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
 @pytest.mark.parametrize(("free_gib", "ends"), [(0.1, ["out of memory", "done"]), (4.0, ["failed"])])
 def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, started, free_gib, ends):
     # the second reading comes while it runs, and lets it die
-    monitor = FixedMonitor([FREE, [Look(int(free_gib * GIB), 0.5)], FREE], tmp_path / "looked")
+    monitor = FixedMonitor([FREE, [{"monitored_free_bytes": free_gib * GIB}], FREE], tmp_path / "looked")
     queue = [job("victim", "wait", tmp_path / "looked", "killed", tmp_path / "once")]
-    _, record, _ = run(queue, tmp_path, monitor=monitor)
+    record = run(queue, tmp_path, monitor=monitor)
     assert endings(record) == {"victim": ends}
     assert "SIGKILL" in record.jobs[0].attempts[0].reason
 
 
 def test_monitored_memory_holds_the_next_job_back(tmp_path, started):
     # b comes when the monitor has seen what a really took: it must wait, though a was believed to be small
-    monitor = FixedMonitor([FREE, *[[Look(GIB // 2, 0.5)]] * 3, FREE], tmp_path / "enough")
+    monitor = FixedMonitor([FREE, *[[{"monitored_free_bytes": GIB // 2}]] * 3, FREE], tmp_path / "enough")
     left = {}
 
     def note(event):
@@ -176,13 +163,13 @@ def test_monitored_memory_holds_the_next_job_back(tmp_path, started):
             left[event.job] = len(monitor.looks)
 
     queue = [job("a", "wait", tmp_path / "enough"), job("b", "touch", tmp_path / "b", arrives_s=1.2)]
-    _, record, _ = run(queue, tmp_path, monitor=monitor, on_event=note)
+    record = run(queue, tmp_path, monitor=monitor, on_event=note)
     assert record.status == "done"
     assert record.jobs[1].attempts[0].queued_s < record.jobs[0].attempts[0].ends_s
     assert left == {"a": 4, "b": 1}, "three readings said that there was no room"
 
 
-def test_a_stopped_queue_is_resumed_with_what_is_done_as_it_was(tmp_path, started):
+def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path, started):
     stop = StopRequest()
 
     def ask(event):
@@ -191,44 +178,17 @@ def test_a_stopped_queue_is_resumed_with_what_is_done_as_it_was(tmp_path, starte
 
     queue = [
         job("first", "touch", tmp_path / "first"),
-        job("greedy", "greedy", tmp_path / "full"),
-        job("long", "await", tmp_path / "first", "await", tmp_path / "full", "stay", "-"),
+        job("long", "await", tmp_path / "first", "stay", "-"),
         job("later", "touch", tmp_path / "later", arrives_s=1000),
     ]
-    folder, record, _ = run(queue, tmp_path, stop=stop, on_event=ask)
+    record = run(queue, tmp_path, stop=stop, on_event=ask)
     assert record.status == "stopped"
-    assert endings(record) == {"first": ["done"], "greedy": ["out of memory"], "long": ["stopped"], "later": []}
-    assert record.jobs[2].attempts[0].reason == "stopped by SIGINT"
-
-    before = record.jobs[0]
-    entry = record.jobs[2]
-    entry.queued = replace(entry.queued, job=replace(entry.queued.job, arguments=()))
-    record.jobs[3].queued = replace(record.jobs[3].queued, arrives_s=0.0)
-    record.save(folder)
-    resume = {"on_event": lambda event: None, "stop": StopRequest(), "monitors": FixedMonitor()}
-    live.resume_queue(folder, [device()], **resume)
-    after = read_queue_record(folder)
-    assert after.status == "done"
-    assert after.jobs[0] == before, "what was done is not run again"
-    assert endings(after) == {
-        "first": ["done"],
-        "greedy": ["out of memory", "done"],
-        "long": ["stopped", "done"],
-        "later": ["done"],
-    }
-    again = after.jobs[1].attempts[1]
-    rest = [attempt for job in after.jobs for attempt in job.attempts if attempt is not again]
-    assert again.alone and all(apart(again, attempt) for attempt in rest)
-    assert all(attempt.starts_s >= record.elapsed_s for attempt in rest if attempt.starts_s > before.attempts[0].ends_s)
-
-    with pytest.raises(UserError, match="all jobs of this queue are done"):
-        live.resume_queue(folder, [device()], **resume)
-    with pytest.raises(UserError, match="ran on cpu, and here are cpu:1"):
-        other = replace(device(), packing=PackingDevice("cpu:1", GIB))
-        live.resume_queue(folder, [other], **resume)
+    assert endings(record) == {"first": ["done"], "long": ["stopped"], "later": []}
+    assert [job.status for job in record.jobs] == ["done", "stopped", "expected"]
+    assert record.jobs[1].attempts[0].reason == "stopped by SIGINT"
 
 
-def test_a_killed_supervisor_leaves_a_queue_that_can_go_on(tmp_path, started):
+def test_a_killed_supervisor_stops_the_queue(tmp_path, started):
     def kill(event):
         if event.event["kind"] == "Ready":
             for child in psutil.Process().children():
@@ -237,15 +197,10 @@ def test_a_killed_supervisor_leaves_a_queue_that_can_go_on(tmp_path, started):
                     if "labkit.process.supervisor" in child.cmdline():
                         child.kill()
 
-    folder, record, _ = run(
-        [job("a", "wait", tmp_path / "go"), job("b", "wait", tmp_path / "go")], tmp_path, on_event=kill
-    )
+    record = run([job(name, "wait", tmp_path / "go") for name in "ab"], tmp_path, on_event=kill)
     assert record.status == "stopped"
     assert {ending for each in endings(record).values() for ending in each} == {"stopped"}
     assert "the supervisor of the jobs ended" in record.jobs[0].attempts[0].reason
-    (tmp_path / "go").touch()
-    live.resume_queue(folder, [device()], on_event=lambda event: None, stop=StopRequest(), monitors=FixedMonitor())
-    assert read_queue_record(folder).status == "done"
 
 
 def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, started):
@@ -254,7 +209,7 @@ def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, s
         job("b", "await", tmp_path / "a", "touch", tmp_path / "b", gib=2),
     ]
     half = device(8, cores=(0,), memory_bytes=8 * GIB)
-    run(queue, tmp_path, devices=[half], admission=Admission())
+    run(queue, tmp_path, devices=[half])
     assert [(process.content["budget"], process.content["cores"]) for process in started] == [
         ("cores=1,memory=6144MiB", (0,)),
         ("cores=1,memory=5120MiB", (0,)),
@@ -265,6 +220,5 @@ def test_this_machine_can_be_looked_at():
     with Monitor([device()]) as monitor:
         (look,) = monitor.look()
         joules, note = monitor.energy_j()
-    assert 0 < look.free_bytes <= psutil.virtual_memory().total
-    assert 0 <= look.utilisation <= 1
+    assert 0 < look["monitored_free_bytes"] <= psutil.virtual_memory().total
     assert (joules is None) == ("measured" not in note)

@@ -3,103 +3,66 @@
 from __future__ import annotations
 
 import pytest
+from queues import GIB, devices, job
 
-from labkit.collocation.packing.device_state import PackingDevice
-from labkit.collocation.packing.job_profile import JobProfile
 from labkit.collocation.packing.policy import get_policy
 from labkit.collocation.packing.queued_job import QueuedJob
-from labkit.collocation.packing.scheduler import Scheduler
+from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 
-GIB = 2**30
 
-
-def job(name: str, memory_gib: float = 1, utilisation: float = 0.1) -> QueuedJob:
-    return QueuedJob(PlannedJob(name, "dlrm"), 0.0, JobProfile(int(memory_gib * GIB), utilisation))
-
-
-def devices(*memory_gib: float) -> list[PackingDevice]:
-    return [PackingDevice(f"gpu-{number}", int(memory * GIB)) for number, memory in enumerate(memory_gib)]
-
-
-def opened(jobs: list[QueuedJob], *memory_gib: float, policy: str = "best-fit", **settings) -> Scheduler:
-    """A scheduler at whose door all the jobs are."""
-    scheduler = Scheduler(jobs, devices(*memory_gib), get_policy(policy), **settings)
-    for each in jobs:
-        scheduler.arrived(each.name, 0.0)
+def opened(jobs: list[QueuedJob], *memory_gib: float, policy: str = "best-fit") -> Scheduler:
+    """A scheduler at whose door all jobs are that come at once."""
+    scheduler = Scheduler(jobs, devices(*memory_gib), get_policy(policy))
+    scheduler.let_arrive(0.0)
     return scheduler
 
 
 def started(scheduler: Scheduler, at_s: float) -> list[tuple[str, int]]:
-    return [(start.name, start.device) for start in scheduler.starts(at_s)]
+    return [(job.name, job.attempts[-1].device) for job in scheduler.starts(at_s)]
 
 
 def test_jobs_start_as_they_came_and_where_the_policy_says():
-    scheduler = opened([job("a"), job("b"), job("c")], 8, 8, policy="exclusive")
+    scheduler = opened([job("late", arrives_s=3), job("a"), job("b"), job("c")], 8, 8, policy="exclusive")
     assert started(scheduler, 0) == [("a", 0), ("b", 1)]
     assert started(scheduler, 1) == []
+    assert (scheduler.jobs["late"].status, scheduler.next_arrival_s) == ("expected", 3)
+    scheduler.let_arrive(3)
     scheduler.ended("b", 5, "done")
     assert started(scheduler, 5) == [("c", 1)]
-    assert [each.status for each in scheduler.jobs.values()] == ["running", "done", "running"]
-
-
-def test_a_job_that_has_not_arrived_is_not_started():
-    scheduler = Scheduler([job("a"), job("b")], devices(8), get_policy("best-fit"))
-    scheduler.arrived("b", 3)
-    assert started(scheduler, 3) == [("b", 0)]
-    assert scheduler.jobs["a"].status == "expected"
-
-
-def test_round_robin_goes_on_from_the_device_before():
-    scheduler = opened([job(name) for name in "abcd"], 8, 8, 8, policy="round-robin")
-    assert started(scheduler, 0) == [("a", 0), ("b", 1), ("c", 2), ("d", 0)]
+    assert [each.status for each in scheduler.jobs.values()] == ["queued", "running", "done", "running"]
+    in_turn = opened([job(name) for name in "abcd"], 8, 8, 8, policy="round-robin")
+    assert started(in_turn, 0) == [("a", 0), ("b", 1), ("c", 2), ("d", 0)]
 
 
 def test_out_of_memory_means_once_more_alone_and_before_the_queue():
-    scheduler = opened([job("a"), job("bad"), job("late", 8)], 8)
+    scheduler = opened([job("a"), job("bad"), job("large", memory_gib=8), job("small", arrives_s=3)], 8)
     assert started(scheduler, 0) == [("a", 0), ("bad", 0)]
     scheduler.ended("bad", 2, "out of memory")
     assert scheduler.jobs["bad"].status == "recovering"
-    assert started(scheduler, 2) == [], "it was started beside another job"
+    scheduler.let_arrive(3)
+    assert started(scheduler, 3) == [], "somebody joined a device that waits for a recovered job"
     scheduler.ended("a", 4, "done")
-    [start] = scheduler.starts(4)
-    assert (start.name, start.attempt, start.alone) == ("bad", 2, True)
+    [again] = scheduler.starts(4)
+    assert (again.name, again.attempts[-1].number, again.attempts[-1].alone) == ("bad", 2, True)
+    assert started(scheduler, 5) == [], "somebody joined a recovered job"
     scheduler.ended("bad", 9, "done")
-    assert started(scheduler, 9) == [("late", 0)]
+    assert started(scheduler, 9) == [("large", 0)]
+    scheduler.ended("large", 10, "done")
+    assert started(scheduler, 10) == [("small", 0)]
     assert not scheduler.finished
-    scheduler.ended("late", 10, "done")
+    scheduler.ended("small", 11, "done")
     assert scheduler.finished
 
 
-def test_nobody_joins_a_device_that_waits_for_or_runs_a_recovered_job():
-    scheduler = Scheduler([job("a"), job("bad"), job("small")], devices(8), get_policy("best-fit"))
-    scheduler.arrived("a", 0)
-    scheduler.arrived("bad", 0)
-    scheduler.starts(0)
-    scheduler.ended("bad", 1, "out of memory")
-    scheduler.starts(1)
-    scheduler.arrived("small", 2)
-    assert started(scheduler, 2) == [], "it joined a device that waits for a recovered job"
-    scheduler.ended("a", 3, "done")
-    assert started(scheduler, 3) == [("bad", 0)]
-    assert started(scheduler, 4) == [], "it joined a recovered job"
-
-
-def test_other_devices_go_on_while_one_waits_for_a_recovered_job():
-    scheduler = opened([job("a"), job("bad"), job("b")], 8, 8, policy="exclusive")
+def test_recovery_takes_the_largest_device_and_other_devices_go_on():
+    scheduler = opened([job("a"), job("bad", memory_gib=2), job("b")], 4, 16, policy="exclusive")
     assert started(scheduler, 0) == [("a", 0), ("bad", 1)]
     scheduler.ended("bad", 1, "out of memory")
     assert started(scheduler, 1) == [("bad", 1)]
     scheduler.ended("a", 2, "done")
     assert started(scheduler, 2) == [("b", 0)]
-
-
-def test_recovery_takes_the_largest_device():
-    scheduler = opened([job("bad", 2)], 4, 16)
-    assert started(scheduler, 0) == [("bad", 0)]
-    scheduler.ended("bad", 1, "out of memory")
-    assert started(scheduler, 1) == [("bad", 1)]
 
 
 def test_two_jobs_that_ran_out_of_memory_recover_one_after_the_other():
@@ -115,7 +78,7 @@ def test_two_jobs_that_ran_out_of_memory_recover_one_after_the_other():
 def test_a_second_time_out_of_memory_is_final_and_so_is_any_other_failure():
     scheduler = opened([job("bad"), job("broken")], 8)
     scheduler.starts(0)
-    scheduler.ended("broken", 1, "failed")
+    scheduler.ended("broken", 1, "failed", "as asked")
     scheduler.ended("bad", 1, "out of memory")
     scheduler.starts(1)
     scheduler.ended("bad", 2, "out of memory")
@@ -125,28 +88,24 @@ def test_a_second_time_out_of_memory_is_final_and_so_is_any_other_failure():
     assert {each.status for each in scheduler.jobs.values()} == {"failed"}
 
 
-@pytest.mark.parametrize("patience", [0, 2])
-def test_a_big_job_lets_a_few_pass_and_no_more(patience):
-    small = [job(f"s{number}", 2) for number in range(8)]
-    scheduler = opened([small[0], job("big", 8), *small[1:]], 8, max_overtaken=patience)
-    order = [start.name for start in scheduler.starts(0)]
-    now = 0
+def test_a_big_job_lets_a_few_pass_and_no_more():
+    small = [job(f"s{number}", memory_gib=2) for number in range(8)]
+    scheduler = opened([small[0], job("big", memory_gib=8), *small[1:]], 8)
+    order, now = [each.name for each in scheduler.starts(0)], 0
     while not scheduler.finished:
         now += 1
         running = [each for each in scheduler.jobs.values() if each.status == "running"]
-        oldest = min(running, key=lambda each: each.attempts[-1].starts_s)
-        scheduler.ended(oldest.name, now, "done")
-        order += [start.name for start in scheduler.starts(now)]
-    assert order.index("big") == 1 + patience
+        scheduler.ended(min(running, key=lambda each: each.attempts[-1].starts_s).name, now, "done")
+        order += [each.name for each in scheduler.starts(now)]
+    assert order.index("big") == 1 + MAX_OVERTAKEN
     assert len(order) == 9
 
 
 def test_an_observed_shortage_counts_until_a_job_ends_there():
-    scheduler = Scheduler([job("liar", 1), job("b", 4)], devices(8), get_policy("best-fit"))
-    scheduler.arrived("liar", 0)
+    scheduler = opened([job("liar"), job("b", memory_gib=4, arrives_s=1)], 8)
     assert started(scheduler, 0) == [("liar", 0)]
-    scheduler.observed(0, free_bytes=2 * GIB)
-    scheduler.arrived("b", 1)
+    scheduler.observed(0, monitored_free_bytes=2 * GIB)
+    scheduler.let_arrive(1)
     assert started(scheduler, 1) == []
     scheduler.ended("liar", 2, "done")
     assert started(scheduler, 2) == [("b", 0)]

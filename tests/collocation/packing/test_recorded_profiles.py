@@ -1,0 +1,145 @@
+"""What a queue's jobs ask for is found before the start; recorded jobs and pairs fill what a row does not say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from queues import GIB, devices, profile
+
+from labkit.collocation.packing.pack import predict
+from labkit.collocation.packing.policy import POLICIES, cpu_admission, slowdown_by_utilisation
+from labkit.collocation.packing.queue import read_queue
+from labkit.collocation.packing.queue_check import check_queue
+from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
+from labkit.collocation.packing.recorded_profiles import (
+    RecordedJob,
+    RecordedPair,
+    RecordedProfiles,
+    read_recorded,
+    shared_slowdown,
+)
+from labkit.collocation.packing.simulate import pack_report
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.data.store import shipped_datasets
+from labkit.errors import UserError
+from labkit.runs import Provenance
+
+KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))
+PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, provenance="recorded", like="known")
+OTHER = replace(PROFILE, like="other")
+RECORDED = RecordedProfiles(
+    "a CPU",
+    4,
+    8 * GIB,
+    Provenance("recorded", "a test", "2026-01-01"),
+    (RecordedJob(KNOWN, "light", PROFILE),),
+    (RecordedPair(("known", "known"), (1.2, 1.2)), RecordedPair(("known", "other"), (1.1, 1.5))),
+)
+
+
+def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is_assumed():
+    own = JobProfile(3 * GIB, 0.4)
+    rows = [
+        QueuedJob(replace(KNOWN, name="own"), 0.0, own),
+        QueuedJob(replace(KNOWN, name="recorded", seed=3)),
+        QueuedJob(PlannedJob("other", "speech")),
+        QueuedJob(PlannedJob("other-2", "speech")),
+    ]
+    estimated = []
+
+    def estimate(job):
+        estimated.append(job.name)
+        return GIB
+
+    found = check_queue(rows, devices(2, 4), estimate, RECORDED)
+    assert not any(row.why_not for row in found)
+    said, recorded, assumed, _ = (row.queued.profile for row in found)
+    assert said == replace(own, like="known")
+    # times and true memory are the other machine's
+    assert recorded == replace(PROFILE, duration_s=None, memory_bytes=None)
+    assert (assumed.utilisation, assumed.duration_s) == (1.0, None)
+    assert [row.fits for row in found] == [("gpu-1",), *[("gpu-0", "gpu-1")] * 3]
+    assert found[0].sources == ("needs by the queue", "busy by the queue")
+    assert found[1].sources == ("needs by its first steps", "busy recorded on a CPU")
+    assert estimated == ["recorded", "other"], "jobs that are alike are estimated once"
+    filled = RECORDED.fill([QueuedJob(replace(KNOWN, memory_bytes=2 * GIB)), rows[0]])
+    assert [each.profile for each in filled] == [replace(PROFILE, memory_estimate_bytes=2 * GIB), said]
+
+
+def test_every_reason_of_a_row_is_in_its_one_line():
+    def estimate(job):
+        if job.name == "b":
+            return None
+        raise UserError("the data cannot be had.")
+
+    rows = [
+        QueuedJob(PlannedJob("a", "dlrm", memory_bytes=5 * GIB, device="0", cores=2)),
+        QueuedJob(PlannedJob("b", "b.py")),
+        QueuedJob(PlannedJob("c", "dlrm")),
+    ]
+    first, second, third = ("; ".join(row.why_not) for row in check_queue(rows, devices(2, 4), estimate))
+    assert first.startswith("it asks for device 0")
+    assert "cores, gpu_percent and mig_profile" in first and "a needs 5 GiB" in first and "gpu-1, which has" in first
+    assert second == "nobody knows what b.py asks for: write its memory and utilisation, such as 2GiB and 0.5"
+    assert third == "the data cannot be had"
+
+
+def test_slowdowns_are_those_of_recorded_pairs_where_all_were_measured():
+    slowdown = shared_slowdown(RECORDED)
+    assert slowdown([PROFILE]) == [1.0]
+    assert slowdown([OTHER, PROFILE]) == [1.5, 1.1]
+    # three do no more together than pairs: 3/2 times the mean of a job's pairs
+    assert slowdown([PROFILE, PROFILE, OTHER]) == pytest.approx([1.5 * 1.15, 1.5 * 1.15, 1.5 * 1.5])
+    unknown = [PROFILE, profile(1, 0.9)]
+    assert slowdown(unknown) == slowdown_by_utilisation(unknown)
+    # in a half of the cores nothing was recorded
+    assert shared_slowdown(RECORDED, 0.5)([PROFILE]) == pytest.approx([1.8])
+
+
+def test_four_jobs_do_in_the_recorded_mixes_what_their_pairs_say():
+    grid = json.loads((shipped_datasets() / "recorded" / "collocation_grid.json").read_text())["slowdowns"]
+    by_mix = {}
+    for row in grid:
+        by_mix.setdefault((row["mode"], row["mix"]), {}).setdefault(row["label"], []).append(row["slowdown"])
+    d, s = "dlrm:tour", "speech:tour"
+    mixes = {(d,) * 4: f"4 × {d}", (s,) * 4: f"4 × {s}", (d, d, s, s): f"2 × {d} + 2 × {s}"}
+    for mode in ("cpu-shared", "cpu-pinned"):
+        mixed = by_mix[mode, f"{d} + {s}"]
+        pairs = [RecordedPair((one, one), (fmean(by_mix[mode, f"2 × {one}"][one]),) * 2) for one in (d, s)]
+        pairs.append(RecordedPair((d, s), (fmean(mixed[d]), fmean(mixed[s]))))
+        slowdown = shared_slowdown(replace(RECORDED, pairs=tuple(pairs)))
+        for jobs, mix in mixes.items():
+            for job, found in zip(jobs, slowdown([replace(PROFILE, like=job) for job in jobs]), strict=True):
+                assert found == pytest.approx(fmean(by_mix[mode, mix][job]), rel=0.12)
+
+
+def test_recorded_profiles_are_read_as_they_were_written(tmp_path):
+    path = tmp_path / "profiles.json"
+    RECORDED.save(path)
+    assert read_recorded(path) == RECORDED
+    path.write_text(path.read_text().replace('"pairs"', '"peers"'))
+    with pytest.raises(UserError, match=r"profiles\.json: this file is damaged"):
+        read_recorded(path)
+
+
+def test_the_shipped_queues_are_of_recorded_jobs_and_packing_gains():
+    recorded, folder = read_recorded(), shipped_datasets() / "recorded"
+    assert all(each.profile.provenance == recorded.provenance.kind == "recorded" for each in recorded.jobs)
+    queue = recorded.fill(read_queue(folder / "queue_60.yaml"))
+    assert len(queue) == 60 and all(job.profile.like for job in queue)
+    slowdown = shared_slowdown(recorded)
+    report = pack_report(queue, devices(2, 2), slowdown=slowdown, admission=cpu_admission(slowdown))
+    assert list(report.totals["policy"]) == list(POLICIES)
+    assert set(report.totals["done"] + report.totals["failed"]) == {60}
+    assert report.totals["makespan_ratio"].iloc[1:].max() < 1
+
+    eight = read_queue(folder / "queue_8.yaml")
+    assert len(eight) == 8 and all(recorded.of(job.job) for job in eight)
+    alone, packed = (predict(eight, name, memory_bytes=2 * GIB).totals for name in ("exclusive", "best-fit"))
+    assert packed["ooms"] == 0 and packed["makespan_s"] < alone["makespan_s"]
+    assert alone["makespan_s"] == pytest.approx(sum(recorded.of(job.job).duration_s for job in eight))
+    with pytest.raises(UserError, match="nobody knows what job a asks for"):
+        predict([QueuedJob(PlannedJob("a", "a.py"))], "best-fit", memory_bytes=GIB)
