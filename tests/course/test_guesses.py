@@ -94,7 +94,7 @@ def test_the_first_answer_is_scored_in_notebook_and_course(capsys):
     assert "exactly right" in capsys.readouterr().out
     for score in (score_notebook, score_course):
         score()
-        assert "factor 2.00" in capsys.readouterr().out
+        assert "too low by a factor of 2.00" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("value", ["10", None, float("nan"), True, 10**400])
@@ -110,7 +110,7 @@ def test_the_notebooks_score_lists_its_guesses(capsys):
     capsys.readouterr()
     score_notebook()
     said = capsys.readouterr().out
-    assert "factor 10.00" in said and "2 of 3 guesses of this notebook" in said and "factor of 1.50" in said
+    assert "factor of 10.00" in said and "2 of 3 guesses of this notebook" in said and "factor of 1.50" in said
 
 
 def test_the_course_counts_the_first_guess_of_each_day_and_kernel(capsys, monkeypatch):
@@ -124,7 +124,7 @@ def test_the_course_counts_the_first_guess_of_each_day_and_kernel(capsys, monkey
     capsys.readouterr()
     score_course()
     said = capsys.readouterr().out
-    assert "factor 2.00" in said and "1 of 1 guesses of the course" in said
+    assert "factor of 2.00" in said and "1 of 1 guesses of the course" in said
 
 
 def test_another_sign_has_no_ratio(capsys):

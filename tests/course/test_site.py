@@ -11,7 +11,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from labkit.cli import main
 from labkit.course.results import MIME
 from labkit.course.site import build_site
-from labkit.course.site.render import render, search_entries
 from labkit.course.verdict import PLOTLY
 from labkit.errors import UserError
 from labkit.plots.describe import describe
@@ -31,13 +30,13 @@ def executed(title: str, following: str) -> nbformat.NotebookNode:
         new_output("display_data", data={PLOTLY: figure, "text/plain": "Figure"}),
         new_output("display_data", data=describe(go.Figure(data))._repr_mimebundle_()),
         new_output("execute_result", data={"text/html": frame, "text/plain": "a"}, execution_count=1),
-        new_output("display_data", data={MIME: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}}),
+        new_output("display_data", data={MIME: {}, "text/plain": "auc = 0.7"}),
         new_output("error", ename="ValueError", evalue="odd", traceback=["\x1b[31mValueError\x1b[0m: odd"]),
     ]
     badge = "[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/x)"
     cells = [
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
-        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Counting\n\nOnce more.\n\n## Kaplan–Meier & co"),
+        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Kaplan–Meier & co"),
         new_code_cell("print('</script>')", execution_count=1, outputs=outputs),
         new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
@@ -58,12 +57,12 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     assert "plain &lt;b&gt;text&lt;/b&gt;" in page
     assert 'class="plot"' in page and '"Time (s)"' in page
     assert 'border="1"' not in page and "<th>a</th>" in page
-    assert "<th scope=row>auc</th><td>0.7</td>" in page
+    assert "auc = 0.7" in page
     assert "ansi-red-fg" in page
     assert 'href="10_two.html"' in page
     assert 'href="77' not in page and "not made" in page
     assert "<details><summary>The figure as a table" in page
-    assert 'id="counting"' in page and 'id="counting-2"' in page
+    assert '<a href="#Counting">Counting</a>' in page and 'id="Counting"' in page
     assert "Executed on 2026-01-02" in page
     for path in site.glob("*.html"):
         assert not re.findall(r"https?://", path.read_text(encoding="utf-8")), path
@@ -73,14 +72,6 @@ def test_the_index_lists_notebooks_by_module(site):
     index = (site / "index.html").read_text(encoding="utf-8")
     assert index.index("Start") < index.index('href="00_one.html"') < index.index("Recommendation models")
     assert "<strong>count</strong> sheep" in index
-
-
-def test_the_search_knows_sections_with_their_words():
-    entries = search_entries("x.html", render(executed("One", "y"), pages=set()))
-    assert [(entry["title"], entry["anchor"]) for entry in entries][:2] == [("One", "one"), ("Counting", "counting")]
-    assert "A zebra is no sheep." in entries[1]["text"]
-    assert entries[3]["title"] == "Kaplan–Meier & co"
-    assert "print" in entries[3]["text"]
 
 
 def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):
@@ -114,22 +105,6 @@ def test_figures_are_drawn_and_follow_the_theme(page):
     )
     assert contrast(shape, "#16191f") > 7 and contrast(line, "#16191f") > 3
     assert page.get_by_role("button", name="Dark mode").get_attribute("aria-pressed") == "true"
-
-
-def test_the_search_finds_by_keyboard_and_leads_there(page):
-    page.keyboard.press("/")
-    page.keyboard.type("zebra sheep")
-    page.wait_for_selector("#found a")
-    assert page.locator("#found a").count() == 2  # one in each notebook
-    assert "Counting" in page.locator("#found a").first.inner_text()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**#counting")
-    page.keyboard.press("/")
-    page.keyboard.type("no such words")
-    assert "Nothing found" in page.locator("#found").inner_text()
-    page.keyboard.press("Escape")
-    assert page.locator("#found").is_hidden()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,14 +1,13 @@
 """The program of a client in the fault lab: it trains a small model, and fails when it is told to.
 
-The first line of its input is `{"fault", "steps", "device", "cores"}`; at the first line "go" it begins, and at the
-second it fails. So no clock decides what has happened before the fault.
+It is told `{"fault", "steps", "device", "cores"}`; at the first order "go" it begins, and at the second it fails. So no
+clock decides what has happened before the fault.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -16,14 +15,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from labkit.collocation.faults.fault import FAULTS
 from labkit.hardware.budgets.budget import is_out_of_memory
-from labkit.process.containment import PARENT, die_with
+from labkit.process.child import Parent
 
 BEGIN, FAIL = 1, 2
 """Cues."""
@@ -55,24 +54,20 @@ class Training:
 
 
 class _Cues:
-    """Counts the cues; the end of the input asks to stop."""
+    """Counts the cues; the end of the orders asks to stop."""
 
-    def __init__(self, orders: IO[str]):
+    def __init__(self, parent: Parent):
         self.given, self.over = 0, False
         self._changed = threading.Condition()
-        threading.Thread(target=self._listen, args=(orders,), daemon=True).start()
+        parent.listen(lambda order: self._take(given=self.given + 1), lambda: self._take(over=True))
 
     def wait(self, cue: int) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self.given >= cue or self.over)
 
-    def _listen(self, orders: IO[str]) -> None:
-        for _ in orders:
-            with self._changed:
-                self.given += 1
-                self._changed.notify_all()
+    def _take(self, **changes: Any) -> None:
         with self._changed:
-            self.over = True
+            vars(self).update(changes)
             self._changed.notify_all()
 
 
@@ -140,23 +135,15 @@ def _write_out_of_memory(device: str) -> None:
 
 
 def main() -> int:
-    die_with(int(os.environ[PARENT]))
-    command = json.loads(sys.stdin.readline())
+    parent = Parent()
+    command, tell = parent.content, parent.tell
     if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, command["cores"])  # the mode's variables say how many threads
     if command["fault"] in FAULTS and FAULTS[command["fault"]].hangs:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _leave_no_core()
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def tell(kind: str, **content: Any) -> None:
-        with contextlib.suppress(OSError):
-            events.write(json.dumps({"kind": kind, **content}) + "\n")
-            events.flush()
-
     try:
-        _train(command, _Cues(sys.stdin), tell)
+        _train(command, _Cues(parent), tell)
     except BaseException as error:
         traceback.print_exc()
         status = "out_of_memory" if is_out_of_memory(error) else "failed"
