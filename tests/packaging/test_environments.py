@@ -41,9 +41,9 @@ def conda_requirements(name: str) -> dict[str, SpecifierSet]:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_conda_takes_torch_and_torchaudio_and_pip_the_rest(name):
+def test_conda_takes_torch_and_pip_the_rest(name):
     conda = conda_requirements(name)
-    assert {"pytorch-cpu", "torchaudio", "pip", "python"} <= set(conda)
+    assert {"pytorch-cpu", "pip", "python"} <= set(conda)
     assert environment(name)["channels"] == ["conda-forge", "nodefaults"]
 
 
