@@ -20,8 +20,8 @@ BENCH ?=
 PYTEST_ARGS ?=
 # How many tests run at once: as many as the machine has cores, four at most.
 WORKERS ?= --numprocesses logical --maxprocesses 4
-# The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first twenty.
-SOAK ?= 20:200
+# The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first four.
+SOAK ?= 4:120
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
@@ -32,7 +32,7 @@ help:
 	@echo 'make setup   create .venv and install labkit into it'
 	@echo 'make tour    train both jobs under every budget of this machine, then write report/index.html'
 	@echo 'make test    run every test, the style checks among them'
-	@echo 'make soak    read the rest of 2,000 damaged inputs, of which make test reads the first'
+	@echo 'make soak    read the rest of 2,000 damaged inputs and kill 300 launchers, of which make test has the first'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
@@ -92,7 +92,7 @@ test: setup
 
 # Damaged data, manifests, plans, traces and run folders; SOAK=17:18 repeats the case of seed 17.
 soak: setup
-	@LABKIT_SOAK=$(SOAK) $(BIN)/python -m pytest tests/soak $(PYTEST_ARGS)
+	@LABKIT_SOAK=$(SOAK) $(BIN)/python -m pytest tests/soak tests/collocation/launching/test_launcher_kills.py $(PYTEST_ARGS)
 
 # What the fast paths gain on this machine: ratios within one run, written to benchmarks/results/.
 bench: setup

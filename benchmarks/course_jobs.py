@@ -21,7 +21,7 @@ def turn(jobs: int) -> tuple[float, float]:
     """Seconds of all notebooks together, and of the slowest one."""
     with tempfile.TemporaryDirectory() as out:
         began = time.perf_counter()
-        executed = run_notebooks(authored(NOTEBOOKS), Path(out), profile="smoke", jobs=jobs)
+        executed = run_notebooks(authored(NOTEBOOKS), Path(out), jobs=jobs)
         took_s = time.perf_counter() - began
     faults = [f"{each.source.stem}: {fault}" for each in executed for fault in each.faults]
     if faults:

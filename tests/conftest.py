@@ -91,6 +91,25 @@ def own_core_leases(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.getbasetemp() / "labkit-cores"))
 
 
+class NoSampler:
+    failure, untold = None, ()
+
+    def __init__(self, *arguments, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+@pytest.fixture
+def no_sampler(monkeypatch):
+    """Runs of this process start no sampler, whose imports take a second of a core each."""
+    monkeypatch.setattr("labkit.tracking.recording.Sampler", NoSampler)
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-pictures", action="store_true", help="write the docs' pictures anew (docs/images)")
 

@@ -143,27 +143,24 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
 
 
 def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
-    """The plan of the command line, its baseline included, and the CSV that statuses go back to."""
+    """The plan of the command line, its baseline included, and the CSV whose statuses are kept."""
+    from labkit.collocation.collocate import plan_of
     from labkit.collocation.plan.csv_plan import read_csv_plan
-    from labkit.collocation.plan.plan import Plan, Workload
-    from labkit.collocation.plan.short_form import parse_jobs
     from labkit.collocation.plan.variants import in_modes, on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
 
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
-    csv = None
+    suffix, csv = "" if args.jobs else args.plan.suffix.lower(), None
     if args.jobs:
-        jobs = tuple(parse_jobs(args.jobs))
-        plan = Plan("jobs", tuple(Workload(mode, mode, jobs) for mode in modes or [_usual_mode(args.device)]))
-    elif args.plan.suffix.lower() == ".csv":
+        plan = plan_of(args.jobs, modes or [_usual_mode(args.device)], baseline="none")
+    elif suffix == ".csv":
         if modes:
             raise UserError(f"{args.plan}: the column Collocation says how its rows share: leave --mode away.")
         csv = read_csv_plan(args.plan)
         plan = csv.plan
-    elif args.plan.suffix.lower() in (".yaml", ".yml"):
+    elif suffix in (".yaml", ".yml"):
         plan = read_yaml_plan(args.plan, default_mode=_usual_mode(args.device))
-        if modes:
-            plan = in_modes(plan, modes)
+        plan = in_modes(plan, modes) if modes else plan
     else:
         raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
     if args.device is not None:

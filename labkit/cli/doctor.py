@@ -26,12 +26,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_doctor(args: argparse.Namespace) -> int:
     """Examine the machine and print the report; the status is 0 whatever is found."""
+    from labkit.course.labs import labs_on
     from labkit.fast.times import forget, remembered
     from labkit.hardware.doctor import examine
 
     if args.forget_steps:
         print(f"labkit: remembered times of a training step that are now forgotten: {forget()}", file=sys.stderr)
     report, steps = examine(), remembered()
+    report["labs"] = labs_on(report)
     report["steps"] = [asdict(times) for times in steps]
     if args.json:
         print(json.dumps(report, indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -11,10 +11,28 @@ from rich.text import Text
 from labkit.cli.console import Console
 from labkit.cli.live import LiveDisplay
 from labkit.runs.others import in_words
+from labkit.tracking.crossings import Point
 from labkit.tracking.ending import unreached
 from labkit.tracking.events import Notice, Preparing, Progress, Started
 from labkit.tracking.progress_line import headline, progress_text
 from labkit.tracking.time_left import time_left_s
+
+if TYPE_CHECKING:
+    from labkit.tour.run import TourRun
+
+
+class _Position:
+    """Where a run is, in a line."""
+
+    def __init__(self, config: dict[str, Any]):
+        self._config, self._evaluations = config, []
+        self.metric: str | None = config["train"]["target_metric"]
+
+    def line(self, progress: Progress) -> str:
+        if progress.evaluated and self.metric in progress.metrics:
+            self._evaluations.append((progress.point.wall_s, progress.metrics[self.metric]))
+        left = time_left_s(self._config, progress.point.wall_s, progress.point.samples, self._evaluations)
+        return progress_text(progress, self.metric) + ("" if left is None else f"  about {left:.0f} s left")
 
 
 class TrainingDisplay(LiveDisplay):
@@ -25,7 +43,6 @@ class TrainingDisplay(LiveDisplay):
         self.folder: str | None = None
         """Of the run that began last"""
         self._config: dict[str, Any] = {}
-        self._evaluations: list[tuple[float, float]] = []
 
     def show(self, event: Any) -> None:
         """Take an event of `labkit.tracking.events`."""
@@ -34,24 +51,15 @@ class TrainingDisplay(LiveDisplay):
         elif isinstance(event, Preparing):
             self.update(f"preparing data {event.fraction:4.0%}  {event.text}")
         elif isinstance(event, Started):
-            self._config, self._evaluations, self.folder = event.config, [], event.folder
+            self._config, self._position, self.folder = event.config, _Position(event.config), event.folder
             text = Text(headline(event.run, event.config))
             text.highlight_words([event.run], "bold")
             self.console.print(text, highlight=False, soft_wrap=True)
         elif isinstance(event, Progress):
-            self._progress(event)
-
-    def _progress(self, progress: Progress) -> None:
-        metric = self._config["train"]["target_metric"]
-        line = progress_text(progress, metric)
-        if progress.evaluated and metric in progress.metrics:
-            self._evaluations.append((progress.point.wall_s, progress.metrics[metric]))
-        left = time_left_s(self._config, progress.point.wall_s, progress.point.samples, self._evaluations)
-        if left is not None:
-            line += f"  about {left:.0f} s left"
-        self.update(line)
-        if progress.evaluated:
-            self.line(line)
+            line = self._position.line(event)
+            self.update(line)
+            if event.evaluated:
+                self.line(line)
 
     def print_result(self, answer: dict[str, Any]) -> None:
         """Print how the run ended, and the test split's metrics."""
@@ -90,3 +98,41 @@ def _throughput(result: dict[str, Any]) -> str:
     if result["samples"]:
         return f"{result['samples_per_s']:,.0f} samples/s"
     return f"{result['steps'] / result['wall_s']:,.1f} steps/s" if result["wall_s"] else "no step was taken"
+
+
+class TourDisplay(LiveDisplay):
+    """The run under way as a line that lives, those that ended above it; elsewhere a line an evaluation, too."""
+
+    def show(self, run: TourRun, event: dict[str, Any]) -> None:
+        """Take an event of `run_tour`."""
+        name, kind = f"{run.job} {run.budget} seed {run.seed}", event["kind"]
+        if kind == "State" and run.state != "running":
+            self.update()
+            style = "red" if run.state == "failed" else ""
+            self.console.print(f"{name}: {_end_of(run)}", style=style, highlight=False, soft_wrap=True)
+        elif kind == "Preparing":
+            self.update(f"{name}: preparing data {event['fraction']:.0%}  {event['text']}")
+        elif kind == "Notice":
+            self.notice(f"{name}: {event['text']}")
+        elif kind == "Started":
+            self._position, self._target = _Position(event["config"]), event["config"]["train"]["target"]
+            self.line(f"{name}: {event['run']}")
+        elif kind == "Progress":
+            told = {key: value for key, value in event.items() if key != "kind"}
+            progress = Progress(**told | {"point": Point(**event["point"])})
+            line = f"{name}: {self._position.line(progress)}" + (f"  (target {self._target:g})" if self._target else "")
+            self.update(line)
+            if progress.evaluated:
+                self.line(line)
+
+
+def _end_of(run: TourRun) -> str:
+    if run.state == "failed":
+        return f"failed: {run.error}"
+    if run.answer is None:
+        return "stopped"
+    result = run.answer["result"]
+    test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
+    if result["target_reached"]:
+        return f"reached its target after {result['time_to_target_s']:.1f} s{test}"
+    return f"did not reach its target ({result['reason']}){test}"

@@ -38,12 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     add_harness_flags(parser)
     add_resume_flag(parser)
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="run it N times, with seeds from 0; {seed} in its arguments stands for one",
-    )
+    words = "run it N times, with seeds from 0; {seed} in its arguments stands for one"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
     add_script(parser, nargs="?")
     parser.set_defaults(run=run_run)
 
@@ -60,25 +56,19 @@ def add_resume_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_no_wait_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--no-wait", action="store_true", help="refuse where other runs hold the cores, instead of waiting for them"
-    )
+    words = "refuse where other runs hold the cores, instead of waiting for them"
+    parser.add_argument("--no-wait", action="store_true", help=words)
 
 
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the harness: what a script is run with, whatever it trains."""
-    parser.add_argument(
-        "--budget",
-        metavar="B",
-        help="one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
-    )
+    words = "one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)"
+    parser.add_argument("--budget", metavar="B", help=words)
     add_no_wait_flag(parser)
-    parser.add_argument(
-        "--sample-hz", type=float, metavar="N", help="telemetry samples a second, 0.1 to 100 (default: 2)"
-    )
-    parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go (default: runs)"
-    )
+    words = "telemetry samples a second, 0.1 to 100 (default: 2)"
+    parser.add_argument("--sample-hz", type=float, metavar="N", help=words)
+    words = "where run folders go (default: runs)"
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help=words)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
 
 
@@ -88,10 +78,7 @@ def run_run(args: argparse.Namespace) -> int:
             raise UserError("--resume goes on with one run, and --seeds starts several: leave one of the two away.")
         given = [args.script, *args.arguments] if args.script else []
         if args.script and args.script.endswith(".py"):
-            raise UserError(
-                f"--resume goes on with the run's own script: leave {args.script} away. Further arguments of it may "
-                "follow."
-            )
+            raise UserError(f"--resume goes on with the run's own script: leave {args.script} away.")
         return run_here(resumed_command(args, given), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")

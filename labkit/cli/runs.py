@@ -1,4 +1,4 @@
-"""`labkit runs list` and `labkit runs show`."""
+"""`labkit runs list`, `labkit runs show` and `labkit runs stop`."""
 
 from __future__ import annotations
 
@@ -7,63 +7,49 @@ import json
 from pathlib import Path
 from typing import Any
 
-WIDTH_FOR_PROGRAMS = 200
-"""Characters a line where no terminal says otherwise, so that nothing is cut off for `grep`."""
-
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("runs", help="list runs, or show one")
+    parser = subparsers.add_parser("runs", help="list runs, show one, or ask one to stop")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    listing = commands.add_parser("list", help="one line a run, oldest first")
-    listing.set_defaults(run=run_list)
-    show = commands.add_parser("show", help="all that one run recorded about itself")
-    show.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
-    show.set_defaults(run=run_show)
-    stop = commands.add_parser("stop", help="ask a run to end after its step under way, with everything saved")
-    stop.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
-    stop.set_defaults(run=run_stop)
-    stop.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-    for command in (listing, show):
+    for name, run, words in (
+        ("list", run_list, "one line a run, oldest first"),
+        ("show", run_show, "all that one run recorded about itself"),
+        ("stop", run_stop, "ask a run to end after its step under way, with everything saved"),
+    ):
+        command = commands.add_parser(name, help=words)
+        command.set_defaults(run=run)
         command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-        command.add_argument("--json", action="store_true", help="print JSON")
+        if name != "list":
+            command.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
+        if name != "stop":
+            command.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_list(args: argparse.Namespace) -> int:
-    from rich.table import Table
-
-    from labkit.cli.console import Console
     from labkit.runs.query import list_rows
 
     rows = list_rows(args.runs_dir)
     if args.json:
         print(json.dumps(rows, indent=1))
-        return 0
-    if not rows:
+    elif not rows:
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
-        return 0
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("run", no_wrap=True)
-    for title in ("budget", "seed", "status", "target", "reached"):
-        table.add_column(title, no_wrap=title == "status")
-    for row in rows:
-        target = "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}"
-        after = "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s"
-        table.add_row(
-            row["run"],
-            row["budget"] + ("" if row["provenance"] == "measured" else "*"),
-            str(row["seed"]),
-            ("profiled" if row["profiled"] and row["status"] == "done" else row["status"])
-            + (", disturbed" if row["disturbed"] else ""),
-            target,
-            after,
-        )
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH_FOR_PROGRAMS)
-    console.print(table)
-    marked = sorted({row["provenance"] for row in rows} - {"measured"})
-    console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
+    else:
+        marked = sorted({row["provenance"] for row in rows} - {"measured"})
+        console = _print_table("", [_line_of(row) for row in rows])
+        console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
     return 0
+
+
+def _line_of(row: dict[str, Any]) -> dict[str, str]:
+    status = "profiled" if row["profiled"] and row["status"] == "done" else row["status"]
+    return {
+        "run": row["run"],
+        "budget": row["budget"] + ("" if row["provenance"] == "measured" else "*"),
+        "seed": str(row["seed"]),
+        "status": status + (", disturbed" if row["disturbed"] else ""),
+        "target": "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}",
+        "reached": "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s",
+    }
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -82,9 +68,9 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(head, highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
-    console.print(_evaluations(events))
+    _print_table("what happened", [_told(event) for event in events if event["event"] != "checkpoint"])
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
-        console.print(_fields(title, content))
+        _print_table(title, [{"": name, " ": str(value)} for name, value in _flat(content)])
     return 0
 
 
@@ -97,14 +83,21 @@ def run_stop(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fields(title: str, content: dict[str, Any]) -> Any:
+def _print_table(title: str, rows: list[dict[str, str]]) -> Any:
+    """Print rows under the names of the first; the console. Without pandas, which takes longer than all of this."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
-    for name, value in _flat(content):
-        table.add_row(name, str(value))
-    return table
+    from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
+
+    console, names = Console(), list(rows[0]) if rows else []
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=any(name.strip() for name in names))
+    for name in names:
+        table.add_column(name, no_wrap=name in ("run", "status"))
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table, width=None if console.is_terminal else max(console.width, WIDTH_FOR_PROGRAMS))
+    return console
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -114,23 +107,16 @@ def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def _evaluations(events: list[dict[str, Any]]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="what happened", title_justify="left", box=box.SIMPLE)
-    for name in ("event", "wall s", "samples", "what"):
-        table.add_column(name)
-    for event in events:
-        if event["event"] == "checkpoint":
-            continue
-        rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
-        if event["event"] == "evaluated":
-            metrics = {name: value for name, value in event.get("metrics", {}).items() if value is not None}
-            rest = {name: round(metrics[name], 5) for name in metrics if event.get("metric") in (None, name)}
-        elif event["event"] == "resumed":
-            rest = {"after step": event["step"], "on": event.get("host")}
-        what = ", ".join(f"{name} {value}" for name, value in rest.items())
-        wall = f"{event['wall_s']:.2f}" if "wall_s" in event else ""
-        table.add_row(event["event"], wall, f"{event['samples']:,}" if "samples" in event else "", what)
-    return table
+def _told(event: dict[str, Any]) -> dict[str, str]:
+    rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
+    if event["event"] == "evaluated":
+        metrics = {name: value for name, value in event.get("metrics", {}).items() if value is not None}
+        rest = {name: round(metrics[name], 5) for name in metrics if event.get("metric") in (None, name)}
+    elif event["event"] == "resumed":
+        rest = {"after step": event["step"], "on": event.get("host")}
+    return {
+        "event": event["event"],
+        "wall s": f"{event['wall_s']:.2f}" if "wall_s" in event else "",
+        "samples": f"{event['samples']:,}" if "samples" in event else "",
+        "what": ", ".join(f"{name} {value}" for name, value in rest.items()),
+    }

@@ -28,12 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_tour(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.tour.display import TourDisplay
-    from labkit.tour.plan import plan_tour
-    from labkit.tour.run import run_tour
+    from labkit.cli.progress import TourDisplay
+    from labkit.tour.run import plan_tour, run_tour
 
     console = Console()
-    tour = plan_tour(tuple(args.jobs), tuple(args.seeds))
+    tour = plan_tour(args.jobs, args.seeds)
     console.print(
         f"{len(tour)} runs, one after another: {', '.join(args.jobs)} × budgets × seeds. Ctrl-C keeps what is done."
     )

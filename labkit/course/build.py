@@ -1,90 +1,105 @@
-"""Exercise notebooks from authored ones, with nbgrader's own preprocessors."""
+"""Exercise notebooks from authored ones, with nbgrader's own preprocessors; `configure` sets nbgrader up alike."""
 
 from __future__ import annotations
 
+import ast
+import os
+import tempfile
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 
 from nbformat import NotebookNode
+from nbgrader.converters import GenerateAssignment
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
+from traitlets.config import Config
 
 from labkit.course.lint import faults
-from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook
-from labkit.errors import UserError
+from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs
+
+STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
+"""What stands where the solution was; the check below it says by name that it is not answered yet."""
 
 
-@dataclass(frozen=True)
-class Built:
-    """One exercise notebook."""
+class ClearGuesses(NbGraderPreprocessor):
+    """Puts dots in place of the author's guesses, which would be a student's anchor."""
 
-    path: Path
-    text: str
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the file holds just this."""
-        return self.path.is_file() and self.path.read_text(encoding="utf-8") == self.text
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
+        if cell.cell_type == "code" and "guess(" in cell.source:
+            cell.source = without_guesses(cell.source)
+        return cell, resources
 
 
-def build(folder: Path) -> list[Built]:
-    """Make the exercise notebooks of a folder from those in its `solutions`, without writing them.
+def without_guesses(source: str) -> str:
+    """A cell without its author's guesses, of which each is a line of its own (`labkit.course.lint` sees to that).
 
-    Raises:
-        UserError: there are none, or nbgrader is not installed.
+    >>> without_guesses('guess("50.reached", len(folders), "runs")')
+    'guess("50.reached", ..., "runs")'
     """
-    return [Built(folder / path.name, canonical(exercise_version(read_notebook(path)))) for path in authored(folder)]
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "guess":
+            value, line = node.args[1], lines[node.args[1].lineno - 1].encode()  # columns count bytes
+            lines[value.lineno - 1] = (line[: value.col_offset] + b"..." + line[value.end_col_offset :]).decode()
+    return "\n".join(lines)
+
+
+def configure(config: Config) -> None:
+    """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
+    config.ClearSolutions.code_stub = {"python": STUB}
+    config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ClearGuesses]
+    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs"]  # students' run folders stay with them
+    os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
 
 
 def exercise_version(notebook: NotebookNode) -> NotebookNode:
-    """A notebook without solutions, guesses and outputs, its checks locked.
-
-    Raises:
-        UserError: nbgrader is not installed.
-    """
-    try:
-        from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells
-
-        from labkit.course.nbgrader_settings import STUB, ClearGuesses
-    except ImportError as error:
-        raise UserError(
-            'building the exercises needs nbgrader: install it with `python -m pip install "labkit[course]"`.'
-        ) from error
-    resources: dict = {}
-    made = deepcopy(notebook)
+    """A notebook without solutions, guesses and outputs, its checks locked."""
+    made, resources = deepcopy(notebook), {}
     for step in (ClearSolutions(code_stub={"python": STUB}), ClearGuesses(), LockCells(), ClearOutput()):
         made, resources = step.preprocess(made, resources)
     return made
+
+
+def _texts(folder: Path) -> dict[Path, str]:
+    """What the files of the course have to hold: the authored notebooks, and those made from them."""
+    texts = {}
+    for path in authored(folder):
+        notebook = read_notebook(path)
+        texts[path] = without_outputs(notebook)
+        texts[folder / path.name] = canonical(exercise_version(notebook))
+    return texts
 
 
 def write(folder: Path) -> list[Path]:
     """Write the exercise notebooks, and the authored ones in canonical form; return what changed.
 
     An exercise notebook whose authored one is gone is left alone: `drift` names it.
+
+    Raises:
+        UserError: there is no authored notebook.
     """
     changed = []
-    for path in authored(folder):
-        text = canonical(read_notebook(path))
-        if text != path.read_text(encoding="utf-8"):
+    for path, text in _texts(folder).items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8", newline="\n")
             changed.append(path)
-    for built in build(folder):
-        if not built.is_current:
-            built.path.write_text(built.text, encoding="utf-8", newline="\n")
-            changed.append(built.path)
     return changed
 
 
 def drift(folder: Path) -> list[str]:
-    """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them."""
+    """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them.
+
+    Raises:
+        UserError: there is no authored notebook.
+    """
+    texts = _texts(folder)
     found = [f"{path}: {fault}" for path in authored(folder) for fault in faults(path)]
-    made = build(folder)
-    for built in made:
-        if not built.path.is_file():
-            found.append(f"{built.path}: is missing: run `labkit course build`")
-        elif not built.is_current:
-            found.append(f"{built.path}: differs from what its authored notebook gives: run `labkit course build`")
-    known = {built.path.name for built in made}
-    strays = [path for path in sorted(folder.glob("*.ipynb")) if path.name not in known]
-    others = sorted(set((folder / SOLUTIONS).glob("*.ipynb")) - set(authored(folder)))
-    found += [f"{path}: is no notebook of the course: name it as 00_start_here.ipynb, or delete it" for path in others]
-    return found + [f"{path}: has no authored notebook in solutions/: write one, or delete it" for path in strays]
+    for path, text in texts.items():
+        if path.parent == folder and not path.is_file():
+            found.append(f"{path}: is missing: run `labkit course build`")
+        elif path.parent == folder and path.read_text(encoding="utf-8") != text:
+            found.append(f"{path}: differs from what its authored notebook gives: run `labkit course build`")
+    for path in sorted({*folder.glob("*.ipynb"), *(folder / SOLUTIONS).glob("*.ipynb")} - set(texts)):
+        where = "name it as 00_start_here.ipynb" if path.parent != folder else "write its authored one in solutions/"
+        found.append(f"{path}: is no notebook of the course: {where}, or delete it")
+    return found

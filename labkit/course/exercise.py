@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from labkit.errors import UserError
 
-NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "number", "integer", "text", "choice", "yes or no"
-EXAMPLES = {NUMBER: "2.5", INTEGER: "3", TEXT: '"seven"', YES_NO: "True or False"}
+NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "a number", "an integer", "a text", "a choice", "True or False"
+EXAMPLES = {NUMBER: ", such as 2.5", INTEGER: ", such as 3", TEXT: ', such as "seven"', YES_NO: ""}
 
 
 class ExerciseError(Exception):
@@ -85,64 +84,53 @@ class Exercise:
                 f"Exercise {self.name} is not answered yet: write your answer in the cell above in place of the dots, "
                 "run that cell, then this one."
             )
-        answer = self._typed(answer)
-        if self._equal(answer, _value(self.truth, given)):
+        typed = self._typed(answer)
+        if self._equal(typed, self.truth, given):
             return f"Exercise {self.name}: right. {self.explanation}"
-        for mistake in self.mistakes:
-            if self._equal(answer, _value(mistake.answer, given)):
-                raise WrongAnswer(f"Exercise {self.name}: not yet. {mistake.hint}")
-        raise WrongAnswer(f"Exercise {self.name}: not yet. {self.hint}")
+        hints = (mistake.hint for mistake in self.mistakes if self._equal(typed, mistake.answer, given))
+        raise WrongAnswer(f"Exercise {self.name}: not yet. {next(hints, self.hint)}")
 
     def _typed(self, answer: Any) -> Any:
         """The answer in this exercise's kind."""
-        # a number of numpy or torch, or an array or tensor of one
-        answer = answer.item() if hasattr(answer, "item") and np.size(answer) == 1 else answer
-        if self.kind in (NUMBER, INTEGER):
-            if not is_number(answer):
-                raise self._wrong_kind(answer)
-            if self.kind == INTEGER and answer != int(answer):
-                raise self._wrong_kind(answer)
-            return float(answer)
-        if self.kind == YES_NO:
-            if not isinstance(answer, bool):
-                raise self._wrong_kind(answer)
-            return answer
-        word = answer.strip().lower() if isinstance(answer, str) else None
-        if word is None or (self.kind == CHOICE and word not in self.choices):
-            raise self._wrong_kind(answer)
-        return word
-
-    def _wrong_kind(self, answer: Any) -> WrongKind:
-        article = "an" if self.kind == INTEGER else "a"
-        wanted = f"{article} {self.kind}{f' ({self.unit})' if self.unit else ''}, such as {EXAMPLES.get(self.kind)}"
+        value = answer
+        with contextlib.suppress(AttributeError, ValueError, RuntimeError):
+            value = answer.item()  # of a number of numpy or torch, or of an array or tensor of one
+        if isinstance(value, str):
+            value = value.strip().lower()
+        fits = {
+            NUMBER: is_number(value),
+            INTEGER: is_number(value) and value == int(value),
+            TEXT: isinstance(value, str),
+            CHOICE: isinstance(value, str) and value in self.choices,
+            YES_NO: isinstance(value, bool),
+        }
+        if fits[self.kind]:
+            return value
+        wanted = self.kind + (f" ({self.unit})" if self.unit else "") + EXAMPLES.get(self.kind, "")
         if self.kind == CHOICE:
             wanted = f"one of {', '.join(map(repr, self.choices))}"
-        if self.kind == YES_NO:
-            wanted = EXAMPLES[YES_NO]
-        if isinstance(answer, str) and self.kind in (NUMBER, INTEGER, YES_NO):
+        elif isinstance(value, str):
             wanted += ", without quotes"
         shown = repr(answer)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return WrongKind(f"Exercise {self.name}: write {wanted}; {shown} is none.")
+        raise WrongKind(f"Exercise {self.name}: write {wanted}; {shown} is none.")
 
-    def _equal(self, answer: Any, truth: Any) -> bool:
+    def _equal(self, answer: Any, other: Any, given: dict[str, Any]) -> bool:
+        """Whether an answer is another one, or what that function makes of the given values."""
+        other = other(**given) if callable(other) else other
         if self.kind in (NUMBER, INTEGER):
             relative = self.relative if self.kind == NUMBER else 0.0
-            return math.isclose(answer, float(truth), rel_tol=relative, abs_tol=1e-12)
-        return answer == truth
+            return math.isclose(answer, float(other), rel_tol=relative, abs_tol=1e-12)
+        return answer == other
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is one finite number that a float can hold; `True` is none.
 
-    >>> is_number(2), is_number(np.float32(2)), is_number(True), is_number(10**400)
+    >>> is_number(2), is_number(2.5), is_number(True), is_number(10**400)
     (True, True, False, False)
     """
     try:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
         return False
-
-
-def _value(value: Any | Callable[..., Any], given: dict[str, Any]) -> Any:
-    return value(**given) if callable(value) else value

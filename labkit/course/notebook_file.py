@@ -12,9 +12,6 @@ from labkit.quick_nbformat import import_nbformat
 import_nbformat()
 import nbformat  # noqa: E402
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
-"""The type of an output that is an interactive view."""
-
 SOLUTIONS = "solutions"
 """The folder of the authored notebooks, inside that of the exercise notebooks made from them."""
 
@@ -33,6 +30,22 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
         raise UserError(f"{path}: this is no notebook that can be read ({error}): restore it.") from error
 
 
+def authored(folder: Path) -> list[Path]:
+    """The authored notebooks below the folder of notebooks, in the order of the course.
+
+    Raises:
+        UserError: there are none.
+    """
+    paths = sorted((folder / SOLUTIONS).glob("[0-9]*.ipynb"))
+    if not paths:
+        raise UserError(f"{folder / SOLUTIONS}: there is no notebook such as 00_start_here.ipynb: name another folder.")
+    return paths
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def called_names(source: str) -> set[str]:
     """The names of the functions and methods that a cell calls; none where it holds magics, which are no Python.
 
@@ -47,14 +60,6 @@ def called_names(source: str) -> set[str]:
     return {getattr(function, "id", getattr(function, "attr", "")) for function in called}
 
 
-def drop_widgets(notebook: nbformat.NotebookNode) -> None:
-    """Leave words where interactive views are: their state weighs megabytes, and without a kernel they do nothing."""
-    notebook.metadata.pop("widgets", None)
-    for output in (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs):
-        if output.get("data", {}).pop(WIDGET, None) is not None:
-            output.data["text/plain"] = "(An interactive view is here while the notebook runs.)"
-
-
 def canonical(notebook: nbformat.NotebookNode | dict) -> str:
     """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed.
 
@@ -65,13 +70,12 @@ def canonical(notebook: nbformat.NotebookNode | dict) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def authored(folder: Path) -> list[Path]:
-    """The authored notebooks below the folder of notebooks, in the order of the course.
-
-    Raises:
-        UserError: there are none.
-    """
-    paths = sorted((folder / SOLUTIONS).glob("[0-9]*.ipynb"))
-    if not paths:
-        raise UserError(f"{folder / SOLUTIONS}: there is no notebook such as 00_start_here.ipynb: name another folder.")
-    return paths
+def without_outputs(notebook: nbformat.NotebookNode) -> str:
+    """The text of an authored notebook's file: canonical, for nbformat 4.5 and the kernel of Python, and never run."""
+    made = nbformat.from_dict(notebook)  # a copy
+    made.nbformat, made.nbformat_minor = 4, 5
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    made.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
+    for cell in code_cells(made):
+        cell.outputs, cell.execution_count = [], None
+    return canonical(made)

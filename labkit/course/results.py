@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 MIME = "application/vnd.labkit.results+json"
 
 Bounded = tuple[float | None, float, float]
@@ -20,25 +17,9 @@ def results(**numbers: Bounded) -> None:
     """
     from IPython.display import display
 
-    record, words = {}, []
-    for name, (value, low, high) in numbers.items():
-        value = None if value is None else float(value)
-        record[name] = {"value": value, "low": low, "high": high}
-        words.append(f"{name} = {'none' if value is None else f'{value:.4g}'}")
+    record = {
+        name: {"value": None if value is None else float(value), "low": low, "high": high}
+        for name, (value, low, high) in numbers.items()
+    }
+    words = [f"{name} = {'none' if e['value'] is None else format(e['value'], '.4g')}" for name, e in record.items()]
     display({MIME: record, "text/plain": "\n".join(words)}, raw=True)
-
-
-def breaches(record: dict[str, dict[str, Any]]) -> list[str]:
-    """What of a results record is out of its bounds or no number.
-
-    >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})
-    ['auc is 1.2, not from 0.5 to 1']
-    """
-    found = []
-    for name, entry in record.items():
-        value, low, high = entry["value"], entry["low"], entry["high"]
-        if value is None:
-            continue
-        if not math.isfinite(value) or not low <= value <= high:
-            found.append(f"{name} is {value:g}, not from {low:g} to {high:g}")
-    return found

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-import json
+import difflib
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from xml.etree import ElementTree
 
-from nbformat import NotebookNode
+import nbformat
+import psutil
 
-from labkit.course.datasets import prepare_data
-from labkit.course.family import Family
-from labkit.course.notebook_file import SOLUTIONS, canonical, drop_widgets, read_notebook
-from labkit.course.parameters import check_parameters, literal_default
-from labkit.course.verdict import count_figures, execution_faults, faults_until_stopped
+from labkit.course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
+from labkit.course.verdict import count_figures, drop_widgets, execution_faults, faults_until_stopped
+from labkit.data.catalog import list_datasets
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
 from labkit.hardware.sizes import size_text
-from labkit.process.containment import end_killed
-from labkit.runs.process import OUT_OF_CTRL_C
+from labkit.process.child import Child
 
-PROFILES = ("smoke", "standard", "full")
 GUARD = Path(__file__).parent / "offline"
-POLL_S = 0.2
+POLL_S = 0.5
+"""Between two looks at a notebook's memory, for each of which its processes stand still for some 10 ms."""
+NOT_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Terminal colours, and characters that XML 1.0 has no place for."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +45,21 @@ class Limits:
     """Seconds a cell may take."""
     notebook_s: float = 600.0
     """Seconds a notebook may take."""
-    total_s: float = 3600.0
-    """Seconds all notebooks may take together; what has not begun by then does not begin."""
     memory_bytes: int | None = 2 * 10**9
     """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
 
     def __post_init__(self):
-        for name in ("cell_s", "notebook_s", "total_s"):
+        for name in ("cell_s", "notebook_s"):
             if not getattr(self, name) > 0:  # NaN, too
                 raise UserError(f"{name} is {getattr(self, name)}: give a number of seconds above 0.")
 
-    @classmethod
-    def of(cls, profile: str) -> Limits:
-        """What suits a profile: a cell may train several times for minutes at "standard", and for longer at "full"."""
-        return {
-            "smoke": cls(),
-            "standard": cls(cell_s=600, notebook_s=1800.0, total_s=3 * 3600.0),
-            "full": cls(cell_s=3600, notebook_s=3 * 3600.0, total_s=12 * 3600.0, memory_bytes=None),
-        }[profile]
+
+PROFILES = {
+    "smoke": Limits(),
+    "standard": Limits(cell_s=600, notebook_s=1800.0),
+    "full": Limits(cell_s=3600, notebook_s=3 * 3600.0, memory_bytes=None),
+}
+"""A cell may train several times for minutes at "standard", and for longer at "full"."""
 
 
 @dataclass
@@ -77,22 +76,21 @@ class Executed:
     figures: int = 0
     faults: list[str] = field(default_factory=list)
     note: str = ""
-    """What else to know, such as the exercise at which an unanswered notebook stopped."""
+    """The exercise at which an unanswered notebook stopped."""
 
     @property
-    def passed(self) -> bool:
-        return not self.faults
+    def verdict(self) -> str:
+        count = len(self.faults)
+        return f"{count} fault{'s' * (count > 1)}" if count else self.note or "passed"
 
 
 def run_notebooks(
     notebooks: list[Path],
     out: Path,
     *,
-    profile: str = "smoke",
     parameters: dict[str, object] | None = None,
     jobs: int = 1,
-    limits: Limits | None = None,
-    on_done: Callable[[Executed], None] = lambda executed: None,
+    limits: Limits = PROFILES["smoke"],
     say: Callable[[str], None] = lambda words: None,
 ) -> list[Executed]:
     """Execute notebooks and judge them.
@@ -101,12 +99,10 @@ def run_notebooks(
         notebooks: their paths; one in a folder `solutions` has to run to its end, another stops at its first unanswered
             exercise.
         out: the folder for the executed notebooks and all that they write.
-        profile: "smoke", "standard" or "full", handed to each.
-        parameters: further parameters for each.
+        parameters: for those that have one of that name; `profile` is "smoke" where it is not given.
         jobs: how many run at once; the cores are shared out among them.
-        limits: time and memory; those of the profile if None.
-        on_done: called after each, from one thread at a time.
-        say: called with what is done before the first.
+        limits: time and memory of each.
+        say: told what is done; it may be called from several threads.
 
     Returns:
         One result a notebook, in the order given.
@@ -115,57 +111,82 @@ def run_notebooks(
         UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
         KeyboardInterrupt: after the notebooks under way were ended; nothing of them is left running.
     """
-    limits = limits or Limits.of(profile)
-    parameters = {"profile": profile, **(parameters or {})}
-    check_places(notebooks, out)
-    chosen = check_parameters(notebooks, parameters)
-    prepare_data((names.get("data") or literal_default(path, "data") for path, names in chosen.items()), say)
+    _check_places(notebooks, out)
+    chosen = _choose_parameters(notebooks, {"profile": "smoke"} | (parameters or {}))
+    _prepare_data(chosen, say)
     out.mkdir(parents=True, exist_ok=True)
+    isolated, stop = own_network(), threading.Event()
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for share in core_shares(jobs):
         shares.put(share)
-    deadline = time.monotonic() + limits.total_s
-    lock, stop = threading.Lock(), threading.Event()
 
     def run(path: Path) -> Executed:
         cores = shares.get()
         try:
-            executed = _Run(path, out, chosen[path], cores, limits, deadline, stop).execute()
+            executed = _execute(path, out, chosen[path], cores, limits, isolated, stop)
         finally:
             shares.put(cores)
-        with lock:
-            on_done(executed)
+        say(f"{path.stem}: {executed.verdict} after {executed.seconds:.1f} s")
         return executed
 
     # later notebooks build on earlier ones and take longer: begun first, they do not end alone
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            ran = dict(zip(notebooks[::-1], pool.map(run, notebooks[::-1]), strict=True))
+            return list(pool.map(run, notebooks[::-1]))[::-1]
         except KeyboardInterrupt:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    return [ran[path] for path in notebooks]
 
 
-def check_places(notebooks: list[Path], out: Path) -> None:
-    """Refuse to write over a notebook that is to be executed, or to give two the same place.
+def _check_places(notebooks: list[Path], out: Path) -> None:
+    """Refuse to write over a notebook, or to give two the same place."""
+    if (out / SOLUTIONS).is_dir() or out.resolve() in {path.resolve().parent for path in notebooks}:
+        raise UserError(f"{out}: there are notebooks that would be replaced: name another folder with --out.")
+    names = [path.name for path in notebooks]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{len(twice)} of these notebooks are named {twice[0]}: run them one after the other.")
 
-    Raises:
-        UserError: it would happen.
-    """
-    names = Counter(path.name for path in notebooks)
-    for path in notebooks:
-        if (out / path.name).resolve() == path.resolve():
-            raise UserError(f"{path}: the executed notebook would replace it: name another folder with --out.")
-        if names[path.name] > 1:
-            raise UserError(
-                f"{names[path.name]} of these notebooks are named {path.name}: run them one after the other."
-            )
-    if (out / SOLUTIONS).is_dir():
-        raise UserError(
-            f"{out}: the exercise notebooks are there, and would be replaced: name another folder with --out."
-        )
+
+def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
+    """What of the parameters each notebook takes; papermill would only warn of a name that none has."""
+    known = {path: _parameters_of(path) for path in notebooks}
+    names = sorted(set().union(*known.values()))
+    for name in parameters:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"Did you mean {near[0]!r}? " if near else ""
+            there = ", ".join(names) or "none"
+            raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {there}.")
+    return {path: {name: value for name, value in parameters.items() if name in known[path]} for path in notebooks}
+
+
+def _parameters_of(path: Path) -> dict[str, object]:
+    """A notebook's parameters and their defaults, None for those that are no literals."""
+    import papermill
+
+    read_notebook(path)  # which refuses a file that is none
+    return {name: literal(has["default"]) for name, has in papermill.inspect_notebook(str(path)).items()}
+
+
+def literal(text: str, otherwise: object = None) -> object:
+    """The value that a text writes as a Python literal, or another where it writes none."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return otherwise
+
+
+def _prepare_data(chosen: dict[Path, dict[str, object]], say: Callable[[str], None]) -> None:
+    """Prepare what comes with labkit and is not prepared yet, which is done once a machine and not timed."""
+    names = {(_parameters_of(path) | parameters).get("data") for path, parameters in chosen.items()}
+    for dataset in list_datasets():
+        if dataset.name in names and dataset.state() in ("on first use", "shipped"):
+            say(f"preparing {dataset.name}, which is done once ...")
+            command = [sys.executable, "-m", "labkit", "data", "prepare", dataset.name]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise UserError(f"{dataset.name} could not be prepared:\n{done.stderr.strip()}")
 
 
 def core_shares(jobs: int) -> list[list[int]]:
@@ -176,152 +197,130 @@ def core_shares(jobs: int) -> list[list[int]]:
     return [cores[job::jobs] for job in range(jobs)]
 
 
-class _Run:
-    """The execution of one notebook."""
+def own_network() -> list[str]:
+    """What stands before a command to give it a network without a way out; nothing where the system has no such thing.
 
-    def __init__(
-        self,
-        path: Path,
-        out: Path,
-        parameters: dict[str, object],
-        cores: list[int],
-        limits: Limits,
-        deadline: float,
-        stop: threading.Event,
-    ):
-        self._cores, self._limits, self._deadline, self._parameters = cores, limits, deadline, parameters
-        self._stop = stop
-        self._work = (out / path.stem).resolve()
-        self._network_report = self._work / "network.txt"
-        self._executed = Executed(path, out / path.name)
-        self._exercises = path.resolve().parent.name != SOLUTIONS
+    Many containers refuse it, and some systems give the network without the right to start its loopback device, which
+    a kernel needs: so a child tries it first.
+    """
+    unshare = ["unshare", "--map-current-user", "--keep-caps", "--net"]
+    program = "from labkit.course.worker import start_loopback; start_loopback()"
+    try:
+        tried = subprocess.run([*unshare, sys.executable, "-c", program], capture_output=True)
+    except OSError:  # there is no such tool
+        return []
+    return [] if tried.returncode else unshare
 
-    def execute(self) -> Executed:
-        executed = self._executed
-        began = time.monotonic()
-        if began >= self._deadline:
-            executed.faults.append(f"did not begin within {self._limits.total_s:g} s, which all may take together")
-            return executed
-        self._work.mkdir(parents=True, exist_ok=True)
-        for old in (self._network_report, executed.out):
-            old.unlink(missing_ok=True)
-        answer = self._watch(began)
-        executed.seconds = time.monotonic() - began
-        self._judge(answer)
-        return executed
 
-    def _watch(self, began: float) -> dict | None:
-        """Run the worker to its end, or to a limit; return the error it answered with."""
-        threads = {name: str(len(self._cores)) for name in THREAD_VARIABLES}
-        request = {
-            "source": str(self._executed.source.resolve()),
-            "out": str(self._executed.out.resolve()),
-            "parameters": self._parameters,
-            "cell_timeout_s": self._limits.cell_s,
-            "cwd": str(self._work),
-            "cores": self._cores,
-            "guard": str(GUARD),
-            "network_report": str(self._network_report),
-        }
-        with (self._work / "worker.log").open("w+", encoding="utf-8") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "labkit.course.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, **threads, "LABKIT_COURSE": str(self._work / "course")},
-                **OUT_OF_CTRL_C,
-            )
-            family = Family(worker.pid, self._limits.memory_bytes)
-            try:
-                with contextlib.suppress(BrokenPipeError):
-                    worker.stdin.write(json.dumps(request) + "\n")
-                    worker.stdin.flush()  # and stays open: at its end the worker knows that this process is gone
-                broken = self._wait(worker, family, began)
-            finally:
-                family.end()
-                end_killed(worker)
-                with contextlib.suppress(BrokenPipeError):
-                    worker.stdin.close()
-            self._executed.peak_memory_bytes = family.peak_bytes
-            line = worker.stdout.read()
-            worker.stdout.close()
-            if broken:
-                return {"kind": "limit", "cell": None, "text": broken}
-            if not line.strip():
-                log.seek(0)
-                return {
-                    "kind": "worker",
-                    "cell": None,
-                    "text": f"its worker ended without an answer: {log.read()[-2000:]}",
-                }
-            answer = json.loads(line.splitlines()[-1])
-            self._executed.faults += [f"it left a process running: {left}" for left in answer["left"]]
-            return answer["error"]
+def _execute(
+    path: Path,
+    out: Path,
+    parameters: dict[str, object],
+    cores: list[int],
+    limits: Limits,
+    isolated: list[str],
+    stop: threading.Event,
+) -> Executed:
+    executed, work = Executed(path, out / path.name), (out / path.stem).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    network = work / "network.txt"
+    for old in (executed.out, network):
+        old.unlink(missing_ok=True)
+    content = {
+        "cores": cores,
+        "own_network": bool(isolated),
+        "environment": {name: str(len(cores)) for name in THREAD_VARIABLES}
+        | {
+            "LABKIT_COURSE": str(work / "course"),
+            "LABKIT_NETWORK_REPORT": str(network),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")])),
+        },
+        "papermill": {
+            "input_path": str(path.resolve()),
+            "output_path": str(executed.out.resolve()),
+            "parameters": parameters,
+            "execution_timeout": limits.cell_s,
+            "cwd": str(work),
+        },
+    }
+    began = time.monotonic()
+    with Child("labkit.course.worker", content, before=isolated) as worker:
+        error, left = _watch(worker, executed, limits, stop)
+    executed.seconds = time.monotonic() - began
+    if network.exists():
+        hosts = sorted(set(network.read_text(encoding="utf-8").split()))
+        executed.faults.append(f"it wanted to connect to {', '.join(hosts)}, and has to run offline")
+    executed.faults += [f"it left a process running: {each}" for each in left]
+    _judge(executed, error)
+    return executed
 
-    def _wait(self, worker: subprocess.Popen, family: Family, began: float) -> str | None:
-        """Wait for the worker; return the limit that ended it, if one did."""
-        limits = self._limits
-        while True:
-            try:
-                worker.wait(timeout=POLL_S)
-                return None
-            except subprocess.TimeoutExpired:
-                pass
-            if self._stop.is_set():
-                return "it was interrupted"
-            memory = family.look()
-            if limits.memory_bytes is not None and memory > limits.memory_bytes:
-                return (
-                    f"its kernel took {size_text(memory)} of memory, and {size_text(limits.memory_bytes)} is the most"
-                )
-            now = time.monotonic()
-            if now - began > limits.notebook_s:
-                return f"it took more than {limits.notebook_s:g} s"
-            if now > self._deadline:
-                return f"all notebooks together took more than {limits.total_s:g} s"
 
-    def _judge(self, error: dict | None) -> None:
-        """Note what is wrong, then keep the notebook without its widgets."""
-        notebook = read_notebook(self._executed.out) if self._executed.out.exists() else None
-        self._find_faults(error, notebook)
-        if notebook is not None:
-            drop_widgets(notebook)
-            self._executed.out.write_text(canonical(notebook), encoding="utf-8")
+def _watch(
+    worker: Child, executed: Executed, limits: Limits, stop: threading.Event
+) -> tuple[str | None, Sequence[str]]:
+    """Wait for the worker, or for a limit; return what ended the notebook before its end, and what it left running."""
+    until = time.monotonic() + limits.notebook_s
+    while not stop.is_set():
+        try:
+            if told := worker.next_message(POLL_S):
+                return told["error"], told["left"]
+        except EOFError:
+            return f"its worker ended without an answer: {worker.last_words()}", ()
+        if time.monotonic() > until:
+            return f"it took more than {limits.notebook_s:g} s", ()
+        memory = _memory_below(worker.pid)
+        executed.peak_memory_bytes = max(executed.peak_memory_bytes, memory)
+        if limits.memory_bytes is not None and memory > limits.memory_bytes:
+            most = size_text(limits.memory_bytes)
+            return f"its kernel took {size_text(memory)} of memory, and {most} is the most", ()
+    return "it was interrupted", ()
 
-    def _find_faults(self, error: dict | None, notebook: NotebookNode | None) -> None:
-        executed = self._executed
-        if self._network_report.exists():
-            hosts = sorted(set(self._network_report.read_text(encoding="utf-8").split()))
-            executed.faults.append(f"it wanted to connect to {', '.join(hosts)}, and has to run offline")
-        if notebook is not None:
-            code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-            executed.cells = sum(cell.execution_count is not None for cell in code)
-            executed.figures = count_figures(notebook)
-        if error is not None:
-            if self._exercises and error["kind"] == "NotAnswered":
-                executed.note = error["text"].partition(":")[0]
-                executed.faults += faults_until_stopped(notebook)
-                return
-            place = f"cell {error['cell']}: " if error["cell"] is not None else ""
-            executed.faults.append(f"{place}{_one_line(error)}")
-            return
-        if notebook is None:
-            executed.faults.append("it left no executed notebook")
-            return
-        if self._exercises and count_unanswered(notebook):
-            executed.faults.append("it ran past an exercise that has no answer")
+
+def _memory_below(pid: int) -> int:
+    """Bytes of all children's memory; pages that several share count once where the system tells."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.rss)
+    return total
+
+
+def _judge(executed: Executed, error: str | None) -> None:
+    """Note what is wrong, then keep the notebook without its widgets."""
+    notebook = read_notebook(executed.out) if executed.out.exists() else nbformat.v4.new_notebook()
+    code = code_cells(notebook)
+    executed.cells = sum(cell.execution_count is not None for cell in code)
+    executed.figures = count_figures(notebook)
+    is_exercise = executed.source.resolve().parent.name != SOLUTIONS
+    unanswered = re.search(r"NotAnswered: (Exercise .*?):", error or "")
+    if is_exercise and unanswered:
+        executed.note = unanswered[1]
+        executed.faults += faults_until_stopped(notebook)
+    elif error:
+        executed.faults.append(error)
+    else:
         executed.faults += execution_faults(notebook)
+        answers = [cell for cell in code if cell.metadata.get("nbgrader", {}).get("solution")]
+        if is_exercise and any("answer = ..." in cell.source for cell in answers):
+            executed.faults.append("it ran past an exercise that has no answer")
+    if code:
+        drop_widgets(notebook)
+        executed.out.write_text(canonical(notebook), encoding="utf-8")
 
 
-def count_unanswered(notebook) -> int:
-    """Answer cells that still hold the placeholder."""
-    answers = [cell for cell in notebook.cells if cell.metadata.get("nbgrader", {}).get("solution")]
-    return sum("answer = ..." in cell.source for cell in answers)
-
-
-def _one_line(error: dict) -> str:
-    if error["kind"] in ("limit", "worker"):
-        return error["text"]
-    return f"{error['kind']}: {' '.join(str(error['text']).split())}"[:300]
+def write_junit(executed: list[Executed], path: Path) -> None:
+    """Write one test case a notebook, failed where it has faults, as CI systems read it."""
+    suite = ElementTree.Element("testsuite", name="labkit course", tests=str(len(executed)))
+    suite.set("failures", str(sum(bool(each.faults) for each in executed)))
+    for each in executed:
+        named = {"classname": "notebooks", "name": each.source.stem, "time": f"{each.seconds:.2f}"}
+        case = ElementTree.SubElement(suite, "testcase", named)
+        properties = ElementTree.SubElement(case, "properties")
+        for name in ("peak_memory_bytes", "cells", "figures"):
+            ElementTree.SubElement(properties, "property", name=name, value=str(getattr(each, name)))
+        if each.faults:
+            faults = [NOT_XML.sub("", fault) for fault in each.faults]
+            ElementTree.SubElement(case, "failure", message=faults[0]).text = "\n".join(faults)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from nbformat import NotebookNode
 
-from labkit.course.notebook_file import WIDGET, called_names
+from labkit.course.notebook_file import called_names, code_cells
 from labkit.course.results import MIME as RESULTS
-from labkit.course.results import breaches
 from labkit.plots.show import MIME as PLOTLY
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""The type of an output that is an interactive view."""
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 PROVENANCE = ("measured", "recorded", "emulated", "predicted")
-ALLOWED_MIME = {
-    "text/plain",
-    "text/html",
-    "text/markdown",
-    PLOTLY,
-    WIDGET,
-    RESULTS,
-}
-SHOWN_BY = {
-    "show": PLOTLY,
-    "monitor": WIDGET,
-    "live": WIDGET,
-    "explore": WIDGET,
-    "profile_view": WIDGET,
-    "results": RESULTS,
-    "Audio": "text/html",
-}
+ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS}
+SHOWN_BY = {"show": PLOTLY, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
+    ("monitor", "live", "explore", "profile_view"), WIDGET
+)
 """What a cell has to put out that calls a function of this name."""
-ALLOWED_STDERR: tuple[str, ...] = ()
-"""Beginnings of lines that a cell may write to stderr."""
 
 
 def execution_faults(notebook: NotebookNode) -> list[str]:
     """What is wrong with an executed notebook, a line each, naming the cell."""
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    code = code_cells(notebook)
     found = [f"cell {cell.id}: never ran" for cell in code if cell.execution_count is None]
-    found += [fault for cell in code for fault in _cell_faults(cell)]
-    found += _hidden_errors(notebook)
-    record = read_results(notebook)
+    found += output_faults(notebook, code)
+    records = [cell.outputs for cell in code if "results" in cell.metadata.get("tags", [])]
+    record = next(_of_type(RESULTS, itertools.chain(*records)), None)
     if record is None:
         found.append("gave no results record: call labkit.course.results in a cell tagged results")
     else:
@@ -53,78 +40,82 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
 
 def faults_until_stopped(notebook: NotebookNode) -> list[str]:
     """What is wrong with the cells of a notebook that ran before the one whose error stopped it."""
-    ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.execution_count is not None]
-    return [fault for cell in ran[:-1] for fault in _cell_faults(cell)] + _hidden_errors(notebook)
+    return output_faults(notebook, [cell for cell in code_cells(notebook) if cell.execution_count is not None][:-1])
 
 
-def _cell_faults(cell: NotebookNode) -> Iterator[str]:
-    for error in errors_in(cell.outputs):
-        yield f"cell {cell.id}: error in its output: {error}"
-    for fault in (*_stderr_faults(cell), *_mime_faults(cell), *_figure_faults(cell.outputs)):
-        yield f"cell {cell.id}: {fault}"
+def output_faults(notebook: NotebookNode, cells: list[NotebookNode]) -> list[str]:
+    """What is wrong with what these cells put out, and with the state of the notebook's widgets."""
+    found = [f"cell {cell.id}: {fault}" for cell in cells for fault in _cell_faults(cell)]
+    hidden = _errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
+    return found + [f"an error is hidden in the widget state: {error}" for error in hidden]
 
 
-def _hidden_errors(notebook: NotebookNode) -> list[str]:
-    hidden = errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
-    return [f"an error is hidden in the widget state: {error}" for error in hidden]
+def breaches(record: dict[str, dict[str, Any]]) -> list[str]:
+    """What of a results record is out of its bounds or no number.
 
-
-def read_results(notebook: NotebookNode) -> dict[str, dict[str, Any]] | None:
-    """The results record: name → {"value", "low", "high"}; None where there is none."""
-    for cell in notebook.cells:
-        if "results" in cell.metadata.get("tags", []):
-            for output in cell.outputs:
-                if RESULTS in output.get("data", {}):
-                    return output.data[RESULTS]
-    return None
+    >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})
+    ['auc is 1.2, not from 0.5 to 1']
+    """
+    given = {name: entry for name, entry in record.items() if entry["value"] is not None}
+    return [
+        f"{name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
+        for name, entry in given.items()
+        if not (math.isfinite(entry["value"]) and entry["low"] <= entry["value"] <= entry["high"])
+    ]
 
 
 def count_figures(notebook: NotebookNode) -> int:
-    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
-    return sum(PLOTLY in output.get("data", {}) for output in outputs)
+    return sum(1 for cell in code_cells(notebook) for _ in _of_type(PLOTLY, cell.outputs))
 
 
-def errors_in(content: Any) -> Iterator[str]:
+def drop_widgets(notebook: NotebookNode) -> None:
+    """Leave words where interactive views are: their state weighs megabytes, and without a kernel they do nothing."""
+    notebook.metadata.pop("widgets", None)
+    for output in (output for cell in code_cells(notebook) for output in cell.outputs):
+        if output.get("data", {}).pop(WIDGET, None) is not None:
+            output.data["text/plain"] = "(An interactive view is here while the notebook runs.)"
+
+
+def _of_type(mime: str, outputs: Any) -> Iterator[Any]:
+    return (output.data[mime] for output in outputs if mime in output.get("data", {}))
+
+
+def _errors_in(content: Any) -> Iterator[str]:
     """The error outputs anywhere inside: widgets keep theirs deep in their state."""
     if isinstance(content, dict) and content.get("output_type") == "error":
         yield f"{content.get('ename')}: {content.get('evalue')}"
     elif isinstance(content, dict | list):
         for value in content.values() if isinstance(content, dict) else content:
-            yield from errors_in(value)
+            yield from _errors_in(value)
 
 
-def _stderr_faults(cell: NotebookNode) -> list[str]:
+def _cell_faults(cell: NotebookNode) -> Iterator[str]:
+    for error in _errors_in(cell.outputs):
+        yield f"error in its output: {error}"
     written = "".join(output.text for output in cell.outputs if output.get("name") == "stderr")
-    return [f"stderr: {line}" for line in written.splitlines() if line.strip() and not line.startswith(ALLOWED_STDERR)]
-
-
-def _mime_faults(cell: NotebookNode) -> Iterator[str]:
+    yield from (f"stderr: {line}" for line in written.splitlines() if line.strip())
     shown = {mime for output in cell.outputs for mime in output.get("data", {})}
     for name in sorted(called_names(cell.source) & SHOWN_BY.keys()):
         if SHOWN_BY[name] not in shown:
             yield f"calls {name}, and no {SHOWN_BY[name]} came out"
-    for output in cell.outputs:
-        unexpected = sorted(set(output.get("data", {})) - ALLOWED_MIME)
-        if unexpected:
-            yield f"an output of an unexpected type: {', '.join(unexpected)}"
+    if shown - ALLOWED_MIME:
+        yield f"an output of an unexpected type: {', '.join(sorted(shown - ALLOWED_MIME))}"
+    for place, output in enumerate(cell.outputs):
+        if PLOTLY in output.get("data", {}):
+            # its own description stands before the next figure
+            rest = itertools.takewhile(lambda later: PLOTLY not in later.get("data", {}), cell.outputs[place + 1 :])
+            yield from _figure_faults(output.data[PLOTLY], "".join(_of_type("text/html", rest)))
 
 
-def _figure_faults(outputs: list[NotebookNode]) -> Iterator[str]:
-    for position, output in enumerate(outputs):
-        figure = output.get("data", {}).get(PLOTLY)
-        if figure is None:
-            continue
-        for axis in ("xaxis", "yaxis"):
-            if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
-                yield f"a figure's {axis} has no title"
-        if not any(word in trace.get("name", "") for trace in figure["data"] for word in PROVENANCE):
-            yield "a figure's legend does not say where its numbers come from"
-        if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
-            yield "a figure can be uploaded from its toolbar"
-        # its own description stands before the next figure
-        rest = itertools.takewhile(lambda later: PLOTLY not in later.get("data", {}), outputs[position + 1 :])
-        following = [later.get("data", {}).get("text/html", "") for later in rest]
-        if not any("Horizontal axis" in html for html in following):
-            yield "a figure has no description in words"
-        elif not any("<table" in html for html in following):
-            yield "a figure's description has no table"
+def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
+    for axis in ("xaxis", "yaxis"):
+        if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
+            yield f"a figure's {axis} has no title"
+    if not any(word in trace.get("name", "") for trace in figure["data"] for word in PROVENANCE):
+        yield "a figure's legend does not say where its numbers come from"
+    if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
+        yield "a figure can be uploaded from its toolbar"
+    if "Horizontal axis" not in description:
+        yield "a figure has no description in words: pass it to show()"
+    elif "<table" not in description:
+        yield "a figure's description has no table"

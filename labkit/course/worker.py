@@ -1,18 +1,16 @@
-"""Executes one notebook with papermill in a process of its own: a request on standard input, one line of answer.
-
-Standard input stays open as long as who asked lives: at its end all that the notebook started ends, and this process.
-"""
+"""Executes one notebook with papermill in a process of its own, which leaves none of those that it started."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
-import threading
+import socket
+import struct
 from typing import Any
 
-from labkit.course.isolation import leave_network
+import psutil
+
+from labkit.process.child import Parent
 from labkit.process.containment import adopt_orphans, descendants, kill_until_gone
 from labkit.quick_nbformat import import_nbformat
 
@@ -20,65 +18,61 @@ GRACE_S = 5.0
 """How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""
 
 
-def main() -> int:
-    request = json.loads(sys.stdin.readline())
+def main() -> None:
+    parent = Parent()
+    if parent.content["own_network"]:
+        start_loopback()
     adopt_orphans()
-    leave_network()
-    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    parent.listen(at_end=end_all)
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, request["cores"])
-    # the kernel's Pythons, and theirs in turn, get the guard; this process has loaded without it
-    os.environ["PYTHONPATH"] = os.pathsep.join([request["guard"], *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ["LABKIT_NETWORK_REPORT"] = request["network_report"]
-    answer = {"error": execute(request), "left": end_the_rest()}
-    sys.__stdout__.write(json.dumps(answer) + "\n")
-    return 0
+        os.sched_setaffinity(0, parent.content["cores"])
+    os.environ.update(parent.content["environment"])  # for the kernel and all below it; this process is loaded
+    error = execute(parent.content["papermill"])
+    parent.tell("executed", error=error, left=end_the_rest())
 
 
-def _end_with_launcher() -> None:
-    """Wait for the end of the launcher, however it ends, then leave nothing running without its limits."""
-    while os.read(0, 4096):  # not by sys.stdin, whose lock Python wants at its own end
-        pass
-    kill_until_gone(descendants)
-    os._exit(1)
+def start_loopback() -> None:
+    """Let this process talk to itself in a network of its own (`labkit.course.runner.own_network`)."""
+    import fcntl
+
+    set_flags, up = 0x8914, 0x1  # SIOCSIFFLAGS, IFF_UP: include/uapi/linux/sockios.h and if.h
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sh", b"lo", up))
 
 
-def execute(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Execute the notebook; return the error that ended it, if one did."""
+def execute(arguments: dict[str, Any]) -> str | None:
+    """Execute the notebook; return in words the error that ended it, if one did."""
     import_nbformat()
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    # all is written when the kernel is shut down: to take torch apart would need a second or two more
+    options = {"kernel_name": "python3", "progress_bar": False, "shutdown_kernel": "immediate"}
     try:
-        papermill.execute_notebook(
-            request["source"],
-            request["out"],
-            request["parameters"],
-            kernel_name="python3",
-            execution_timeout=request["cell_timeout_s"],
-            progress_bar=False,
-            shutdown_kernel="immediate",  # all is written: taking torch apart would take a second or two more
-            cwd=request["cwd"],
-        )
+        papermill.execute_notebook(**arguments, **options)
     except PapermillExecutionError as failure:
-        return {"kind": failure.ename, "cell": failure.cell_index, "text": failure.evalue}
+        return f"cell {failure.cell_index}: {failure.ename}: {' '.join(failure.evalue.split())}"[:300]
     except Exception as failure:
-        return {"kind": type(failure).__name__, "cell": None, "text": str(failure)}
+        return f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:300]
     return None
 
 
 def end_the_rest() -> list[str]:
     """End what the notebook left running, and say what it was."""
-    import psutil
-
-    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=GRACE_S)
+    _, left = psutil.wait_procs(descendants(), timeout=GRACE_S)
     named = []
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             named.append(" ".join(process.cmdline())[:80] or process.name())
-            process.kill()
+    kill_until_gone(descendants)
     return named
 
 
+def end_all() -> None:
+    """End with the runner, however it ends."""
+    kill_until_gone(descendants)
+    os._exit(1)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""The doctor: what this machine is, which labs run on it, and what to install for the others."""
+"""The doctor: what this machine is, and what to install on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.cpu import isa_capped, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.hardware.labs import LABS, NOTEBOOK_PACKAGES
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.software import installed_version, package_versions, requirements
+from labkit.hardware.software import package_versions, requirements
 from labkit.hardware.tiers import match_tier
 from labkit.hardware.tools import PROFILERS, find_mps, find_profilers
 
@@ -38,8 +37,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     devices = get_devices(nvml)
     gpus = devices[1:]
     disk_free = shutil.disk_usage(Path.cwd()).free
-    of_labs = {package for lab in LABS for package in (*lab.packages, *NOTEBOOK_PACKAGES)}
-    versions = package_versions() | {package: installed_version(package) for package in sorted(of_labs)}
+    versions = package_versions()
     usable, notes = isa_capped(cpu.isa) if cpu.isa is not None else (None, ["this system does not say"])
     report: dict[str, Any] = {
         "python": platform.python_version(),
@@ -64,11 +62,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         "profilers": [asdict(tool) for tool in find_profilers()],
         "packages": versions,
         "budgets": [budget.to_dict() for budget in offered_budgets(devices)],
-        "labs": [],
     }
-    for lab in LABS:
-        why = "; ".join(lab.obstacles(versions, cpu.memory_bytes, disk_free)) or None
-        report["labs"].append({"notebook": lab.notebook, "title": lab.title, "runs": why is None, "why": why})
     advice = [*_package_advice(versions), *_gpu_advice(gpus, versions.get("torch") or ""), *_profiler_advice(report)]
     if cpu.memory_available_bytes < 2e9:
         free = cpu.memory_available_bytes / 1e9

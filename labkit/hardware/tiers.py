@@ -46,7 +46,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Tier:
-    """One kind of hardware. Figures are None where no source was found; `figure` gives their sources."""
+    """One kind of hardware. Each of `FIGURES` is an attribute, None where no source was found."""
 
     name: str
     label: str
@@ -55,16 +55,6 @@ class Tier:
     year: int | None
     cores: int | None
     """CPU cores (vCPUs on a cloud machine)"""
-    fp32_tflops: float | None
-    tf32_tflops: float | None
-    bf16_tflops: float | None
-    memory_gb: float | None
-    bandwidth_gb_s: float | None
-    l2_mb: float | None
-    sms: int | None
-    power_w: float | None
-    list_price_usd: float | None
-    rental_price_usd_per_h: float | None
     note: str | None = None
     match: tuple[str, ...] = ()
     """Phrases of which one stands in the name of such a device."""
@@ -73,6 +63,11 @@ class Tier:
     def figure(self, name: str) -> Figure:
         """Return a figure with its source, for example `tier.figure("power_w")`."""
         return self.figures[name]
+
+    def __getattr__(self, name: str) -> float | None:
+        if name not in FIGURES:
+            raise AttributeError(f"a tier has no {name}")
+        return self.figures[name].value
 
     def to_dict(self) -> dict:
         """Return the tier as JSON-able data, each figure with its source."""
@@ -92,8 +87,7 @@ def load_tiers() -> Mapping[str, Tier]:
 def _tier(name: str, entry: dict, sources: dict) -> Tier:
     figures = MappingProxyType({key: _figure(entry.get(key), sources) for key in FIGURES})
     plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
-    values = {key: figure.value for key, figure in figures.items()}
-    return Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain, **values)
+    return Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain)
 
 
 def _figure(entry: dict | None, sources: dict) -> Figure:

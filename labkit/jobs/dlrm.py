@@ -16,9 +16,8 @@ from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
 from labkit.fast.models import fast_dlrm
 from labkit.fast.optimisers import fast_optimisers, tables_compile
 from labkit.fast.precision import autocast, faster_precision
-from labkit.jobs.flags import add_common_flags, common_config, read_arguments, settle_batch_size
+from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
 from labkit.jobs.memory import refuse_tables_that_do_not_fit
-from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.rowwise_adagrad import RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
@@ -87,9 +86,6 @@ def main() -> None:
     train, validation = log.split("train"), log.split("validation").spread(WATCHED_ROWS)
     settle_batch_size(args, len(train))
     batches = ClickBatches(train, args.batch_size, args.seed)
-    evaluate_every = max(1, len(train) // EVALUATIONS_AN_EPOCH)
-    target = chosen_target("dlrm", args.data, args.target, CLICK_METRICS)
-    ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
 
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
@@ -104,22 +100,17 @@ def main() -> None:
         job = f"dlrm {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
         precision, why = faster_precision(job, model, lambda: loss_of(model, first))
 
-    with labkit.Run(
-        "dlrm",
-        target=target,
-        max_seconds=args.max_seconds,
-        evaluate_every=evaluate_every,
-        patience=None if ends_otherwise else PATIENCE_EPOCHS * EVALUATIONS_AN_EPOCH,
-        seed=args.seed,
-        runs_dir=args.runs_dir,
-        config={
-            **common_config(args, log, len(train)),
-            "model": asdict(config),
-            "precision": precision,
-            "compiled_tables": args.kernels == "fast" and device == "cpu" and tables_compile(),
-            "step_note": why,
-        },
-    ) as run:
+    settings = run_settings(
+        args,
+        log,
+        len(train),
+        EVALUATIONS_AN_EPOCH,
+        model=asdict(config),
+        precision=precision,
+        compiled_tables=args.kernels == "fast" and device == "cpu" and tables_compile(),
+        step_note=why,
+    )
+    with labkit.Run("dlrm", **settings) as run:
         run.keep(model=model, dense=optimizers[0], tables=optimizers[1])
         for _ in run.epochs(args.max_epochs):
             for batch in run.batches(batches):

@@ -1,4 +1,4 @@
-"""The flags that the kit's own jobs have in common."""
+"""What the kit's own jobs have in common: their flags, and what these make of a run."""
 
 from __future__ import annotations
 
@@ -6,51 +6,38 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from labkit.errors import UserError
-from labkit.jobs.presets import PRESETS, Preset, chosen_data, chosen_target, get_preset
+from labkit.errors import UserError, with_flag
+from labkit.jobs.presets import NO_TARGET, PRESETS, Preset, chosen_data, chosen_target, get_preset
+
+PATIENCE_EPOCHS = 3
+"""Without a value to reach, a run ends after this many epochs that brought nothing better."""
 
 
 def add_common_flags(
     flags: argparse.ArgumentParser, job: str, metrics: Sequence[str], optimisers: Iterable[str]
 ) -> None:
     """Add them; what is not given follows from the preset."""
-    flags.set_defaults(metrics=tuple(metrics))
-    flags.add_argument("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
+    flags.set_defaults(metrics=tuple(metrics), job=job)
+    add = flags.add_argument
+    add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
     presets = ", ".join(PRESETS[job])
-    flags.add_argument("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
-    flags.add_argument(
-        "--target",
-        metavar="X",
-        help=f"stop when it is reached: a number, metric=number ({', '.join(metrics)}), or none",
-    )
-    flags.add_argument("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
-    flags.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of weights, data order and dropout (default: 0)"
-    )
-    flags.add_argument("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
-    flags.add_argument(
-        "--optimiser",
-        "--optimizer",
-        choices=list(optimisers),
-        help="default: the preset's; another one needs --lr, too",
-    )
-    flags.add_argument("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
-    flags.add_argument(
-        "--precision",
-        choices=("auto", "fp32", "bf16"),
-        default="auto",
-        help="auto: what is faster on this machine, measured once and kept (`labkit doctor`)",
-    )
-    flags.add_argument(
-        "--kernels",
-        choices=("plain", "fast"),
-        default="fast",
-        help="plain: what a textbook does; fast: the same mathematics by the parts of labkit.fast (default)",
-    )
-    flags.add_argument("--max-seconds", type=float, metavar="S", help="end then, with one last evaluation")
-    flags.add_argument("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
-    flags.add_argument("--on-bad-row", choices=("error", "skip"), default="error", help="what to do with bad input")
-    flags.add_argument("--runs-dir", default="runs", metavar="DIR", help="where run folders go (default: runs)")
+    add("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
+    goals = ", ".join(metrics)
+    add("--target", metavar="X", help=f"stop when it is reached: a number, metric=number ({goals}), or none")
+    add("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
+    add("--seed", type=int, default=0, metavar="N", help="of weights, data order and dropout (default: 0)")
+    add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
+    words = "default: the preset's; another one needs --lr, too"
+    add("--optimiser", "--optimizer", choices=list(optimisers), help=words)
+    add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
+    words = "auto: what is faster on this machine, measured once and kept (`labkit doctor`)"
+    add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=words)
+    words = "plain: what a textbook does; fast: the same mathematics by the parts of labkit.fast (default)"
+    add("--kernels", choices=("plain", "fast"), default="fast", help=words)
+    add("--max-seconds", type=float, metavar="S", help="end then, with one last evaluation")
+    add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
+    add("--on-bad-row", choices=("error", "skip"), default="error", help="what to do with bad input")
+    add("--runs-dir", default="runs", metavar="DIR", help="where run folders go (default: runs)")
 
 
 def read_arguments(
@@ -61,30 +48,25 @@ def read_arguments(
     Raises:
         UserError: a value cannot be.
     """
-    args = flags.parse_args(arguments)
-    preset = get_preset(job, args.preset)
-    if args.optimiser not in (None, preset.train["optimiser"]) and args.lr is None:
+    asked = {name: value for name, value in vars(flags.parse_args(arguments)).items() if value is not None}
+    preset = get_preset(job, asked["preset"])
+    if asked.get("optimiser", preset.train["optimiser"]) != preset.train["optimiser"] and "lr" not in asked:
         raise UserError(
             f"the learning rate of preset {preset.name!r} is for {preset.train['optimiser']}, and would not suit "
-            f"{args.optimiser}: give one with --lr."
+            f"{asked['optimiser']}: give one with --lr."
         )
-    args.batch_size_is_asked = args.batch_size is not None
-    for name, value in {"max_epochs": 10, **preset.train}.items():
-        if getattr(args, name, None) is None:
-            setattr(args, name, value)
-    if getattr(args, "schema", None) is not None and args.data is None:
+    unset = dict.fromkeys(("data", "target", "max_seconds", "schema"))
+    args = argparse.Namespace(**unset | {"max_epochs": 10} | preset.train | asked)
+    if args.schema is not None and args.data is None:
         raise UserError(f"schema {args.schema!r} describes a file of yours: name that file too, with --data.")
     args.data = chosen_data(job, preset, args.data)
-    chosen_target(job, args.data, args.target, vars(args).pop("metrics"))  # refused before the data is prepared
-    for name in ("batch_size", "max_epochs"):
-        if getattr(args, name) < 1:
-            raise UserError(f"{_named(name)} is {getattr(args, name)}: give a whole number of at least 1.")
-    for name in ("lr", "max_seconds"):
-        value = getattr(args, name)
+    chosen_target(job, args.data, args.target, args.metrics)  # refused before the data is prepared
+    for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
+        value, what = getattr(args, name), "number above 0" if name in ("lr", "max_seconds") else "whole number above 0"
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{_named(name)} is {value}: give a number above 0.")
+            raise UserError(f"{with_flag(name)} is {value}: give a {what}.")
     if not 0 <= args.seed < 2**63:
-        raise UserError(f"{_named('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.")
+        raise UserError(f"{with_flag('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.")
     return args, preset
 
 
@@ -92,46 +74,39 @@ def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
     """Let a batch hold no more samples than there are, where the preset chose its size.
 
     Raises:
-        UserError: the size was asked for.
+        UserError: another size was asked for.
     """
-    if args.batch_size > train_samples and args.batch_size_is_asked:
+    if args.batch_size > train_samples and args.batch_size != get_preset(args.job, args.preset).train["batch_size"]:
         raise UserError(
-            f"{_named('batch_size')} is {args.batch_size:,} and the training split has {train_samples:,} samples, so "
-            "that every step would see all of them: give at most that many."
+            f"{with_flag('batch_size')} is {args.batch_size:,} and the training split has {train_samples:,} samples, "
+            "so that every step would see all of them: give at most that many."
         )
     args.batch_size = min(args.batch_size, train_samples)
 
 
-def common_config(args: argparse.Namespace, data: Any, train_samples: int) -> dict[str, Any]:
-    """What decides a run, as its record has it."""
+def run_settings(
+    args: argparse.Namespace, data: Any, train_samples: int, evaluations_an_epoch: int, **config: Any
+) -> dict[str, Any]:
+    """What `labkit.Run` takes: the flags' limits, and the configuration, to which `config` belongs, too."""
     skipped = data.info.get("skipped", {}).get("rows", 0)
     if skipped:
         print(f"bad rows skipped: {skipped:,}; `labkit runs show` lists the first.")
-    own = {name: value for name, value in vars(args).items() if name not in _NOT_SETTINGS}
+    target = chosen_target(args.job, args.data, args.target, args.metrics)
+    ends_otherwise = ">" in target or "<" in target or (args.target == NO_TARGET and args.max_seconds is not None)
+    told = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
     return {
-        **own,
-        "preset": args.preset,
-        "data": {
-            "name": data.name,
-            "fingerprint": data.fingerprint,
-            "train_samples": train_samples,
-            "info": data.info,
-        },
+        "target": target,
+        "max_seconds": args.max_seconds,
+        "evaluate_every": max(1, train_samples // evaluations_an_epoch),
+        "patience": None if ends_otherwise else PATIENCE_EPOCHS * evaluations_an_epoch,
+        "seed": args.seed,
+        "runs_dir": args.runs_dir,
+        "config": {name: value for name, value in vars(args).items() if name not in _NOT_SETTINGS}
+        | {"data": told}
+        | config,
     }
 
 
-_NOT_SETTINGS = (
-    "data",
-    "target",
-    "max_seconds",
-    "max_epochs",
-    "runs_dir",
-    "device",
-    "schema",
-    "precision",
-    "batch_size_is_asked",
-)
-
-
-def _named(name: str) -> str:
-    return f"{name} (--{name.replace('_', '-')})"
+_NOT_SETTINGS = {
+    *("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "metrics", "job")
+}

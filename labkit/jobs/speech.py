@@ -18,10 +18,9 @@ from labkit.data.speech.batches import BucketedBatches, ByLength
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
 from labkit.data.speech.waveforms import textbook_loader
 from labkit.fast.models import fast_speech
+from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, faster_precision
-from labkit.fast.quick_optimiser import quick_optimiser
-from labkit.jobs.flags import add_common_flags, common_config, read_arguments, settle_batch_size
-from labkit.jobs.presets import PATIENCE_EPOCHS, chosen_target
+from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing
 
@@ -103,8 +102,6 @@ def main() -> None:
             split: textbook_loader(args.data, split, EVALUATION_UTTERANCES, shuffle=False)
             for split in ("validation", "test")
         }
-    target = chosen_target("speech", args.data, args.target, SPEECH_METRICS)
-    ends_otherwise = ">" in target or "<" in target or (args.target == "none" and args.max_seconds is not None)
 
     # model and optimiser
     device = labkit.device(args.device)
@@ -117,22 +114,17 @@ def main() -> None:
         job = f"speech {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
         precision, why = faster_precision(job, model, lambda: loss_of(model, first, device))
 
-    with labkit.Run(
-        "speech",
-        target=target,
-        max_seconds=args.max_seconds,
-        evaluate_every=max(1, train_samples // EVALUATIONS_AN_EPOCH),
-        patience=None if ends_otherwise else PATIENCE_EPOCHS * EVALUATIONS_AN_EPOCH,
-        seed=args.seed,
-        runs_dir=args.runs_dir,
-        config={
-            **common_config(args, speech, train_samples),
-            "model": asdict(shape),
-            "precision": precision,
-            "step_note": why,
-            "schedule": f"cosine over {args.max_epochs} epochs" if args.schedule == "cosine" else args.schedule,
-        },
-    ) as run:
+    settings = run_settings(
+        args,
+        speech,
+        train_samples,
+        EVALUATIONS_AN_EPOCH,
+        model=asdict(shape),
+        precision=precision,
+        step_note=why,
+        schedule=f"cosine over {args.max_epochs} epochs" if args.schedule == "cosine" else args.schedule,
+    )
+    with labkit.Run("speech", **settings) as run:
         run.keep(model=model, optimizer=optimizer, schedule=schedule)
         for _ in run.epochs(args.max_epochs):
             for batch in run.batches(batches):

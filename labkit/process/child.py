@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Child:
         content: Any = None,
         *,
         environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
         shows_errors: bool = False,
         polite_s: float = POLITE_S,
     ):
@@ -53,10 +54,12 @@ class Child:
             module: what `python -m` is to run; it has a `Parent`.
             content: what it is to do, JSON-able.
             environment: beside this process' own.
+            before: a program that becomes it, and its arguments, such as `nice`.
             shows_errors: its standard error is this process'; else `last_words` has it.
             polite_s: what it has to end by itself.
         """
-        self._module, self._content, self._environment = module, content, environment or {}
+        self._command = [*before, sys.executable, "-m", module]
+        self._content, self._environment = content, environment or {}
         self._shows_errors, self._polite_s = shows_errors, polite_s
         self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
@@ -64,7 +67,7 @@ class Child:
         """Start it, and return this."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if self._shows_errors else self._errors,

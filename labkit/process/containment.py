@@ -1,9 +1,8 @@
 """What keeps a round's processes together, so that all of them can be ended however they or their starter end.
 
-Three nets, each for what slips through the one before. A job dies with its supervisor (PR_SET_PDEATHSIG). Children
-that lose their parent become the supervisor's (PR_SET_CHILD_SUBREAPER), whatever session or group they moved to. And
-all carry a mark in their environment, by which the launcher finds them should the supervisor itself be killed. The
-first two are Linux's; elsewhere children and mark have to do.
+Three nets: a job dies with its supervisor (PR_SET_PDEATHSIG); children that lose their parent become the supervisor's
+(PR_SET_CHILD_SUBREAPER); and all carry a mark in their environment, by which the launcher finds them should the
+supervisor itself be killed. The first two are Linux's; elsewhere children and mark have to do.
 """
 
 from __future__ import annotations
@@ -46,24 +45,14 @@ def die_with(parent_pid: int) -> None:
 
 
 def marked(mark: str, job: str | None = None, but: str | None = None) -> set[psutil.Process]:
-    """The processes that carry a round's mark, this one left out.
+    """The other processes that carry a round's mark: those of one job, or all but one's, if it is named."""
 
-    Args:
-        mark: the round's.
-        job: only those of this job.
-        but: all but those of this job.
-    """
-    found = set()
-    for process in psutil.process_iter():
-        # those of other users cannot be read, and are not ours
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == os.getpid():
-                continue
-            environment = process.environ()
-            own = environment.get(JOB, "")
-            if environment.get(MARK) == mark and job in (None, own) and own != but:
-                found.add(process)
-    return found
+    def is_one(process: psutil.Process) -> bool:
+        environment = process.environ()
+        own = environment.get(JOB, "")
+        return environment.get(MARK) == mark and job in (None, own) and own != but
+
+    return _all_where(is_one)
 
 
 def descendants() -> set[psutil.Process]:
@@ -73,10 +62,15 @@ def descendants() -> set[psutil.Process]:
 
 def of_session(pid: int) -> set[psutil.Process]:
     """The processes of the session that a process began, which may have ended."""
+    return _all_where(lambda process: os.getsid(process.pid) == pid)
+
+
+def _all_where(is_one: Callable[[psutil.Process], bool]) -> set[psutil.Process]:
     found = set()
     for process in psutil.process_iter():
+        # those of other users cannot be read, and are not ours
         with contextlib.suppress(psutil.Error, OSError):
-            if os.getsid(process.pid) == pid:
+            if process.pid != os.getpid() and is_one(process):
                 found.add(process)
     return found
 
@@ -84,12 +78,8 @@ def of_session(pid: int) -> set[psutil.Process]:
 def kill_until_gone(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], None] = lambda: None) -> list[int]:
     """Kill what `find` finds, anew until it finds nothing: while one is killed, another may be born.
 
-    Args:
-        find: the processes to kill.
-        reap: takes the exit statuses of children, which stay as zombies until then.
-
-    Returns:
-        The numbers of those that would not go, which a driver keeps.
+    `reap` takes the exit statuses of children, which stay as zombies until then. Returns the numbers of those that
+    would not go, which a driver keeps.
     """
     until = time.monotonic() + GONE_S
     while True:

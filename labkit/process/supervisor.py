@@ -64,9 +64,9 @@ class _Supervisor:
         self.polite_s = self.launcher.content["polite_s"]
         self.jobs: dict[str, _Job] = {}
         self.selector = selectors.DefaultSelector()
-        self.orders, self.closing = b"", False
+        self.heard, self.closing = b"", False
         self.mps_guard: subprocess.Popen | None = None
-        self.temporary: list[Path] = []
+        self.temporary: list[str] = []
         self.mark = os.environ[MARK]
 
     def run(self) -> None:
@@ -87,10 +87,9 @@ class _Supervisor:
             self._do_what_is_due()
         self._sweep()
         for left_over in self.temporary:
-            if left_over.is_dir():
-                shutil.rmtree(left_over, ignore_errors=True)
-            else:
-                left_over.unlink(missing_ok=True)
+            shutil.rmtree(left_over, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                Path(left_over).unlink(missing_ok=True)
 
     # orders
 
@@ -99,7 +98,7 @@ class _Supervisor:
         if not chunk:
             self._close()
             return
-        *lines, self.orders = (self.orders + chunk).split(b"\n")
+        *lines, self.heard = (self.heard + chunk).split(b"\n")
         for line in lines:
             order = json.loads(line)
             getattr(self, f"_do_{order.pop('kind')}")(**order)
@@ -108,15 +107,10 @@ class _Supervisor:
         self, name: str, program: list[str], content: dict[str, Any], log: str, environment: dict[str, str]
     ) -> None:
         whole = os.environ | environment | {PARENT: str(os.getpid()), JOB: name}
+        kept = {variable: value for variable, value in whole.items() if environment.get(variable) != ""}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with Path(log).open("ab") as errors:
-            process = subprocess.Popen(
-                program,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={variable: value for variable, value in whole.items() if environment.get(variable) != ""},
-                start_new_session=True,
-            )
+            process = subprocess.Popen(program, **pipes, stderr=errors, env=kept, start_new_session=True)
         job = self.jobs[name] = _Job(name, process)
         os.set_blocking(process.stdout.fileno(), False)
         self.selector.register(process.stdout, selectors.EVENT_READ, lambda: self._hear(job))
@@ -164,7 +158,7 @@ class _Supervisor:
         self.launcher.tell("swept", left=self._sweep())
 
     def _do_remove_at_end(self, path: str) -> None:
-        self.temporary.append(Path(path))
+        self.temporary.append(path)
 
     def _close(self) -> None:
         """End everything: nobody gives orders any more."""
@@ -236,9 +230,8 @@ class _Supervisor:
         wait_until_gone(left_by_it, TIDY_S)
         left = kill_until_gone(left_by_it)
         # now that nobody is left who writes to it: a watch over its memory has a word to say, too
-        if job.process.stdout in self.selector.get_map():
-            while self._hear(job):
-                pass
+        while job.process.stdout in self.selector.get_map() and self._hear(job):
+            pass
         if job.process.stdout in self.selector.get_map():
             self.selector.unregister(job.process.stdout)
         job.process.stdout.close()

@@ -1,15 +1,16 @@
-"""Runs the tour's plan one run after another, and keeps what was finished whatever happens to the next."""
+"""The tour: every job under every budget of this machine, one run after another, whatever happens to one of them."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.jobs.command import job_command
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
@@ -39,6 +40,11 @@ class TourRun:
     @property
     def reached_target(self) -> bool:
         return self.answer is not None and self.answer["result"]["target_reached"] is True
+
+
+def plan_tour(jobs: Sequence[str], seeds: Sequence[int]) -> list[TourRun]:
+    """One run for each job, budget this machine offers, and seed; budgets take turns, so drift hits all alike."""
+    return [TourRun(job, budget.name, seed) for job in jobs for seed in seeds for budget in offered_budgets()]
 
 
 OnTourEvent = Callable[[TourRun, dict[str, Any]], None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from typing import Any
 
@@ -70,3 +72,20 @@ def in_notebook() -> bool:
     """Whether the code was typed into a notebook or IPython."""
     ipython = sys.modules.get("IPython")  # which a script may import without running in it
     return ipython is not None and ipython.get_ipython() is not None
+
+
+def write_last_word(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
+    """End the record of a run that its process could not end; the watch over the process' memory calls this.
+
+    Args:
+        reason: a sentence.
+        killed: whether the process was, and could tell nothing itself.
+        folder: of the last run that the process began.
+        events: the file descriptor that a worker's events go to.
+    """
+    from labkit.runs.writer import fail_killed
+
+    answer = None if folder is None else fail_killed(folder, reason)
+    if events is not None and (killed or answer is not None):
+        told = {"kind": "Failed", "status": "out_of_memory", "reason": reason, "answer": answer, "refused": True}
+        os.write(events, json.dumps(told).encode() + b"\n")

@@ -63,6 +63,23 @@ class Evaluations:
         """Whether no evaluation of this step is on record."""
         return self._position.step != self._replayed_step
 
+    def result(self) -> dict[str, Any]:
+        """What the run has come to."""
+        first, sustained, position = self.crossings.first, self.crossings.sustained, self._position
+        has_value = self.target is not None and self.target.value is not None
+        return {
+            "target_reached": first is not None if has_value else None,
+            "time_to_target_s": first and first.wall_s,
+            "samples_to_target": first and first.samples,
+            "sustained_time_to_target_s": sustained and sustained.wall_s,
+            "samples_per_s": position.samples_per_s if position.samples else None,
+            "best_validation": position.best_value,
+            "samples": position.samples,
+            "steps": position.step,
+            "wall_s": position.wall_s,
+            "train_s": position.train_s,
+        }
+
     @property
     def out_of_patience(self) -> bool:
         return self.patience is not None and self._position.best_age >= self.patience

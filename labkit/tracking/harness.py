@@ -9,18 +9,20 @@ import contextlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.events import OnEvent, Preparing, Started
-from labkit.tracking.observer import StepObserver
 from labkit.tracking.stop import StopRequest
+
+if TYPE_CHECKING:
+    import torch
 
 _current: Harness | None = None
 
@@ -60,6 +62,26 @@ def tell_preparing(fraction: float, text: str) -> None:
     """Tell whoever watches this process how far the data's preparation is."""
     if _current is not None:
         _current.tell(Preparing(fraction, text))
+
+
+class StepObserver(Protocol):
+    """Is told of each step, and says when it has seen enough.
+
+    A run that is observed trains towards no target: it is not evaluated, tested or saved for a resume, and its record
+    says by whom it was observed.
+    """
+
+    def describe(self) -> dict[str, Any]:
+        """What the run's configuration says of it, under "profile"."""
+
+    def start(self, folder: Path, on: torch.device) -> None:
+        """The run in this folder is about to take its first step on a device."""
+
+    def step(self) -> bool:
+        """A step was taken; whether the run is to end now."""
+
+    def finish(self) -> None:
+        """The run has ended, however it did."""
 
 
 @dataclass
@@ -192,19 +214,12 @@ class Harness:
         step = self.on_step or (self.observer and self.observer.step)
         return step is not None and step()
 
-    def computes_on(self, modules: dict[str, Any]) -> None:
-        """Learn the device from the first model that a run keeps."""
+    def computes_on(self, parameters: Iterable[Any]) -> str:
+        """What computes, as far as is known: the parameters' device, else that of the budget."""
+        device = next((parameter.device for parameter in parameters), None)
+        if device is None:
+            return self.torch_name
+        name = f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
         if self.whole_budget is None and self._computing_on is None:
-            self._computing_on = _device_of(modules)
-
-    def device_of(self, modules: dict[str, Any]) -> str:
-        """What computes, as far as is known: the models' device, else that of the budget."""
-        return _device_of(modules) or self.torch_name
-
-
-def _device_of(modules: dict[str, Any]) -> str | None:
-    for module in modules.values():
-        for parameter in module.parameters():
-            device = parameter.device
-            return f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
-    return None
+            self._computing_on = name
+        return name

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.tracking.checkpoint import clone_into, load_checkpoint, on_host, save_checkpoints
+from labkit.tracking.checkpoint import clone_into, load_checkpoint, on_host, save_checkpoints, step_of
+from labkit.tracking.crossings import Point
+from labkit.tracking.ending import Diverged
 
 REST = 40
 """A checkpoint that took t seconds is not repeated before 40 t have passed: at most 2.5 % of a run goes into them."""
@@ -30,6 +34,10 @@ class Kept:
     def modules(self) -> dict[str, Any]:
         """Those with parameters."""
         return {name: part for name, part in self.parts.items() if hasattr(part, "parameters")}
+
+    def parameters(self) -> Iterator[Any]:
+        for module in self.modules.values():
+            yield from module.parameters()
 
     def add(self, name: str, part: Any) -> None:
         """Keep a part from here on; in a resumed run it gets its state back.
@@ -114,16 +122,28 @@ class Kept:
         self._saved_at = time.perf_counter()
         self._took_s = self._saved_at - began
 
-    def hold_a_number_that_is_none(self) -> bool:
-        """Whether a weight is NaN or infinite: an error rate, for one, stays finite with it."""
+    # what is no number
+
+    def check_weights(self, at: Point, tell: Callable[..., None]) -> None:
+        """Let no weights through that are not numbers: an error rate, for one, stays finite with them.
+
+        Raises:
+            Diverged: a weight is NaN or infinite; `tell` was told.
+        """
         for module in self.modules.values():
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
             sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
             if not all(math.isfinite(float(each)) for each in sums):
-                return True
-        return False
+                raise self.diverged("a weight is no number", at, tell)
 
-    def learning_rate(self) -> float | None:
-        """That of the first optimiser."""
+    def diverged(self, what: str, at: Point, tell: Callable[..., None]) -> Diverged:
+        """The error of a run with a number that is none, of which `tell` is told."""
         groups = [group for part in self.parts.values() for group in getattr(part, "param_groups", [])]
-        return groups[0].get("lr") if groups else None
+        lr = groups[0].get("lr") if groups else None
+        rate = "" if lr is None else f" with learning rate {lr:g}"
+        saved = f"{self.latest}, of step {step_of(self.latest)}" if self.latest.exists() else "none was saved yet"
+        tell("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **asdict(at))
+        return Diverged(
+            f"{self._folder}: {what} at step {at.step}{rate}; last good checkpoint: {saved}. Lower the learning rate, "
+            "or clip the gradients."
+        )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch.distributed
+
 from labkit.errors import UserError
 from labkit.tracking.ending import Diverged, Enough, Stopped
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.position import Position
-from labkit.tracking.ranks import Ranks
 from labkit.tracking.schedule import Schedule
 
 
@@ -20,24 +21,33 @@ class Limits:
         position: Position,
         evaluations: Evaluations,
         schedule: Schedule,
-        ranks: Ranks,
         *,
         max_seconds: float | None,
         stopped_by: Callable[[], str],
     ):
         """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._schedule, self._ranks = position, evaluations, schedule, ranks
+        self._position, self._evaluations, self._schedule = position, evaluations, schedule
         self.max_seconds, self.stopped_by = max_seconds, stopped_by
         self.seen_enough = False
         """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
+        dist = torch.distributed
+        self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self._agreed = ""
+        """Of several ranks: why the run is over, as the first found at the latest evaluation"""
+
+    def agree(self) -> None:
+        """Take the first rank's word: clocks differ, and a rank that left its loop alone would let the others hang."""
+        if self._are_several:
+            words = [self._found()]
+            torch.distributed.broadcast_object_list(words, src=0)
+            self._agreed = words[0]
 
     @property
     def over(self) -> str:
-        """The word of `Run.over`: of several ranks, what they agreed on."""
-        return self._ranks.agreed if self._ranks.are_several else self.found()
+        """The word of `Run.over`."""
+        return self._agreed if self._are_several else self._found()
 
-    def found(self) -> str:
-        """What this process finds."""
+    def _found(self) -> str:
         if self.seen_enough:
             return "profiled"
         if self.stopped_by():
@@ -48,22 +58,15 @@ class Limits:
             return "max_seconds"
         if self._schedule.num_epochs is not None and self._position.epoch >= self._schedule.num_epochs:
             return "max_epochs"
-        if self._evaluations.out_of_patience:
-            return "patience"
-        return ""
+        return "patience" if self._evaluations.out_of_patience else ""
 
     @property
     def out_of_time(self) -> bool:
         within = self.max_seconds is None or self._position.wall_s < self.max_seconds
-        return not within and (not self._ranks.are_several or bool(self._ranks.agreed))
+        return not within and (not self._are_several or bool(self._agreed))
 
     def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[str, str, str]:
-        """(status, word, sentence) of a run whose block was left with that error.
-
-        Args:
-            error: None where it was left at its end.
-            why: the sentence for an error that is none of ours.
-        """
+        """(status, word, sentence) of a run whose block was left with that error; `why` words one that is not ours."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"
             return ("stopped" if word == "stopped" else "done"), word, self._sentence(word)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +20,6 @@ from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
 from labkit.tracking.harness import Harness
-from labkit.tracking.ranks import own_rank
 from labkit.tracking.resume import refuse_another_run
 
 
@@ -180,13 +180,13 @@ class Recording:
         self.tell(Notice(text))
 
     @property
-    def writes(self) -> bool:
-        """Whether this process is the one that writes the run."""
-        return self._run is not None
+    def saves(self) -> bool:
+        """Whether this process saves checkpoints: that which writes the run, but of no run that is looked at."""
+        return self._run is not None and self._harness.observer is None
 
     def tell(self, event: Any) -> None:
         """Tell whoever watches the run."""
-        if self.writes:
+        if self._run is not None:
             self._harness.tell(event)
 
     def flush(self) -> None:
@@ -239,3 +239,11 @@ class Recording:
         import torch
 
         return max(self._peak_gpu_before, torch.cuda.max_memory_reserved(self._torch_name))
+
+
+def own_rank() -> int:
+    """This process' rank; 0 where it is the only one."""
+    import torch.distributed as dist
+
+    is_one_of_several = dist.is_available() and dist.is_initialized()
+    return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,11 @@ from labkit.errors import UserError
 from labkit.runs import RunRecord, read_events
 from labkit.runs.private import shielded
 
-LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds", "max_epochs")
-"""What may change when a run is resumed; anything else would make it another run."""
+LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds")
+"""What may change when a run is resumed, as may max_epochs, which is told later."""
 TOLD = (
-    "budget",
-    "threads_wait",
-    "arguments",
-    "script",
-    "step_note",
-    "confirm_evaluations",
-    "resume",
-    "runs_dir",
-    "keeps",
+    *("budget", "threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir"),
+    *("keeps", "max_epochs"),
 )
 """What is recorded and decides nothing, or is checked elsewhere."""
 
@@ -47,9 +41,8 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
             "on with all of a group by `labkit collocate --resume`, or start a new run."
         )
-    changes = list(_changes(shielded(before.config), shielded(described)))
-    # how many epochs there are to be is told later
-    limits = [change for change in changes if change[0] in LIMITS and change[0] != "max_epochs"]
+    changes = list(_changes(shielded(before.config), json.loads(json.dumps(shielded(described)))))
+    limits = {name: new for name, _, new in changes if name in LIMITS}
     others = [change for change in changes if change[0] not in LIMITS]
     if any(name == "fingerprint" for name, _, _ in others):
         name = described.get("data", {}).get("name")
@@ -71,10 +64,9 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             f"{folder}: this run diverged, and going on from its last checkpoint with the same settings would fail "
             "again: start a new run with another learning rate."
         )
-    used = max((event.get("wall_s", 0.0) for event in events), default=0.0)
-    for name, _, new in limits:
-        if name == "max_seconds" and new is not None and new <= used:
-            raise UserError(_used(folder, "max_seconds", used))
+    used, most = max((event.get("wall_s", 0.0) for event in events), default=0.0), limits.get("max_seconds")
+    if most is not None and most <= used:
+        raise _used(folder, "max_seconds", used)
     return bool(limits)
 
 
@@ -88,7 +80,7 @@ def refuse_used_epochs(before: RunRecord, folder: Path, epochs: int, count: int,
         if before.status == "done" and not has_another_limit:
             raise _nothing_to_do(before, folder)
     elif count <= epochs:
-        raise UserError(_used(folder, "max_epochs", epochs))
+        raise _used(folder, "max_epochs", epochs)
 
 
 def _epochs(before: RunRecord) -> int | None:
@@ -102,8 +94,8 @@ def _nothing_to_do(before: RunRecord, folder: Path) -> UserError:
     )
 
 
-def _used(folder: Path, limit: str, used: float) -> str:
-    return (
+def _used(folder: Path, limit: str, used: float) -> UserError:
+    return UserError(
         f"{folder}: this run has used {used:.4g} of {limit} already, which counts from its beginning: give "
         f"--{limit.replace('_', '-')} more than that."
     )
@@ -111,16 +103,9 @@ def _used(folder: Path, limit: str, used: float) -> str:
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """(name, before, now) of the settings that differ, in sections, too."""
-    for name in sorted({*before, *now} - set(TOLD)):
-        old, new = before.get(name), _plain(now.get(name))
+    for name in sorted({*before, *now} - {*TOLD}):
+        old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _changes(old, new)
         elif old != new:
             yield name, old, new
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value

@@ -6,15 +6,13 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
-from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.description import describe, result_of
 from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, exit_after_stop
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.events import OnEvent, Progress
@@ -23,11 +21,11 @@ from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
 from labkit.tracking.limits import Limits
 from labkit.tracking.losses import Losses
-from labkit.tracking.phases import SYNC, phase
+from labkit.tracking.phases import INPUT, SYNC, phase
 from labkit.tracking.position import Clock, Position
-from labkit.tracking.ranks import Ranks
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import refuse_used_epochs
+from labkit.tracking.saving import Saving
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
 
@@ -121,18 +119,13 @@ class Run:
         if self._observer is not None:  # a run that is looked at has nothing to reach
             self.target, self.max_seconds, self.patience = None, None, None
         self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position)
-        self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self)
+        self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self.position)
         self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
-        self._wants_checkpoint = False
-        self._is_frozen = False
-        """Whether what a resumed run goes on from is saved, whatever the script does before its next step"""
         self._test_metrics: dict[str, float] = {}
-        self._ranks = Ranks()
         self._limits = Limits(
             self.position,
             self._evaluations,
             self._schedule,
-            self._ranks,
             max_seconds=self.max_seconds,
             stopped_by=self._stopped_by,
         )
@@ -140,11 +133,13 @@ class Run:
         self._recording = Recording(self._harness, self.name, self._described(), self.seed)
         self.folder: Path = self._recording.folder
         self._kept = Kept(self.folder)
+        parts = self._kept, self._schedule, self._evaluations, self._recording
+        self._saving = Saving(self.position, self._clock, *parts, self._settle)
         _open_run = self
         try:
             self._harness.entered()
             if self._recording.is_resumed:
-                self._resume()
+                self._saving.resume()
             self._recording.started()
         except BaseException as error:
             self._leave(error)
@@ -169,7 +164,7 @@ class Run:
         try:
             if error is None or isinstance(error, Stopped):
                 self._read_losses(wait=True)
-                self._save()
+                self._saving.save()
         except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
             status, word, reason = self._limits.ending_of(late, self._recording.why)
             error = error or late
@@ -177,7 +172,7 @@ class Run:
         finally:
             self.is_leaving = True
             self._schedule.let_go()
-            self.result = result_of(self.position, self.target, self._evaluations.crossings)
+            self.result = self._evaluations.result()
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
                 self.result["exit_code"] = error.code
@@ -207,10 +202,10 @@ class Run:
         if not self._clock.is_running:
             self.start_clock(self._entered_at)
         self._clock.book(training=True)
-        position, self._is_frozen = self.position, False
+        position, self._saving.is_frozen = self.position, False
         position.step += 1
         position.samples += samples
-        self._schedule.stepped()
+        position.batch = self._schedule.given_out
         if loss is not None:
             self._has_losses = True
             self._losses.take(loss, position.point)
@@ -251,7 +246,7 @@ class Run:
         numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
         self._evaluations.check(numbers)
         self._read_losses(wait=True)
-        self._check_weights()
+        self._kept.check_weights(self.position.point, self._recording.event)
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
         if self._evaluations.is_new():
@@ -260,10 +255,10 @@ class Run:
             self._kept.note_best()
         self._tell(evaluated=True)
         self._clock.book(training=False)
-        self._wants_checkpoint = True
+        self._saving.is_wanted = True
         if not self._schedule.is_used:
-            self.at_safe_point()
-        self._ranks.agree(self._limits.found)
+            self._saving.at_safe_point()
+        self._limits.agree()
         return bool(self.over)
 
     @property
@@ -303,7 +298,7 @@ class Run:
         for name, part in parts.items():
             self._kept.add(name, part)
         self._recording.describe_training(keeps=sorted(self._kept.parts))
-        self._harness.computes_on(self._kept.modules)
+        self._harness.computes_on(self._kept.parameters())
 
     def epochs(self, count: int) -> Iterator[int]:
         """The numbers of the epochs that are left, from 0; none once the run is over."""
@@ -314,7 +309,20 @@ class Run:
             before, has_another_limit = self._recording.before, self._recording.has_another_limit
             refuse_used_epochs(before, self.folder, self.position.epoch, count, has_another_limit)
         self._recording.describe_training(max_epochs=None if self._observer else count)
-        return self._schedule.epochs(2**31 if self._observer else count)
+        return self._epochs(2**31 if self._observer else count)
+
+    def _epochs(self, count: int) -> Iterator[int]:
+        position, schedule = self.position, self._schedule
+        schedule.is_used, schedule.num_epochs = True, count
+        while position.epoch < count and not self.over:
+            schedule.enter_epoch()
+            yield position.epoch
+            if schedule.given_out and not schedule.epoch_is_over:
+                if self.over:
+                    return  # ended in the middle of an epoch
+                schedule.epoch_is_over = True  # the script left its batches early
+            self._leave_epoch(without_batches=not schedule.given_out)
+            self._saving.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of a loader, from where this run left off; they end when the run is over.
@@ -323,7 +331,31 @@ class Run:
         random state that they were drawn with.
         """
         self._must_be_open("batches")
-        return self._schedule.batches(loader)
+        return self._batches(loader)
+
+    def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        schedule = self._schedule
+        schedule.is_used = True
+        self._leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        if self.over:
+            return
+        batches = schedule.begin_batches(loader)
+        self.start_clock()
+        while True:
+            with phase(INPUT):
+                batch = next(batches, self)
+            if batch is self:
+                break
+            schedule.give_out()
+            yield batch
+            over = bool(self.over)
+            self._saving.at_safe_point(ends_here=over and not schedule.is_last_batch)
+            if over:
+                schedule.epoch_is_over = schedule.is_last_batch
+                return
+        if not schedule.given_out:
+            raise UserError("run.batches got no batch: the loader is empty, or a generator that was used up before.")
+        schedule.epoch_is_over = schedule.is_last_batch = True
 
     def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Name a phase of the step for whoever profiles: "forward", "backward", "optimiser", or your own word."""
@@ -348,8 +380,8 @@ class Run:
         if looks and looks[-1].get("best_step") == self._tested_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
-        self._save()
-        self._is_frozen = True  # or the run would go on from its best weights, not from its last
+        self._saving.save()
+        self._saving.is_frozen = True  # or the run would go on from its best weights, not from its last
         if self.position.best_step is not None:
             self._kept.load_best()
         return True
@@ -367,7 +399,7 @@ class Run:
         """Tell `listener` of every event of `labkit.tracking.events` from here on."""
         self._listeners.append(listener)
 
-    # what the schedule and the harness call
+    # parts of the above
 
     def start_clock(self, since: float | None = None) -> None:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
@@ -375,33 +407,28 @@ class Run:
             return
         self._kept.refuse_nothing(self._recording.is_resumed)
         began = time.perf_counter()
-        self._recording.begin(self._harness.device_of(self._kept.modules))
+        self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began
         self._clock.start(None if since is None else since + took_s)
 
-    def at_safe_point(self, *, ends_here: bool = False) -> None:
-        """All that the script does for the steps so far is done: a checkpoint may be saved.
-
-        Args:
-            ends_here: the loop ends within an epoch, and a resumed run goes on from here whatever the script does next.
-        """
-        if ends_here or (self._wants_checkpoint and self._kept.has_rested):
-            self._save()
-        self._is_frozen = self._is_frozen or ends_here
-
-    def epoch_ended(self) -> None:
-        self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
-
-    # parts of the above
+    def _leave_epoch(self, *, without_batches: bool = False) -> None:
+        if self._schedule.leave_epoch(without_batches=without_batches):
+            self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
 
     def _described(self) -> dict[str, Any]:
-        settings = {
+        """The configuration of this run, as its record has it; entries that are dictionaries are sections."""
+        sections = {key: value for key, value in self.config.items() if isinstance(value, dict)}
+        train = {key: value for key, value in self.config.items() if key not in sections} | sections.pop("train", {})
+        train |= {
+            "target_metric": self.target and self.target.metric.name,
+            "higher_is_better": self.target and self.target.metric.higher_is_better,
+            "target": self.target and self.target.value,
             "confirm_evaluations": self.confirm,
             "patience_evaluations": self.patience,
             "evaluate_every_samples": self.evaluate_every,
             "max_seconds": self.max_seconds,
         }
-        described = describe(self.name, self.config, self.target, settings) | self._harness.described()
+        described = {"job": self.name, **sections, "train": train} | self._harness.described()
         return described if self._observer is None else described | {"profile": self._observer.describe()}
 
     def _stopped_by(self) -> str:
@@ -417,7 +444,7 @@ class Run:
             )
 
     def _numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
-        numbers = {}
+        numbers, at = {}, self.position.point
         for name, value in metrics.items():
             try:
                 numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
@@ -426,7 +453,7 @@ class Run:
                     f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
                 ) from None
             if not math.isfinite(numbers[name]):
-                raise self._diverged(f"the metric {name} is {numbers[name]}", self.position.step)
+                raise self._kept.diverged(f"the metric {name} is {numbers[name]}", at, self._recording.event)
         return numbers
 
     def _record_evaluation(self, numbers: dict[str, float]) -> None:
@@ -447,61 +474,18 @@ class Run:
             arrived = self._losses.arrived()
         for loss, point in arrived:
             if not math.isfinite(loss):
-                raise self._diverged(f"the training loss is {loss}", point.step)
+                at = replace(self.position.point, step=point.step)
+                raise self._kept.diverged(f"the training loss is {loss}", at, self._recording.event)
             self._recording.metric("loss", loss, point)
             self._loss = loss
 
-    def _check_weights(self) -> None:
-        """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
-        if self._kept.hold_a_number_that_is_none():
-            raise self._diverged("a weight is no number", self.position.step)
-
-    def _diverged(self, what: str, step: int) -> Diverged:
-        lr, latest = self._kept.learning_rate(), self._kept.latest
-        rate = "" if lr is None else f" with learning rate {lr:g}"
-        saved = f"{latest}, of step {step_of(latest)}" if latest.exists() else "none was saved yet"
-        at = asdict(self.position.point) | {"step": step}
-        self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **at)
-        return Diverged(
-            f"{self.folder}: {what} at step {step}{rate}; last good checkpoint: {saved}. Lower the learning rate, or "
-            "clip the gradients."
-        )
-
-    def _save(self) -> None:
-        """Save what a resumed run needs."""
-        if not (self._kept.parts and self._clock.is_running and self._recording.writes) or self._observer is not None:
-            return
-        began, position = time.perf_counter(), self.position
-        if self._is_frozen and not self._wants_checkpoint:
-            return
+    def _settle(self) -> None:
+        """Bring all that is on its way to the disk: whoever resumes from here repeats no earlier step."""
         self._read_losses(wait=True)
-        if position.evaluated_step != position.step:
-            self._check_weights()  # an evaluation has just done so
-        self._schedule.close_epoch()
-        self._recording.flush()  # whoever resumes from here repeats no earlier step, so its rows must be on disk
-        content = {
-            "position": asdict(position),
-            "crossings": self._evaluations.crossings.state_dict(),
-            "target": str(self.target),
-        }
-        if not self._is_frozen:
-            content |= {"random": self._schedule.state(), "kept": self._kept.state()}
-        self._kept.save(began, position.best_step, content)
-        self._wants_checkpoint = False
-        self._clock.book(training=False)
-        self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
-
-    def _resume(self) -> None:
-        """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
-        content = self._kept.restore()
-        if content is None:
-            return
-        vars(self.position).update(content["position"])
-        self._schedule.resume(content["random"])
-        before = None if content["target"] == "None" else Target.parse(content["target"])
-        self._evaluations.resume(before, content["crossings"], self.folder, self._recording.event)
-        position = self.position
-        self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
+        if self.position.evaluated_step != self.position.step:
+            self._kept.check_weights(self.position.point, self._recording.event)  # an evaluation has just done so
+        self._leave_epoch()
+        self._recording.flush()
 
     @property
     def _tested_step(self) -> int:

@@ -22,10 +22,43 @@ from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness
-from labkit.tracking.optimiser_steps import optimiser_steps
 from labkit.tracking.run import Run, open_run
 from labkit.tracking.spawned import SpawnedRuns
 from labkit.tracking.stop import StopRequest
+
+
+@contextlib.contextmanager
+def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
+    """Tell of the steps of the block, by torch's hooks.
+
+    Args:
+        before_first: given the optimiser that steps first, before it does.
+        after_each: called after each of its steps; of other optimisers beside it none is told.
+    """
+    from torch.optim import optimizer as optimizers
+
+    first: Any = None
+
+    def steps(optimizer: Any, *_: Any) -> None:
+        nonlocal first
+        if first is None:
+            first = optimizer
+            before_first(optimizer)
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        if optimizer is first:
+            after_each()
+
+    hooks = (
+        optimizers.register_optimizer_step_pre_hook(steps),
+        optimizers.register_optimizer_step_post_hook(stepped),
+    )
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop a script without `Run` is looked at."""
@@ -40,9 +73,12 @@ def run_command(
     *,
     budget: Budget | None = None,
     steps: Steps = optimiser_steps,
-    **harness: Any,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Run a command's script to its end in this process, inside the harness that it describes.
+    """Run a command's script to its end in this process, as `python script arguments` would, bound by its budget.
+
+    A script without `Run` gets one that counts its optimiser's steps: its run begins when the first is about to be
+    taken.
 
     Args:
         command: what to run.
@@ -50,18 +86,27 @@ def run_command(
         on_event: called with what happens.
         budget: the command's, where `bind_process` has bound this process to it already.
         steps: finds the steps of a script without `Run`.
-        harness: further fields of `Harness`.
+        more: fields of `Harness`.
+
+    Returns:
+        `{"run", "folder", "status", "result"}` of the last run that the script had open.
 
     Raises:
-        UserError: the budget is unknown or cannot bind.
-        Exception: as `run_script`.
+        UserError: there is no such script, or its budget is unknown or cannot bind.
+        RunFailed: a run diverged, or was cut short.
+        SystemExit: the script ended before it had a run.
+        Exception: what the script raised.
     """
+    script = Path(command.script).absolute()
+    if not script.is_file():
+        raise UserError(f"{command.script}: there is no such script: name a Python file.")
     if budget is None and command.budget is not None:
         budget = parse_budget(command.budget)
     elif budget is None and command.device is not None:
         whole = {budget.torch_name: budget for budget in offered_budgets()}
         budget = whole.get(command.device, whole["cpu"])
-    wrapped = Harness(
+    name = command.module or os.path.abspath(script)  # noqa: PTH100  links stay as they are
+    harness = Harness(
         stop,
         Path(command.runs_dir).absolute(),
         on_event,
@@ -69,73 +114,34 @@ def run_command(
         resume=None if command.resume is None else Path(command.resume).absolute(),
         sample_hz=command.sample_hz,
         seed=command.seed,
-        script=command.module or os.path.abspath(command.script),  # noqa: PTH100  links stay as they are
+        script=name,
         arguments=command.arguments,
         collocation=command.collocation,
-        **harness,
+        **more,
     )
     if command.budget is not None:  # a whole device binds nothing: who shares it is another's to say
-        _enforce(budget, wrapped)
-    return run_script(
-        Path(command.script), command.arguments, wrapped, folder=command.folder, module=command.module, steps=steps
-    )
-
-
-def run_script(
-    script: Path,
-    arguments: Sequence[str],
-    harness: Harness,
-    *,
-    folder: Path | str | None = None,
-    module: str | None = None,
-    steps: Steps = optimiser_steps,
-) -> dict[str, Any]:
-    """Run a script to its end in this process, as `python script arguments` would, bound by the harness' budget.
-
-    A script without `Run` gets one that counts its optimiser's steps: its run begins when the first is about to be
-    taken.
-
-    Args:
-        script: a Python file.
-        arguments: of the script.
-        harness: that wraps it.
-        folder: that it runs in; None takes this process' own.
-        module: its name, where it is to run as `python -m` does.
-        steps: finds the steps of a script without `Run`.
-
-    Returns:
-        `{"run", "folder", "status", "result"}` of the last run that the script had open.
-
-    Raises:
-        UserError: there is no such script, or its budget cannot bind.
-        RunFailed: a run diverged, or was cut short.
-        SystemExit: the script ended before it had a run.
-        Exception: what the script raised.
-    """
-    if not script.is_file():
-        raise UserError(f"{script}: there is no such script: name a Python file.")
-    script = script.absolute()
+        _enforce(budget, harness)
     keep_memory()
     if harness.whole_budget is not None:
-        _bind(harness)
+        harness.whole_budget.bind_torch()
     if harness.seed is not None:
         from labkit.tracking.random_state import seed_all
 
         seed_all(harness.seed)
-    implicit = _ImplicitRun(script.stem if module is None else module, harness)
+    implicit = _ImplicitRun(command.module or script.stem, harness)
     with (
         harness.wrapped(),
         SpawnedRuns(harness) as spawned,
-        as_main(script, arguments),
-        contextlib.chdir(folder or "."),
+        as_main(script, command.arguments),
+        contextlib.chdir(command.folder or "."),
         _heard(spawned, harness),
     ):
         try:
             with steps(implicit.begin, implicit.step):
-                if module is None:
+                if command.module is None:
                     runpy.run_path(str(script), run_name="__main__")
                 else:
-                    runpy.run_module(module, run_name="__main__", alter_sys=True)
+                    runpy.run_module(name, run_name="__main__", alter_sys=True)
             spawned.listen()
             implicit.end(None)
         except (Enough, Stopped) as error:
@@ -190,25 +196,10 @@ def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 def _enforce(budget: Budget, harness: Harness) -> None:
     outlet = harness.outlet
-    for note in budget.enforce("labkit.tracking.last_word:write", () if outlet is None else (outlet,)):
+    for note in budget.enforce("labkit.tracking.ending:write_last_word", () if outlet is None else (outlet,)):
         harness.tell(Notice(note))
     if outlet is not None:
         memory_watch.tell(events=outlet)
-
-
-def _bind(harness: Harness) -> None:
-    budget = harness.whole_budget
-    budget.share_gpu()
-    import torch
-
-    if budget.cores is not None:
-        torch.set_num_threads(budget.cores)
-    if budget.torch_name != "cpu" and not torch.cuda.is_available():
-        raise UserError(
-            f"the GPU {budget.torch_name} is there, but this torch ({torch.__version__}) cannot use it: install a CUDA "
-            "build (https://pytorch.org/get-started/locally), or train with --device cpu."
-        )
-    budget.cap_gpu_memory()
 
 
 class _ImplicitRun:
@@ -225,7 +216,7 @@ class _ImplicitRun:
             self._run.is_implicit = True
             self._run.__enter__()
             if optimizer is not None:
-                self._harness.computes_on({"": _Parameters(optimizer)})
+                self._harness.computes_on(each for group in optimizer.param_groups for each in group["params"])
                 self._run.start_clock()
 
     def step(self) -> None:
@@ -238,17 +229,6 @@ class _ImplicitRun:
             self.begin(None)  # a script that took no step leaves a record, too
         if self._run is not None and open_run() is self._run:
             self._run.__exit__(type(error) if error else None, error, None)
-
-
-class _Parameters:
-    """An optimiser's parameters, as a module gives them."""
-
-    def __init__(self, optimizer: Any):
-        self._optimizer = optimizer
-
-    def parameters(self) -> Iterator[Any]:
-        for group in self._optimizer.param_groups:
-            yield from group["params"]
 
 
 @contextlib.contextmanager

@@ -28,6 +28,8 @@ from labkit.tracking.stop import StopRequest
 
 VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"
+PASSED_ON = ("runs_dir", "resume", "seed", "sample_hz", "script", "arguments", "collocation")
+"""Fields of the harness"""
 LOOK_EVERY_S = 0.05
 
 
@@ -47,20 +49,10 @@ class SpawnedRuns:
         # made by whoever first has something to tell: a killed harness of a script that spawns nothing leaves nothing
         self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         self._told: IO[str] | None = None
-        content = {
-            "told": str(self._file),
-            "pid": os.getpid(),
-            "runs_dir": str(harness.runs_dir),
-            "budget": harness.whole_budget and harness.whole_budget.to_dict(),
-            "resume": harness.resume and str(harness.resume),
-            "seed": harness.seed,
-            "sample_hz": harness.sample_hz,
-            "script": harness.script,
-            "arguments": list(harness.arguments),
-            "collocation": harness.collocation,
-            "family": harness.family,
-        }
-        os.environ[VARIABLE] = json.dumps(content)
+        content = {"told": self._file, "pid": os.getpid(), "family": harness.family}
+        content |= {"budget": harness.whole_budget and harness.whole_budget.to_dict()}
+        content["harness"] = {name: getattr(harness, name) for name in PASSED_ON}
+        os.environ[VARIABLE] = json.dumps(content, default=str)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -127,18 +119,11 @@ class SpawnedHarness(Harness):
         if VARIABLE not in os.environ:
             return None
         content = json.loads(os.environ[VARIABLE])
-        budget = content["budget"]
-        harness = cls(
-            StopRequest(),
-            Path(content["runs_dir"]),
-            whole_budget=budget and Budget(**budget | {"not_emulated": tuple(budget["not_emulated"])}),
-            resume=content["resume"] and Path(content["resume"]),
-            seed=content["seed"],
-            sample_hz=content["sample_hz"],
-            script=content["script"],
-            arguments=tuple(content["arguments"]),
-            collocation=content["collocation"],
-        )
+        budget, fields = content["budget"], content["harness"]
+        for name, kind in {"runs_dir": Path, "resume": Path, "arguments": tuple}.items():
+            fields[name] = fields[name] and kind(fields[name])
+        whole = budget and Budget(**budget | {"not_emulated": tuple(budget["not_emulated"])})
+        harness = cls(StopRequest(), whole_budget=whole, **fields)
         harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from labkit.plots.words import metric_label
 from labkit.runs import read_events, read_run
 from labkit.telemetry.energy import gpu_of
 from labkit.telemetry.latest import Latest
@@ -22,14 +21,6 @@ SHOWN = {
 
 
 @dataclass
-class Series:
-    """Points of one curve; x in seconds."""
-
-    x: list[float] = field(default_factory=list)
-    y: list[float] = field(default_factory=list)
-
-
-@dataclass
 class Snapshot:
     """A run at one moment."""
 
@@ -37,18 +28,24 @@ class Snapshot:
     """Job and data."""
     budget: str
     status: str
+    reason: str
+    """Why it ended; empty before that"""
     provenance: str
-    metric_name: str
-    """The target's, else the first that was evaluated; empty before that."""
+    metric: str
+    """Label of the target's, else of the first that was evaluated"""
     target: float | None
-    metric: Series
-    loss: Series
-    throughput: Series
-    telemetry: dict[str, Series]
-    """By title; x is seconds since the first sample, a moment before training begins."""
+    panels: dict[str, tuple[list[float], list[float]]]
+    """Seconds and values by title: the metric, training loss, throughput, then telemetry, whose seconds count from the
+    first sample, a moment before training begins"""
     counters: Latest
     """Every counter, with its latest value."""
-    result: dict[str, Any]
+
+    def __str__(self) -> str:
+        """Its state in one sentence."""
+        words, (seconds, values) = f"{self.name}, {self.budget}: {self.status}", self.panels[self.metric]
+        if values:
+            words += f", {seconds[-1]:.1f} s, {self.metric} {values[-1]:.4f}"
+        return f"{words} ({self.reason})." if self.reason and self.status != "running" else f"{words}."
 
 
 class RunFeed:
@@ -56,7 +53,7 @@ class RunFeed:
 
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
-        self._telemetry: dict[str, Series] = {}
+        self._telemetry: dict[str, tuple[list[float], list[float]]] = {}
         self._tail, self._latest = Tail(folder), Latest()
         self._first_ns: int | None = None
 
@@ -67,46 +64,32 @@ class RunFeed:
             UserError: this is no run folder.
         """
         record = read_run(self.folder)
-        metric, loss, throughput = Series(), Series(), Series()
-        config = record.config
-        train, data = config.get("train", {}), config.get("data", {}).get("name")
-        metric_name = train.get("target_metric") or ""
-        for event in read_events(self.folder):
-            if event["event"] != "evaluated" or "wall_s" not in event:
-                continue
-            metrics = event.get("metrics", {})
-            metric_name = metric_name or next(iter(metrics), "")
-            for series, value in (
-                (metric, metrics.get(metric_name)),
-                (loss, event.get("loss")),
-                (throughput, event.get("samples_per_s")),
-            ):
-                if value is not None:
-                    series.x.append(event["wall_s"])
-                    series.y.append(value)
+        train, data = record.config.get("train", {}), record.config.get("data", {}).get("name")
+        evaluated = [each for each in read_events(self.folder) if each["event"] == "evaluated" and "wall_s" in each]
+        metrics = [each.get("metrics", {}) for each in evaluated]
+        metric = train.get("target_metric") or next((name for names in metrics for name in names), "")
+        told = {
+            metric_label(metric) or "Metric": [each.get(metric) for each in metrics],
+            "Training loss": [each.get("loss") for each in evaluated],
+            "Throughput (samples/s)": [each.get("samples_per_s") for each in evaluated],
+        }
+        panels = {}
+        for title, values in told.items():
+            points = [(at["wall_s"], value) for at, value in zip(evaluated, values, strict=True) if value is not None]
+            panels[title] = [seconds for seconds, _ in points], [value for _, value in points]
         self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
-        job = str(config.get("job", record.name))
+        job = str(record.config.get("job", record.name))
         return Snapshot(
             job if data is None else f"{job} on {data}",
             str(record.budget.get("name", "whole machine")),
             record.status,
+            (record.result or {}).get("reason", ""),
             record.provenance.kind,
-            metric_name,
+            next(iter(told)),
             train.get("target"),
-            metric,
-            loss,
-            throughput,
-            self._telemetry,
+            panels | self._telemetry,
             self._latest,
-            record.result or {},
         )
-
-    def wait_for_end(self, timeout_s: float, look_every_s: float = 0.2) -> str:
-        """The status when the run is over, or when the time is up."""
-        end = time.monotonic() + timeout_s
-        while (status := read_run(self.folder).status) == "running" and time.monotonic() < end:
-            time.sleep(look_every_s)
-        return status
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:
         """Take the rows that are new; of several GPUs only those of the one that the run computes on."""
@@ -116,8 +99,7 @@ class RunFeed:
             title = SHOWN.get((reading.scope, reading.counter))
             if title is None or reading.value is None or (reading.scope == "device" and reading.device != own_gpu):
                 continue
-            if self._first_ns is None:
-                self._first_ns = time_ns
-            series = self._telemetry.setdefault(title, Series())
-            series.x.append((time_ns - self._first_ns) / 1e9)
-            series.y.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)
+            self._first_ns = time_ns if self._first_ns is None else self._first_ns
+            seconds, values = self._telemetry.setdefault(title, ([], []))
+            seconds.append((time_ns - self._first_ns) / 1e9)
+            values.append(reading.value / 2**30 if reading.unit == "bytes" else reading.value)

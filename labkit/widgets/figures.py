@@ -1,10 +1,15 @@
-"""The figure that a view fills, and the button that saves it."""
+"""A view of a figure that changes, with what it shows in words, and the button that saves it."""
 
 from __future__ import annotations
 
+from html import escape
+
 import anywidget
+import ipywidgets as widgets
 import plotly.graph_objects as go
 
+from labkit.plots.describe import in_words
+from labkit.plots.theme import check_template
 from labkit.quick_nbformat import import_nbformat
 
 _ESM = """
@@ -28,18 +33,40 @@ export default { render };
 """
 
 
-def live_figure() -> go.FigureWidget:
-    """An empty figure whose changes reach the browser at once."""
-    import_nbformat()  # before plotly does
-    return go.FigureWidget()
+class FigureView(widgets.VBox):
+    """A box around `plot`, a figure whose changes reach the browser at once, and `words`."""
 
+    spoken = False
+    """Whether a screen reader tells each change"""
 
-def redraw(plot: go.FigureWidget, drawn: go.Figure) -> None:
-    """Show another figure in place of what is there."""
-    with plot.batch_update():
-        plot.data = []
-        plot.layout = drawn.layout
-        plot.add_traces(drawn.data)
+    def __init__(self, template: str):
+        """Begin with an empty figure in this theme.
+
+        Raises:
+            UserError: there is no such theme.
+        """
+        check_template(template)
+        import_nbformat()  # before plotly does
+        self.template, self.plot, self.words = template, go.FigureWidget(), widgets.HTML()
+        super().__init__()
+
+    @property
+    def figure(self) -> go.Figure:
+        """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
+        return go.Figure(self.plot.to_dict())
+
+    def draw(self, drawn: go.Figure, more_html: str = "") -> None:
+        """Show another figure, and its words, in place of what is there."""
+        with self.plot.batch_update():
+            self.plot.data = []
+            self.plot.layout = drawn.layout
+            self.plot.add_traces(drawn.data)
+        self.tell(more_html)
+
+    def tell(self, more_html: str = "") -> None:
+        """Put what the figure shows into words."""
+        role = " role='status'" if self.spoken else ""
+        self.words.value = f"<p{role}>{escape(in_words(self.plot))}</p>{more_html}"
 
 
 class PictureButton(anywidget.AnyWidget):

@@ -5,17 +5,14 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import ipywidgets as widgets
-import plotly.graph_objects as go
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit.plots.describe import in_words
-from labkit.plots.theme import INK, check_template, encoding
+from labkit.plots.theme import INK, encoding, new_figure
 from labkit.plots.words import AXIS_TITLES, metric_label, number_text
 from labkit.runs import read_run
 from labkit.tracking.events import Progress
-from labkit.widgets.figures import live_figure
+from labkit.widgets.figures import FigureView
 
 if TYPE_CHECKING:  # which imports torch
     from labkit.tracking.run import Run
@@ -31,7 +28,6 @@ def live(run: Run, *, template: str = "labkit_light") -> LiveRun:
     Returns:
         The view, which a notebook shows at once; its `figure` is a plain figure, for a saved notebook.
     """
-    check_template(template)
     view = LiveRun(run, template)
     run.listen(view.hear)
     if get_ipython() is not None:  # a script has nowhere to show it
@@ -39,32 +35,23 @@ def live(run: Run, *, template: str = "labkit_light") -> LiveRun:
     return view
 
 
-class LiveRun(widgets.VBox):
+class LiveRun(FigureView):
     """The metric over wall time, its target as a dashed line, and the same in words."""
 
-    def __init__(self, run: Run, template: str):
-        look, self._target = encoding(0, template), run.target
-        self._metric = run.target.metric.name if run.target else ""
-        self.plot, self.words = live_figure(), widgets.HTML()
-        self.plot.update_layout(template=template, height=340, showlegend=True)
-        self.plot.update_xaxes(title_text=AXIS_TITLES["wall_s"], rangemode="tozero")
-        self.plot.add_scatter(
-            x=[],
-            y=[],
-            name=f"{escape(run.name)} · {read_run(run.folder).provenance.kind}",
-            mode="lines+markers",
-            line={"color": look.color, "dash": look.dash, "width": 2},
-            marker={"symbol": look.marker, "size": 6, "color": look.color},
-        )
-        if run.target and run.target.value is not None:
-            line = {"color": INK[template], "dash": "dash", "width": 1.5}
-            self.plot.add_hline(y=run.target.value, line=line, annotation={"text": f"target {run.target.value:g}"})
-        super().__init__([self.plot, self.words])
+    spoken = True
 
-    @property
-    def figure(self) -> go.Figure:
-        """A plain figure of what is shown."""
-        return go.Figure(self.plot.to_dict())
+    def __init__(self, run: Run, template: str):
+        super().__init__(template)
+        look, target = encoding(0, template), run.target
+        self._metric = target.metric.name if target else ""
+        name = f"{escape(run.name)} · {read_run(run.folder).provenance.kind}"
+        drawn = new_figure(AXIS_TITLES["wall_s"], "", "No value yet.", template=template, height=340)
+        drawn.add_scatter(x=[], y=[], name=name, mode="lines+markers", line=look.line(), marker=look.mark())
+        if target and target.value is not None:
+            line = {"color": INK[template], "dash": "dash", "width": 1.5}
+            drawn.add_hline(y=target.value, line=line, annotation={"text": f"target {target.value:g}"})
+        self.draw(drawn.update_xaxes(rangemode="tozero"))
+        self.children = [self.plot, self.words]
 
     def hear(self, event: Any) -> None:
         """Take an event of the run; an evaluation is drawn."""
@@ -77,4 +64,4 @@ class LiveRun(widgets.VBox):
             curve.x, curve.y = [*curve.x, seconds], [*curve.y, value]
             self.plot.layout.yaxis.title.text = f"{escape(label)} on the validation split"
             self.plot.layout.meta = {"finding": f"{label} {number_text(value)} after {seconds:.1f} s."}
-        self.words.value = f"<p role='status'>{escape(in_words(self.plot))}</p>"
+        self.tell()

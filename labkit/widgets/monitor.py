@@ -8,18 +8,15 @@ from pathlib import Path
 
 import ipywidgets as widgets
 import numpy as np
-import plotly.graph_objects as go
+import pandas as pd
 
 from labkit.errors import UserError
-from labkit.plots.describe import in_words
 from labkit.plots.live_run import figure_live_run, latest_values
-from labkit.plots.theme import check_template
-from labkit.plots.words import metric_label
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.telemetry.latest import Latest, value_text
-from labkit.widgets.feed import RunFeed, Series, Snapshot
-from labkit.widgets.figures import live_figure
+from labkit.widgets.feed import RunFeed, Snapshot
+from labkit.widgets.figures import FigureView
 
 REFRESH_S = 0.5
 MOST_POINTS = 400
@@ -39,7 +36,6 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "l
     Raises:
         UserError: there is no run.
     """
-    check_template(template)
     return Monitor(find(run), refresh_s, template)
 
 
@@ -58,40 +54,35 @@ def find(run: Path | str) -> Path:
     return Path((running or rows)[-1]["folder"])
 
 
-class Monitor(widgets.VBox):
+class Monitor(FigureView):
     """Status, buttons, curves and their description; it refreshes itself until the run is over."""
 
     def __init__(self, folder: Path, refresh_s: float = REFRESH_S, template: str = "labkit_light"):
-        self.folder, self._refresh_s, self._template = folder, refresh_s, template
+        super().__init__(template)
+        self.folder, self._refresh_s = folder, refresh_s
         self._feed = RunFeed(folder)
         self._closed = threading.Event()
         self._drawing = threading.Lock()
-        self.status = widgets.HTML()
+        self.status, self.counters = widgets.HTML(), widgets.HTML()
         self.pause = widgets.ToggleButton(
             description="Pause view", tooltip="Freeze what is shown; the run goes on", icon="pause"
         )
         self.stop = widgets.Button(
             description="Stop run", tooltip="End the run after its step under way; all is saved", icon="stop"
         )
-        self.plot = live_figure()
-        self.words = widgets.HTML()
-        self.code = widgets.HTML(
-            f"<p>The same in code: <code>RunFeed({str(folder)!r}).read()</code>, "
-            f"<code>request_stop({str(folder)!r})</code>.</p>"
-        )
-        self.counters = widgets.HTML()
-        more = widgets.Accordion([self.counters], titles=["All counters, as `labkit monitor` shows them"])
         self.stop.on_click(lambda _: self._stop_run())
-        buttons = widgets.HBox([self.pause, self.stop])
-        super().__init__([self.status, buttons, self.plot, self.words, more, self.code])
+        code = f"RunFeed({str(folder)!r}).read()</code>, <code>request_stop({str(folder)!r})"
+        self.children = [
+            self.status,
+            widgets.HBox([self.pause, self.stop]),
+            self.plot,
+            self.words,
+            widgets.Accordion([self.counters], titles=["All counters, as `labkit monitor` shows them"]),
+            widgets.HTML(f"<p>The same in code: <code>{code}</code>.</p>"),
+        ]
         self.refresh()
         self._thread = threading.Thread(target=self._keep_fresh, daemon=True)
         self._thread.start()
-
-    @property
-    def figure(self) -> go.Figure:
-        """A plain figure of what is shown: for a saved notebook, which should not hold a widget's state."""
-        return go.Figure(self.plot.to_dict())
 
     def close(self) -> None:
         """Stop refreshing; the run goes on."""
@@ -130,28 +121,17 @@ class Monitor(widgets.VBox):
             self.stop.disabled = True
 
     def _show(self, snapshot: Snapshot) -> None:
-        metric = metric_label(snapshot.metric_name) or "Metric"
-        named = {
-            metric: snapshot.metric,
-            "Training loss": snapshot.loss,
-            "Throughput (samples/s)": snapshot.throughput,
-        }
-        panels = {title: thinned(series) for title, series in (named | snapshot.telemetry).items()}
+        panels = {title: (thinned(x), thinned(y)) for title, (x, y) in snapshot.panels.items()}
         if len(self.plot.data) == len(panels):
             with self.plot.batch_update():
                 for trace, (x, y) in zip(self.plot.data, panels.values(), strict=True):
-                    trace.x, trace.y = list(x), list(y)
+                    trace.x, trace.y = x, y
                 self.plot.layout.meta = {"finding": latest_values(panels)}
+            self.tell()
         else:
-            drawn = figure_live_run(
-                panels, provenance=snapshot.provenance, target=snapshot.target, template=self._template
-            )
-            with self.plot.batch_update():
-                self.plot.data = []
-                self.plot.layout = drawn.layout
-                self.plot.add_traces(drawn.data)
-        self.status.value = f"<p role='status'>{escape(_sentence(snapshot, metric))}</p>"
-        self.words.value = f"<p>{escape(in_words(self.plot))}</p>"
+            told = {"provenance": snapshot.provenance, "target": snapshot.target}
+            self.draw(figure_live_run(panels, **told, template=self.template))
+        self.status.value = f"<p role='status'>{escape(str(snapshot))}</p>"
         self.counters.value = counters_html(snapshot.counters)
         if snapshot.status != "running":
             self.stop.disabled = self.pause.disabled = True
@@ -160,34 +140,20 @@ class Monitor(widgets.VBox):
 
 def counters_html(latest: Latest) -> str:
     """Every counter with its latest value, its course and its source; those that have none with the reason."""
-    rows = "".join(
-        f"<tr><td>{escape(r.device)}</td><td>{escape(r.scope)}</td><td>{escape(r.counter)}</td>"
-        f"<td>{escape(value_text(r.value, r.unit))}</td><td aria-hidden='true'>{course.bars}</td>"
-        f"<td>{escape(r.source)}</td></tr>"
+    rows = [
+        (each.device, each.scope, each.counter, value_text(each.value, each.unit), course.bars, each.source)
         for course in latest.shown()
-        for r in (course.reading,)
-    )
-    heads = "".join(
-        f"<th scope='col'>{name}</th>" for name in ("device", "scope", "counter", "now", "course", "source")
-    )
+        for each in (course.reading,)
+    ]
+    frame = pd.DataFrame(rows, columns=["device", "scope", "counter", "now", "course", "source"])
     missing = "".join(
         f"<li>{escape(', '.join(counters))}: {escape(why)}</li>" for why, counters in latest.missing().items()
     )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table><ul>{missing}</ul>"
+    return f"{frame.to_html(index=False, border=0)}<ul>{missing}</ul>"
 
 
-def thinned(series: Series) -> tuple[list[float], list[float]]:
-    """At most MOST_POINTS points at even distances, first and last among them: a browser redraws them all."""
-    if len(series.x) <= MOST_POINTS:
-        return list(series.x), list(series.y)
-    places = np.linspace(0, len(series.x) - 1, MOST_POINTS).round().astype(int)
-    return [series.x[place] for place in places], [series.y[place] for place in places]
-
-
-def _sentence(snapshot: Snapshot, metric: str) -> str:
-    """The state of a run in one sentence."""
-    words = f"{snapshot.name}, {snapshot.budget}: {snapshot.status}"
-    if snapshot.metric.y:
-        words += f", {snapshot.metric.x[-1]:.1f} s, {metric} {snapshot.metric.y[-1]:.4f}"
-    reason = snapshot.result.get("reason")
-    return f"{words} ({reason})." if reason and snapshot.status != "running" else f"{words}."
+def thinned(values: list[float]) -> list[float]:
+    """At most MOST_POINTS of the values at even distances, first and last among them: a browser redraws them all."""
+    if len(values) <= MOST_POINTS:
+        return list(values)
+    return [values[place] for place in np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]

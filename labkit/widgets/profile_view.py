@@ -8,12 +8,9 @@ from pathlib import Path
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.plots.describe import in_words
-from labkit.plots.theme import check_template
-from labkit.plots.words import rate_text
 from labkit.profiling.profile import Profile, read_profile
-from labkit.report.profile_views import VIEWS, finding_html
-from labkit.widgets.figures import PictureButton, live_figure
+from labkit.report.profile_views import VIEWS, html_table, operator_columns, what_to_try
+from labkit.widgets.figures import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
 
@@ -31,65 +28,40 @@ def profile_view(run: Path | str | Profile, *, template: str = "labkit_light") -
     Raises:
         UserError: the run was not profiled.
     """
-    check_template(template)
     return ProfileView(run if isinstance(run, Profile) else read_profile(run), template)
 
 
-class ProfileView(widgets.VBox):
+class ProfileView(FigureView):
     """What to try, a choice of views, the figure with its words, and the dearest operators."""
 
     def __init__(self, profile: Profile, template: str = "labkit_light"):
-        self.profile, self._template = profile, template
+        super().__init__(template)
+        self.profile = profile
         self.view = widgets.ToggleButtons(
             options=[(view.title, view) for view in VIEWS],
             description="View",
             tooltips=[view.about for view in VIEWS],
             style={"button_width": "auto"},
         )
-        self.answer = widgets.HTML(_answer(profile))
-        self.about, self.words, self.code = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.plot = live_figure()
-        operators = widgets.Accordion(
-            [widgets.HTML(_operators(profile))], titles=[f"The {SHOWN_OPERATORS} dearest operators"]
-        )
-        self.view.observe(lambda _: self._draw(), names="value")
-        self._draw()
-        super().__init__(
-            [self.answer, self.view, self.about, self.plot, self.words, PictureButton(), operators, self.code]
-        )
+        tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
+        self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
+        self.about, self.code = widgets.HTML(), widgets.HTML()
+        dearest = widgets.HTML(html_table(operator_columns(profile.operators.head(SHOWN_OPERATORS))))
+        operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
+        self.view.observe(lambda _: self._show(), names="value")
+        self._show()
+        self.children = [
+            self.answer, self.view, self.about, self.plot, self.words, PictureButton(), operators, self.code,
+        ]  # fmt: skip
 
-    @property
-    def figure(self) -> go.Figure:
-        """A plain figure of what is shown: for a saved notebook, a page, or a file."""
-        return go.Figure(self.plot.to_dict())
-
-    def _draw(self) -> None:
+    def _show(self) -> None:
         view = self.view.value
         why = view.missing(self.profile)
-        drawn = go.Figure() if why else view.draw(self.profile, self._template)
-        with self.plot.batch_update():
-            self.plot.data = []
-            self.plot.layout = drawn.layout
-            self.plot.add_traces(drawn.data)
+        self.draw(go.Figure() if why else view.draw(self.profile, self.template))
+        if why:
+            self.words.value = ""
         self.about.value = f"<p role='status'>{escape(why or view.about)}</p>"
-        self.words.value = "" if why else f"<p>{escape(in_words(drawn))}</p>"
         self.code.value = (
             f"<p>The same in code: <code>profile = read_profile({str(self.profile.folder)!r}); "
             f"show({escape(view.code)})</code></p>"
         )
-
-
-def _answer(profile: Profile) -> str:
-    lines = [f"<li>{finding_html(finding)}</li>" for finding in profile.findings]
-    tries = f"<ol>{''.join(lines)}</ol>" if lines else "<p>Nothing worth more than 5 % of the step was found.</p>"
-    return f"<p>{escape(profile.headline)}</p>{tries}"
-
-
-def _operators(profile: Profile) -> str:
-    heads = "".join(f"<th scope='col'>{head}</th>" for head in ("operator", "calls", "ms", "share", "GFLOP/s", "GB/s"))
-    rows = "".join(
-        f"<tr><td>{escape(row.operator)}</td><td>{row.calls:,.0f}</td><td>{row.self_us / 1e3:.3f}</td>"
-        f"<td>{row.share:.1%}</td><td>{rate_text(row.gflop_per_s)}</td><td>{rate_text(row.gb_per_s)}</td></tr>"
-        for row in profile.operators.head(SHOWN_OPERATORS).itertuples()
-    )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

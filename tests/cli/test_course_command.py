@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from labkit.cli import main
-from labkit.cli.course import _literal
+from labkit.course.runner import literal
 
 RESULTS = "from labkit.course import results\nresults(one=(1, 0, 2))"
 
@@ -41,16 +41,12 @@ def test_it_runs_all_and_leaves_notebooks_pages_and_junit(folder, capsys):
     assert ElementTree.parse(out / "junit.xml").getroot().get("failures") == "1"
 
 
-def test_the_beginning_of_a_name_or_a_path_chooses(folder, capsys):
-    assert main(["course", "run", "10", "--out", "one"]) == 0
+def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_over(folder, capsys):
+    assert main(["course", "run", "10", "--out", "one", "-p", "seed", "8"]) == 1
+    assert "AssertionError" in capsys.readouterr().out
     (folder / "my notes.ipynb").write_bytes((folder / "notebooks" / "solutions" / "10_sound.ipynb").read_bytes())
     assert main(["course", "run", "my notes.ipynb", "--out", "two"]) == 0
     assert (folder / "two" / "html" / "my notes.html").is_file()
-
-
-def test_a_parameter_is_handed_over(folder, capsys):
-    assert main(["course", "run", "10", "-p", "seed", "8"]) == 1
-    assert "AssertionError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -62,8 +58,8 @@ def test_a_parameter_is_handed_over(folder, capsys):
         (["10", "-p", "sed", "8"], "Did you mean 'seed'"),
         (["no.ipynb"], "there is no such notebook"),
         (["--notebooks", "elsewhere"], "name another folder"),
-        (["10", "--out", "notebooks/solutions"], "would replace it"),
-        (["10", "--out", "notebooks"], "exercise notebooks are there"),
+        (["10", "--out", "notebooks/solutions"], "would be replaced"),
+        (["10", "--out", "notebooks"], "would be replaced"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, arguments, words):
@@ -75,4 +71,4 @@ def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, argument
 
 @pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("None", None), ("cpu", "cpu"), ("'8'", "8")])
 def test_a_parameter_is_a_literal_or_text(text, value):
-    assert _literal(text) == value
+    assert literal(text, text) == value

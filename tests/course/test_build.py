@@ -1,25 +1,24 @@
-"""Exercise notebooks are made from authored ones, and drift is noticed."""
+"""Exercise notebooks are made from authored ones, drift is noticed, and nbgrader makes and grades the same."""
 
+import json
+import os
 import re
 import shutil
+import sysconfig
 from pathlib import Path
 
 import pytest
+from nbgrader.api import Gradebook
+from nbgrader.apps import NbGraderAPI
+from sound_notebook import EXERCISES, NAME, sound_notebook
+from traitlets.config import Config
 
 from labkit.cli import main
-from labkit.course.build import drift, write
-from labkit.course.nbgrader_settings import STUB
-from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook
+from labkit.course.build import STUB, drift, write
+from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
 from labkit.errors import UserError
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    shutil.copytree(NOTEBOOKS / SOLUTIONS, tmp_path / SOLUTIONS)
-    write(tmp_path)
-    return tmp_path
 
 
 def test_the_committed_notebooks_are_in_order(capsys):
@@ -27,63 +26,60 @@ def test_the_committed_notebooks_are_in_order(capsys):
     assert "in order" in capsys.readouterr().out
 
 
-def test_an_exercise_notebook_has_no_solution_and_its_checks_are_locked(folder):
-    for path in authored(folder):
-        made, source = read_notebook(folder / path.name), read_notebook(path)
-        assert "SOLUTION" not in canonical(made)
-        answers = [cell for cell in made.cells if cell.metadata.get("nbgrader", {}).get("solution")]
-        checks = [cell for cell in made.cells if cell.metadata.get("nbgrader", {}).get("grade")]
-        assert len(answers) == len(checks) >= 3
-        assert {cell.source for cell in answers} == {STUB}
-        assert all(cell.metadata.editable is False and cell.metadata.deletable is False for cell in checks)
-        assert len(made.cells) == len(source.cells)
+@pytest.mark.parametrize("source", authored(NOTEBOOKS), ids=lambda path: path.stem)
+def test_an_exercise_notebook_has_no_solution_and_no_guess_and_its_checks_are_locked(source):
+    made = read_notebook(NOTEBOOKS / source.name)
+    assert "SOLUTION" not in canonical(made)
+    graded = [cell for cell in code_cells(made) if "nbgrader" in cell.metadata]
+    answers = [cell for cell in graded if cell.metadata.nbgrader.solution]
+    checks = [cell for cell in graded if cell.metadata.nbgrader.grade]
+    assert len(answers) == len(checks) >= 3
+    assert {cell.source for cell in answers} == {STUB}
+    assert all(cell.metadata.editable is False and cell.metadata.deletable is False for cell in checks)
+    assert len(made.cells) == len(read_notebook(source).cells)
+    guesses = [line for cell in code_cells(made) for line in cell.source.splitlines() if line.startswith("guess(")]
+    assert len(guesses) >= 3
+    assert all(re.fullmatch(r'guess\("[\w.]+", \.\.\.(, "[^"]+")?\)', line) for line in guesses), guesses
 
 
-def test_an_exercise_notebook_has_dots_in_place_of_the_authors_guesses(folder):
-    for path in authored(folder):
-        sources = [cell.source for cell in read_notebook(folder / path.name).cells if cell.cell_type == "code"]
-        guesses = [line for source in sources for line in source.splitlines() if line.startswith("guess(")]
-        assert len(guesses) >= 3
-        assert all(re.fullmatch(r'guess\("[\w.]+", \.\.\.(, "[^"]+")?\)', line) for line in guesses), guesses
+@pytest.fixture
+def folder(tmp_path):
+    """A course of one notebook, and what is made from it."""
+    (tmp_path / SOLUTIONS).mkdir()
+    (tmp_path / SOLUTIONS / f"{NAME}.ipynb").write_text(canonical(sound_notebook()), encoding="utf-8")
+    write(tmp_path)
+    return tmp_path
 
 
-def test_building_twice_changes_nothing(folder):
-    assert write(folder) == []
-    assert drift(folder) == []
+def run_a_cell(path: Path) -> None:
+    notebook = read_notebook(path)
+    code_cells(notebook)[0].execution_count = 1
+    path.write_text(canonical(notebook), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("fault", "plant"),
     {
-        "differs from what": lambda folder: edit(folder / "00_start_here.ipynb"),
-        "is missing": lambda folder: (folder / "00_start_here.ipynb").unlink(),
-        "has no authored notebook": lambda folder: (folder / "77_stray.ipynb").write_text("{}"),
-        "has outputs": lambda folder: run_a_cell(folder / SOLUTIONS / "00_start_here.ipynb"),
+        "differs from what": lambda folder: run_a_cell(folder / f"{NAME}.ipynb"),
+        "is missing": lambda folder: (folder / f"{NAME}.ipynb").unlink(),
+        "write its authored one": lambda folder: (folder / "77_stray.ipynb").write_text("{}"),
+        "name it as 00_start_here": lambda folder: (folder / SOLUTIONS / "stray.ipynb").write_text("{}"),
+        "has outputs": lambda folder: run_a_cell(folder / SOLUTIONS / f"{NAME}.ipynb"),
     }.items(),
 )
 def test_drift_is_named(folder, capsys, fault, plant):
+    assert write(folder) == drift(folder) == []
     plant(folder)
     assert any(fault in line for line in drift(folder))
     assert main(["course", "build", "--check", "--notebooks", str(folder)]) == 1
     assert fault in capsys.readouterr().out
 
 
-def edit(path: Path) -> None:
+def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
+    path = folder / SOLUTIONS / f"{NAME}.ipynb"
     notebook = read_notebook(path)
     notebook.cells[2].source += " More."
-    path.write_text(canonical(notebook))
-
-
-def run_a_cell(path: Path) -> None:
-    notebook = read_notebook(path)
-    next(cell for cell in notebook.cells if cell.cell_type == "code").execution_count = 1
-    path.write_text(canonical(notebook))
-
-
-def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
-    path = folder / SOLUTIONS / "00_start_here.ipynb"
-    edit(path)
-    path.write_text(path.read_text().replace('\n "cells"', '\n  "cells"'))
+    path.write_text(json.dumps(notebook), encoding="utf-8")
     assert main(["course", "build", "--notebooks", str(folder)]) == 0
     said = capsys.readouterr().out
     assert str(path) in said and str(folder / path.name) in said
@@ -93,3 +89,49 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
 def test_a_folder_without_notebooks_is_refused(tmp_path):
     with pytest.raises(UserError, match="name another folder"):
         write(tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_nbgraders_three_steps_score_a_right_and_a_wrong_submission(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "guesses"))
+    # nbgrader starts `alembic`, which is beside it in an environment that need not be active
+    monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
+    source = tmp_path / "source" / "course"
+    source.mkdir(parents=True)
+    for path in authored(NOTEBOOKS):
+        shutil.copy(path, source)
+    (tmp_path / "source" / "small").mkdir()
+    (tmp_path / "source" / "small" / f"{NAME}.ipynb").write_text(canonical(sound_notebook()), encoding="utf-8")
+    config = Config()
+    config.CourseDirectory.root = str(tmp_path)
+    config.CourseDirectory.course_id = "labkit"
+    config.CourseDirectory.db_url = f"sqlite:///{tmp_path / 'gradebook.db'}"
+    configuration = NOTEBOOKS / SOLUTIONS / "nbgrader_config.py"
+    exec(configuration.read_text(encoding="utf-8"), {"get_config": lambda: config})
+    nbgrader = NbGraderAPI(config=config)
+
+    for assignment in ("course", "small"):
+        made = nbgrader.generate_assignment(assignment)
+        assert made["success"], made["log"]
+    for path in authored(NOTEBOOKS):
+        released = read_notebook(tmp_path / "release" / "course" / path.name)
+        ours = read_notebook(NOTEBOOKS / path.name)
+        assert [cell.source for cell in released.cells] == [cell.source for cell in ours.cells]
+
+    right = {f"answer-{name[3:]}": f"answer = {answer}" for name, answer in EXERCISES.items()}
+    wrong = right | {"answer-pairs": "answer = 26", "answer-outputs": "answer = 11"}
+    for student, answers in (("right", right), ("wrong", wrong)):
+        notebook = read_notebook(tmp_path / "release" / "small" / f"{NAME}.ipynb")
+        for cell in code_cells(notebook):
+            cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+        submitted = tmp_path / "submitted" / student / "small" / f"{NAME}.ipynb"
+        submitted.parent.mkdir(parents=True)
+        submitted.write_text(canonical(notebook), encoding="utf-8")
+        for step in (nbgrader.autograde, nbgrader.generate_feedback):
+            done = step("small", student)
+            assert done["success"], done["log"]
+    with Gradebook(config.CourseDirectory.db_url) as gradebook:
+        scores = {student: gradebook.find_submission("small", student).score for student in ("right", "wrong")}
+    assert scores == {"right": 3, "wrong": 1}
+    page = (tmp_path / "feedback" / "wrong" / "small" / f"{NAME}.html").read_text(encoding="utf-8")
+    assert "not yet" in page

@@ -16,6 +16,7 @@ from labkit.course.exercise import (
     TEXT,
     YES_NO,
     Exercise,
+    ExerciseError,
     Mistake,
     NotAnswered,
     WrongAnswer,
@@ -83,10 +84,28 @@ def test_every_exercise_is_tried():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_right_answer_passes_and_says_why(name, capsys):
-    given, right, _ = CASES[name]
+def test_each_exercise_knows_right_and_wrong_and_odd_answers(name, capsys):
+    (given, right, wrong), exercise = CASES[name], all_exercises()[name]
     check(name, right, **given)
-    assert all_exercises()[name].explanation in capsys.readouterr().out
+    assert exercise.explanation in capsys.readouterr().out
+    for mistake in exercise.mistakes:
+        value = mistake.answer(**given) if callable(mistake.answer) else mistake.answer
+        with pytest.raises(WrongAnswer, match=re.escape(mistake.hint)):
+            check(name, value, **given)
+    assert len({mistake.hint for mistake in exercise.mistakes}) == len(exercise.mistakes)
+    for value in wrong:
+        with pytest.raises(WrongAnswer, match=re.escape(exercise.hint)):
+            check(name, value, **given)
+    if exercise.kind == YES_NO:
+        with pytest.raises(WrongAnswer):
+            check(name, False, **given)
+    for value in NONSENSE:
+        wrong_but_a_text = exercise.kind == TEXT and isinstance(value, str)
+        with pytest.raises(WrongAnswer if wrong_but_a_text else WrongKind, match=name):
+            check(name, value, **given)
+    for value in (..., None):
+        with pytest.raises(NotAnswered, match=f"{name} is not answered yet"):
+            check(name, value, **given)
 
 
 @pytest.mark.parametrize(
@@ -96,68 +115,13 @@ def test_two_figures_are_enough(name, rounded):
     check(name, rounded)
 
 
-def test_answers_of_numpy_count():
-    check("50.can_fall", np.True_)
-    check("10.pairs", np.int64(351))
-    check("00.cost", np.array([0.3]))
-
-
-def test_a_whole_number_has_no_tolerance():
-    with pytest.raises(WrongAnswer):
-        check("10.pairs", 350)
-
-
-def test_a_check_without_its_values_says_which():
-    with pytest.raises(UserError, match=r"check\(\.\.\., answer, small=small, large=large\)"):
-        check("10.sooner", "small")
-
-
-@pytest.mark.parametrize("answer", ["0.30", "3/10"])
-def test_a_number_in_quotes_is_told_so(answer):
-    with pytest.raises(WrongKind, match="without quotes"):
-        check("00.cost", answer)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_wrong_answers_get_a_hint_and_the_usual_ones_their_own(name):
-    given, _, wrong = CASES[name]
-    exercise = all_exercises()[name]
-    hints = set()
-    for mistake in exercise.mistakes:
-        value = mistake.answer(**given) if callable(mistake.answer) else mistake.answer
-        with pytest.raises(WrongAnswer, match=re.escape(mistake.hint)):
-            check(name, value, **given)
-        hints.add(mistake.hint)
-    assert len(hints) == len(exercise.mistakes)
-    for value in wrong:
-        with pytest.raises(WrongAnswer, match=re.escape(exercise.hint)):
-            check(name, value, **given)
-    if exercise.kind == YES_NO:
-        with pytest.raises(WrongAnswer):
-            check(name, False, **given)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("answer", NONSENSE, ids=repr)
-def test_nonsense_is_told_what_is_wanted(name, answer):
-    given, *_ = CASES[name]
-    wrong_but_a_text = all_exercises()[name].kind == TEXT and isinstance(answer, str)
-    with pytest.raises(WrongAnswer if wrong_but_a_text else WrongKind, match=name):
-        check(name, answer, **given)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("answer", [..., None])
-def test_an_exercise_without_an_answer_says_so_by_name(name, answer):
-    with pytest.raises(NotAnswered, match=f"{name} is not answered yet"):
-        check(name, answer, **CASES[name][0])
-
-
-def test_both_censored_is_neither(capsys):
+def test_both_censored_is_neither():
     check("10.sooner", "neither", small=CENSORED, large=CENSORED)
 
 
-def test_an_unknown_exercise_lists_those_there_are():
+def test_a_check_says_what_it_needs():
+    with pytest.raises(UserError, match=r"check\(\.\.\., answer, small=small, large=large\)"):
+        check("10.sooner", "small")
     with pytest.raises(UserError, match=r"10\.pairs"):
         check("10.pears", 3)
 
@@ -166,41 +130,33 @@ def made(kind, truth, **more) -> Exercise:
     return Exercise("99.made", kind, truth, hint="Think.", explanation="So.", **more)
 
 
-def test_a_number_may_be_an_array_of_one_or_of_numpy():
-    exercise = made(NUMBER, 2.0)
-    for answer in (2, 2.0, np.float32(2), np.array(2.0), np.array([2.0])):
+EITHER = {"choices": ("a", "b"), "mistakes": (Mistake("b", "Not b."),)}
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "said"),
+    [
+        *((made(NUMBER, 2.0), answer, None) for answer in (2, np.float32(2), np.array(2.0), np.array([2.0]))),
+        (made(NUMBER, 2.0), torch.tensor([2.0]), None),
+        (made(NUMBER, 2.0), np.array([2.0, 2.0]), "a number"),
+        (made(NUMBER, 0.3, unit="US dollars"), "0.30", r"a number \(US dollars\), such as 2.5, without quotes"),
+        (made(NUMBER, 100.0, relative=0.01), 101.0, None),
+        (made(NUMBER, 100.0, relative=0.01), 102.0, "not yet. Think."),
+        (made(INTEGER, 351), np.int64(351), None),
+        (made(INTEGER, 351), 350, "not yet"),  # a whole number has no tolerance
+        (made(INTEGER, 3), 3.5, "an integer"),
+        (made(INTEGER, 1), True, "an integer"),
+        (made(YES_NO, True), np.True_, None),
+        (made(YES_NO, True), 1, "True or False"),
+        (made(CHOICE, "a", **EITHER), " A ", None),
+        (made(CHOICE, "a", **EITHER), "b", "Not b"),
+        (made(CHOICE, "a", **EITHER), "c", "one of 'a', 'b'"),
+    ],
+)
+def test_an_answer_of_each_kind(exercise, answer, said):
+    if said is None:
+        assert exercise.check(answer, {}) == "Exercise 99.made: right. So."
+        return
+    with pytest.raises(ExerciseError, match=said) as wrong:
         exercise.check(answer, {})
-    with pytest.raises(WrongKind):
-        exercise.check(np.array([2.0, 2.0]), {})
-
-
-def test_tolerance_is_of_the_right_answer():
-    exercise = made(NUMBER, 100.0, relative=0.01)
-    exercise.check(101.0, {})
-    with pytest.raises(WrongAnswer):
-        exercise.check(102.0, {})
-
-
-def test_a_fraction_is_no_integer_and_a_yes_is_no_number():
-    with pytest.raises(WrongKind, match="an integer"):
-        made(INTEGER, 3).check(3.5, {})
-    with pytest.raises(WrongKind):
-        made(INTEGER, 1).check(True, {})
-    with pytest.raises(WrongKind, match="True or False"):
-        made(YES_NO, True).check(1, {})
-
-
-def test_a_choice_ignores_case_and_lists_what_there_is():
-    exercise = made(CHOICE, "a", choices=("a", "b"), mistakes=(Mistake("b", "Not b."),))
-    exercise.check(" A ", {})
-    with pytest.raises(WrongAnswer, match="Not b"):
-        exercise.check("b", {})
-    with pytest.raises(WrongKind, match="one of 'a', 'b'"):
-        exercise.check("c", {})
-
-
-def test_a_wrong_answer_shows_as_words_without_a_traceback():
-    """IPython asks an exception for its own rendering."""
-    with pytest.raises(WrongAnswer) as wrong:
-        check("20.outputs", 11)
-    assert wrong.value._render_traceback_() == [str(wrong.value)]
+    assert wrong.value._render_traceback_() == [str(wrong.value)], "IPython shows words without a traceback"

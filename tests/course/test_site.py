@@ -1,5 +1,6 @@
 """The site: what is on its pages, and what its script does in a real browser, offline."""
 
+import itertools
 import re
 from importlib.resources import files
 
@@ -11,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from labkit.cli import main
 from labkit.course.results import MIME
 from labkit.course.site import build_site
-from labkit.course.site.render import render, search_entries
 from labkit.course.verdict import PLOTLY
 from labkit.errors import UserError
 from labkit.plots.describe import describe
@@ -31,13 +31,13 @@ def executed(title: str, following: str) -> nbformat.NotebookNode:
         new_output("display_data", data={PLOTLY: figure, "text/plain": "Figure"}),
         new_output("display_data", data=describe(go.Figure(data))._repr_mimebundle_()),
         new_output("execute_result", data={"text/html": frame, "text/plain": "a"}, execution_count=1),
-        new_output("display_data", data={MIME: {"auc": {"value": 0.7, "low": 0.5, "high": 1.0}}}),
+        new_output("display_data", data={MIME: {}, "text/plain": "auc = 0.7"}),
         new_output("error", ename="ValueError", evalue="odd", traceback=["\x1b[31mValueError\x1b[0m: odd"]),
     ]
     badge = "[![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/x)"
     cells = [
         new_markdown_cell(f"# {title}\n\n{badge}\n\nYou will be able to\n\n- **count** sheep"),
-        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Counting\n\nOnce more.\n\n## Kaplan–Meier & co"),
+        new_markdown_cell("## Counting\n\nA *zebra* is no sheep.\n\n## Kaplan–Meier & co"),
         new_code_cell("print('</script>')", execution_count=1, outputs=outputs),
         new_markdown_cell(f"## Recap\n\n- Counted.\n\n**Next:** [on]({following}.ipynb), or [not made](77_x.ipynb)"),
     ]
@@ -58,29 +58,18 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     assert "plain &lt;b&gt;text&lt;/b&gt;" in page
     assert 'class="plot"' in page and '"Time (s)"' in page
     assert 'border="1"' not in page and "<th>a</th>" in page
-    assert "<th scope=row>auc</th><td>0.7</td>" in page
+    assert "auc = 0.7" in page
     assert "ansi-red-fg" in page
     assert 'href="10_two.html"' in page
     assert 'href="77' not in page and "not made" in page
     assert "<details><summary>The figure as a table" in page
-    assert 'id="counting"' in page and 'id="counting-2"' in page
+    assert '<a href="#Counting">Counting</a>' in page and 'id="Counting"' in page
     assert "Executed on 2026-01-02" in page
     for path in site.glob("*.html"):
         assert not re.findall(r"https?://", path.read_text(encoding="utf-8")), path
-
-
-def test_the_index_lists_notebooks_by_module(site):
     index = (site / "index.html").read_text(encoding="utf-8")
     assert index.index("Start") < index.index('href="00_one.html"') < index.index("Recommendation models")
     assert "<strong>count</strong> sheep" in index
-
-
-def test_the_search_knows_sections_with_their_words():
-    entries = search_entries("x.html", render(executed("One", "y"), pages=set()))
-    assert [(entry["title"], entry["anchor"]) for entry in entries][:2] == [("One", "one"), ("Counting", "counting")]
-    assert "A zebra is no sheep." in entries[1]["text"]
-    assert entries[3]["title"] == "Kaplan–Meier & co"
-    assert "print" in entries[3]["text"]
 
 
 def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):
@@ -88,61 +77,32 @@ def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):
         build_site(tmp_path, tmp_path / "out")
 
 
-@pytest.fixture
-def page(browser, site):
-    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
-    page = context.new_page()
-    problems = []
+def test_figures_are_drawn_and_follow_the_theme(browser, site):
+    page, problems = browser.new_context(offline=True, viewport={"width": 1200, "height": 900}).new_page(), []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("requestfailed", lambda request: problems.append(request.url))
     page.goto((site / "00_one.html").as_uri())
-    yield page
-    assert problems == []
-    context.close()
-
-
-def test_figures_are_drawn_and_follow_the_theme(page):
     page.wait_for_selector("figure.plot .main-svg")
-    assert page.evaluate("document.querySelector('.canvas').data.length") == 1
-    paper = "document.querySelector('.canvas')._fullLayout.paper_bgcolor"
-    assert page.evaluate(paper) == "#ffffff"
+    canvas = "document.querySelector('.canvas')"
+    assert page.evaluate(f"{canvas}.data.length") == 1
+    assert page.evaluate(f"{canvas}._fullLayout.paper_bgcolor") == "#ffffff"
     page.get_by_role("button", name="Dark mode").press("Enter")
-    page.wait_for_function(f"{paper} === '#16191f'")
-    shape, line = (
-        page.evaluate(f"document.querySelector('.canvas').{of}")
-        for of in ("layout.shapes[0].line.color", "data[0].line.color")
-    )
+    page.wait_for_function(f"{canvas}._fullLayout.paper_bgcolor === '#16191f'")
+    shape, line = (page.evaluate(f"{canvas}.{of}") for of in ("layout.shapes[0].line.color", "data[0].line.color"))
     assert contrast(shape, "#16191f") > 7 and contrast(line, "#16191f") > 3
     assert page.get_by_role("button", name="Dark mode").get_attribute("aria-pressed") == "true"
+    assert problems == []
+    page.context.close()
 
 
-def test_the_search_finds_by_keyboard_and_leads_there(page):
-    page.keyboard.press("/")
-    page.keyboard.type("zebra sheep")
-    page.wait_for_selector("#found a")
-    assert page.locator("#found a").count() == 2  # one in each notebook
-    assert "Counting" in page.locator("#found a").first.inner_text()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**#counting")
-    page.keyboard.press("/")
-    page.keyboard.type("no such words")
-    assert "Nothing found" in page.locator("#found").inner_text()
-    page.keyboard.press("Escape")
-    assert page.locator("#found").is_hidden()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["index", "00_one"])
-def test_axe_finds_no_serious_violation(browser, site, name, theme):
+def test_axe_finds_no_serious_fault_in_either_theme(browser, site):
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    context = browser.new_context(offline=True, color_scheme=theme)
-    page = context.new_page()
-    page.goto((site / f"{name}.html").as_uri())
-    page.evaluate(axe)
-    found = page.evaluate("axe.run(document).then((result) => result.violations)")
-    context.close()
-    serious = [
-        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    page = browser.new_context(offline=True).new_page()
+    for name, theme in itertools.product(("index", "00_one"), ("light", "dark")):
+        page.emulate_media(color_scheme=theme)
+        page.goto((site / f"{name}.html").as_uri())
+        page.evaluate(axe)
+        found = page.evaluate("axe.run(document).then((result) => result.violations)")
+        serious = [(each["id"], each["nodes"]) for each in found if each["impact"] in ("serious", "critical")]
+        assert serious == [], (name, theme)
+    page.context.close()

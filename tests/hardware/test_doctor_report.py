@@ -15,6 +15,7 @@ import pytest
 from test_nvml_devices import fake_nvml
 
 from labkit.cli import doctor as command
+from labkit.course.labs import labs_on
 from labkit.fast.times import StepTimes, remember
 from labkit.hardware import doctor, software
 from labkit.hardware.doctor import examine
@@ -97,7 +98,7 @@ def test_a_missing_package_stops_only_the_labs_that_need_it(tools, no_driver, mo
     without(monkeypatch, "soundfile")
     report = examine(no_driver)
     assert not report["driver"]["found"] and "no NVIDIA driver" in report["driver"]["reason"]
-    labs = {lab["notebook"]: lab for lab in report["labs"]}
+    labs = {lab["notebook"]: lab for lab in labs_on(report)}
     assert not labs["20_train_speech"]["runs"] and "soundfile" in labs["20_train_speech"]["why"]
     assert all(lab["runs"] for name, lab in labs.items() if name != "20_train_speech")
     (advice,) = [item for item in report["advice"] if "soundfile" in item["why"]]
@@ -105,7 +106,7 @@ def test_a_missing_package_stops_only_the_labs_that_need_it(tools, no_driver, mo
     assert advice["do"].startswith('python -m pip install "soundfile') and ">=0.13.1" in advice["do"]
     without(monkeypatch, "jupyterlab")
     report = examine(no_driver)
-    assert not any(lab["runs"] for lab in report["labs"])
+    assert not any(lab["runs"] for lab in labs_on(report))
     assert any('pip install "jupyterlab' in item["do"] for item in report["advice"])
 
 
@@ -113,7 +114,7 @@ def test_a_small_machine_is_told_what_it_lacks(tools, no_driver, monkeypatch):
     small = replace(doctor.read_cpu(), memory_bytes=10**9, memory_available_bytes=10**9)
     monkeypatch.setattr(doctor, "read_cpu", lambda: small)
     report = examine(no_driver)
-    assert all("needs 2 GB of memory" in lab["why"] for lab in report["labs"])
+    assert all("needs 2 GB of memory" in lab["why"] for lab in labs_on(report))
     assert "only 1.0 GB of memory are free now" in [item["why"] for item in report["advice"]]
 
 

@@ -44,7 +44,7 @@ def one_thread():
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch):
+def train(tmp_path, monkeypatch, no_sampler):
     """Trains a job in this process: `train("dlrm", max_epochs=1)`, its settings as flags; the answer."""
     monkeypatch.setenv("LABKIT_QUIET", "1")
 

@@ -74,7 +74,7 @@ class Clamped(Dlrm):
 def build_model("""
     changed = text.replace("\ndef build_model(", mine, 1).replace("else Dlrm(config)", "else Clamped(config)")
     assert changed.count("Clamped") == 2
-    (tmp_path / "mine.py").write_text(changed.replace('labkit.Run(\n        "dlrm"', 'labkit.Run(\n        "mine"'))
+    (tmp_path / "mine.py").write_text(changed.replace('labkit.Run("dlrm"', 'labkit.Run("mine"'))
     monkeypatch.chdir(tmp_path)
     flags = ["--data", "synthetic-small", "--kernels", "plain", "--precision", "fp32", "--max-epochs", "1"]
     assert main(["run", "mine.py", *flags, "--batch-size", "4096"]) == 0
@@ -93,6 +93,7 @@ def test_a_job_trains_within_a_small_budget_of_memory(precision, tmp_path):
     with LaunchedRun(job_command("speech", runs_dir=tmp_path, **settings)) as launched:
         list(launched.events())
     assert launched.answer["result"]["ended_by"] == "max_seconds"
+    assert launched.answer["result"]["peak_memory_bytes"] > 50 * 2**20
 
 
 def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
@@ -105,7 +106,6 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     assert 0 < result["time_to_target_s"] <= result["wall_s"]
     first = next(event for event in events(answer, "target_reached") if event["kind"] == "first")
     assert result["samples_to_target"] == first["samples"] > 0
-    assert result["peak_memory_bytes"] > 50 * 2**20
     record = read_run(answer["folder"])
     assert record.status == answer["status"] == "done"
     assert record.result == json.loads(json.dumps(result))
@@ -238,10 +238,9 @@ COMPILED = pytest.mark.compiled
 @pytest.mark.parametrize(
     ("settings", "compiled"),
     [
-        *(({"optimiser": name, "lr": 0.01}, "0") for name in dlrm.OPTIMISERS),
+        ({"optimiser": "rowwise-adagrad", "lr": 0.01}, "0"),
         *(pytest.param({"optimiser": name, "lr": 0.01}, "1", marks=COMPILED) for name in ("adam", "rowwise-adagrad")),
-        ({"kernels": "plain"}, "0"),
-        ({"precision": "bf16"}, "0"),
+        ({"kernels": "plain", "precision": "bf16"}, "0"),
     ],
     ids=str,
 )
@@ -256,7 +255,7 @@ def test_a_resumed_dlrm_repeats_the_same_losses(train, monkeypatch, settings, co
     assert 17 <= len(losses(broken)) < len(losses(unbroken))
     again = train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
     assert losses(again) == losses(unbroken)
-    assert again["result"]["wall_s"] > broken["result"]["wall_s"]
+    assert again["result"]["wall_s"] > events(broken, "evaluated")[-1]["wall_s"]
 
 
 def event_at(event, step: int) -> bool:

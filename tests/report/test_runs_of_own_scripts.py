@@ -84,7 +84,8 @@ def test_the_explorer_offers_their_metrics(runs_dir):
 
 
 def test_the_live_view_names_what_there_is(runs_dir):
-    names = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
-    assert names["chars"].metric_name == "perplexity" and names["chars"].metric.y == [40, 20, 10]
-    assert names["without-target"].metric_name == "accuracy" and not names["without-target"].loss.y
-    assert not names["without-metric"].metric.y
+    shown = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
+    assert shown["chars"].metric == "perplexity" and shown["chars"].panels["perplexity"][1] == [40, 20, 10]
+    own = shown["without-target"]
+    assert own.metric == "accuracy" and own.panels["Training loss"] == ([], [])
+    assert shown["without-metric"].panels["Metric"] == ([], [])

@@ -12,29 +12,30 @@ from labkit.telemetry.samples import Sample
 S = 10**9
 
 
-def test_the_energy_counter_is_preferred_and_power_never_added():
-    samples = {
-        "energy": [Sample(0, 1000.0, None), Sample(10 * S, 1500.0, None)],
-        "power": [Sample(0, 100.0, None), Sample(10 * S, 100.0, None)],
-    }
+POWER = [Sample(0, 100.0), Sample(2 * S, 200.0), Sample(3 * S, 200.0)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "joules", "source", "note"),
+    [
+        ({"energy": [Sample(0, 1000.0), Sample(3 * S, 1500.0)], "power": POWER}, 500, "NVML energy counter", "host"),
+        ({"energy": [Sample(0, None, "not supported")], "power": POWER}, 500, "NVML power, integrated", "host"),
+        # a counter that stands still while power is drawn is not believed
+        ({"energy": [Sample(0, 7.0), Sample(S, 7.0)], "power": POWER}, 500, "NVML power, integrated", "host"),
+        # a GPU that was reset takes no energy back
+        (
+            {"energy": [Sample(0, 5e6), Sample(S, 5e6 + 100), Sample(2 * S, 20.0), Sample(3 * S, 50.0)]},
+            130,
+            "NVML energy counter",
+            "began anew",
+        ),
+        ({"energy": [Sample(0, None, "not supported on this GPU")], "power": []}, None, None, "not supported"),
+    ],
+)
+def test_a_gpus_energy_is_counted_or_integrated_and_never_both(samples, joules, source, note):
     energy = gpu_energy(samples)
-    assert (energy.value_j, energy.source) == (500.0, "NVML energy counter")
-
-
-def test_power_is_integrated_where_there_is_no_counter():
-    samples = {
-        "energy": [Sample(0, None, "not supported on this GPU")],
-        "power": [Sample(0, 100.0, None), Sample(2 * S, 200.0, None), Sample(3 * S, 200.0, None)],
-    }
-    energy = gpu_energy(samples)
-    assert energy.value_j == pytest.approx(2 * 150 + 200)
-    assert "integrated" in energy.source
-
-
-def test_a_gpu_that_tells_nothing_says_why():
-    energy = gpu_energy({"energy": [Sample(0, None, "not supported on this GPU")], "power": []})
-    assert energy.value_j is None
-    assert "not supported" in energy.note
+    assert (energy.value_j, energy.source) == (joules, source)
+    assert note in energy.note
 
 
 def test_packages_add_up():
@@ -90,20 +91,17 @@ def gpu_run(tmp_path, **device) -> RunWriter:
     return writer
 
 
-def test_a_run_counts_its_own_gpu(tmp_path):
-    assert run_energy(gpu_run(tmp_path, uuid="GPU-2").folder).value_j == 1000.0
-
-
-def test_a_gpu_without_a_uuid_is_not_mixed_with_another(tmp_path):
-    energy = run_energy(gpu_run(tmp_path, uuid=None).folder)
-    assert energy.value_j is None
-    assert "not measurable" in energy.note
-
-
-def test_the_energy_of_a_mig_slice_says_that_it_is_the_whole_gpus(tmp_path):
-    energy = run_energy(gpu_run(tmp_path, uuid="MIG-7", mig_parent_uuid="GPU-1").folder)
-    assert energy.value_j == 10.0
-    assert "other slices included" in energy.note
+@pytest.mark.parametrize(
+    ("device", "joules", "note"),
+    [
+        ({"uuid": "GPU-2"}, 1000.0, "the GPU alone"),
+        ({"uuid": None}, None, "not measurable"),  # not mixed with another
+        ({"uuid": "MIG-7", "mig_parent_uuid": "GPU-1"}, 10.0, "other slices included"),
+    ],
+)
+def test_a_run_counts_its_own_gpu(tmp_path, device, joules, note):
+    energy = run_energy(gpu_run(tmp_path, **device).folder)
+    assert energy.value_j == joules and note in energy.note
 
 
 def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed(tmp_path):
@@ -123,12 +121,6 @@ def test_what_was_sampled_in_part_is_no_measurement(tmp_path):
     assert peak_memory(writer.folder) is None
 
 
-def test_a_counter_that_stands_still_while_power_is_drawn_is_not_believed():
-    samples = {"energy": [Sample(0, 7.0), Sample(S, 7.0)], "power": [Sample(0, 50.0), Sample(S, 50.0)]}
-    energy = gpu_energy(samples)
-    assert (energy.value_j, energy.source) == (50.0, "NVML power, integrated")
-
-
 def test_a_jetson_counts_the_power_of_its_board():
     energy = cpu_energy({"board_power": [Sample(0, 5.0), Sample(2 * S, 7.0)], "cpu_energy": [Sample(0, None, "no")]})
     assert (energy.value_j, energy.source) == (12.0, "Jetson board power, integrated")
@@ -146,10 +138,3 @@ def test_the_gpu_of_a_jetson_counts_the_board_too(tmp_path):
     samples.flush()
     energy = run_energy(writer.folder)
     assert (energy.value_j, energy.source) == (14.0, "Jetson board power, integrated")
-
-
-def test_a_gpu_that_was_reset_takes_no_energy_back():
-    samples = {"energy": [Sample(0, 5e6), Sample(S, 5e6 + 100), Sample(2 * S, 20.0), Sample(3 * S, 50.0)]}
-    energy = gpu_energy(samples)
-    assert energy.value_j == 130
-    assert "began anew" in energy.note

@@ -8,27 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.tracking import kept, recording
-
-
-class NoSampler:
-    failure, untold = None, ()
-
-    def __init__(self, *arguments, **options):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
+import labkit
+from labkit.tracking import kept
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch) -> Iterator[Path]:
+def runs(tmp_path, monkeypatch, no_sampler) -> Iterator[Path]:
     """A folder for runs."""
     monkeypatch.setenv("LABKIT_QUIET", "1")
-    monkeypatch.setattr(recording, "Sampler", NoSampler)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # where others compute, too, two threads wait for each other longer than they add numbers
     yield tmp_path / "runs"
@@ -39,3 +26,9 @@ def runs(tmp_path, monkeypatch) -> Iterator[Path]:
 def save_each_time(monkeypatch):
     """Save a checkpoint after each evaluation, however long saving takes on this machine."""
     monkeypatch.setattr(kept, "REST", 0)
+
+
+@pytest.fixture
+def run(runs):
+    """Makes a run of the name "t" in the folder for runs."""
+    return lambda **options: labkit.Run("t", runs_dir=runs, **options)

@@ -29,29 +29,19 @@ def test_a_cut_checkpoint_is_named_as_such(tmp_path):
         load_checkpoint(path)
 
 
-def test_a_flipped_weight_of_a_checkpoint_without_digest_is_refused(tmp_path):
-    path, weights = tmp_path / "a.pt", torch.arange(1000.0)
-    torch.save({"format": 4, "w": weights}, path)  # as before there were digests
-    content = bytearray(path.read_bytes())
-    at = bytes(content).index(weights.numpy().tobytes())
-    for place in (at, at + 1999, at + 3999):
-        content[place] ^= 1
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=r"a\.pt.*not what was written"):
-            load_checkpoint(path)
-        content[place] ^= 1
-    path.write_bytes(content)
-    assert torch.equal(load_checkpoint(path)["w"], weights)
-
-
-def test_any_flipped_bit_of_a_checkpoint_is_refused(tmp_path):
-    path = tmp_path / "a.pt"
-    save_checkpoints({path: {"w": torch.arange(9), "name": "a"}})
+def test_a_flipped_bit_of_a_checkpoint_is_refused_or_changes_nothing(tmp_path):
+    path, weights = tmp_path / "a.pt", torch.arange(9.0)
+    save_checkpoints({path: {"w": weights, "name": "a"}})
     content = path.read_bytes()
-    for place in range(0, len(content), 13):
+    at = content.index(weights.numpy().tobytes())
+    for place in (*range(at, at + 36), *range(0, len(content), 13)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
-        with pytest.raises(UserError, match="cannot be read"):
-            load_checkpoint(path)
+        try:
+            read = load_checkpoint(path)
+        except UserError as error:
+            assert "cannot be read" in str(error)
+        else:
+            assert torch.equal(read["w"], weights) and read["name"] == "a" and place not in range(at, at + 36)
 
 
 def test_a_checkpoint_runs_no_code(tmp_path):
@@ -60,10 +50,11 @@ def test_a_checkpoint_runs_no_code(tmp_path):
         load_checkpoint(tmp_path / "evil.pt")
 
 
-def test_a_checkpoint_of_a_newer_labkit_says_upgrade(tmp_path):
-    torch.save({"format": 99}, tmp_path / "new.pt")
-    with pytest.raises(UserError, match="upgrade labkit"):
-        load_checkpoint(tmp_path / "new.pt")
+@pytest.mark.parametrize(("version", "words"), [(99, "upgrade labkit"), (3, "start a new run")])
+def test_a_checkpoint_of_another_labkit_says_what_to_do(tmp_path, version, words):
+    torch.save({"format": version}, tmp_path / "other.pt")
+    with pytest.raises(UserError, match=words):
+        load_checkpoint(tmp_path / "other.pt")
 
 
 def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):
@@ -81,12 +72,6 @@ def test_a_full_disk_keeps_the_old_checkpoints(tmp_path, monkeypatch):
         save_checkpoints({path: {"step": 2} for path in paths})
     assert [load_checkpoint(path)["step"] for path in paths] == [1, 1]  # a best that is newer would be tested for it
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["best.pt", "latest.pt"]
-
-
-def test_a_checkpoint_of_an_older_labkit_says_start_anew(tmp_path):
-    torch.save({"format": 3}, tmp_path / "old.pt")
-    with pytest.raises(UserError, match="start a new run"):
-        load_checkpoint(tmp_path / "old.pt")
 
 
 def test_copies_of_weights_stay_when_the_weights_change():

@@ -18,21 +18,15 @@ def expected(success, failure=(), cut_off=()):
 def test_it_is_all_time_spent_over_the_successes():
     value, low, high = expected([10, 11, 12], failure=[3, 3])
     assert value == pytest.approx(39 / 3) and low < value < high
-
-
-def test_a_run_that_was_cut_off_goes_on_as_those_that_outlasted_it():
-    assert expected([10, 11, 12], cut_off=[3, 4, 5, 6])[0] == pytest.approx(11)
-    assert expected([10], failure=[30], cut_off=[20])[0] == pytest.approx(10 + 2 * 30)
-
-
-def test_a_run_that_nobody_outlasted_counts_as_a_failure_there():
-    assert expected([10, 12], cut_off=[20])[0] == pytest.approx(42 / 2)
-
-
-def test_without_a_success_it_is_infinite_and_with_too_little_it_has_no_interval():
     assert expected([], failure=[3, 4, 5])[0] == np.inf
     for few in (expected([10, 11]), expected([10], failure=[3, 3]), expected([10, 11], cut_off=[3])):
-        assert np.isfinite(few[0]) and np.isnan(few[1]) and np.isnan(few[2])
+        assert np.isfinite(few[0]) and np.isnan(few[1]) and np.isnan(few[2]), "no interval of so few"
+
+
+def test_a_run_that_was_cut_off_goes_on_as_those_that_outlasted_it_else_it_is_a_failure():
+    assert expected([10, 11, 12], cut_off=[3, 4, 5, 6])[0] == pytest.approx(11)
+    assert expected([10], failure=[30], cut_off=[20])[0] == pytest.approx(10 + 2 * 30)
+    assert expected([10, 12], cut_off=[20])[0] == pytest.approx(42 / 2)
 
 
 def test_the_share_of_successes_has_open_ends_where_all_or_none_arrive():

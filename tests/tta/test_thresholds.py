@@ -9,8 +9,6 @@ from labkit.tracking.crossings import Crossings, Point, crossing
 from labkit.tracking.goal import Target
 from labkit.tta import crossings, higher_is_better
 
-NO_RUNS = pd.DataFrame(columns=["metric", "higher_is_better"])
-
 
 def hit(values, target=0.7, *, x="wall_s", **more):
     (row,) = crossings(*made_up([values], **more), target, x=x).itertuples()
@@ -21,14 +19,12 @@ def test_first_crossing_is_the_first_evaluation_at_the_target_and_is_not_interpo
     row = hit([0.5, 0.6, 0.8, 0.9])
     assert (row.outcome, row.reached, row.time_to_target_s, row.samples_to_target) == ("reached", True, 30.0, 3000)
     assert (row.value, row.spent_s) == (0.8, 30.0)
-
-
-def test_a_value_equal_to_the_target_reaches_it():
-    assert hit([0.5, 0.7]).time_to_target_s == 20.0
-
-
-def test_a_falling_metric_is_crossed_from_above():
-    assert hit([1.0, 0.2, 0.05], 0.1, metric="cer").time_to_target_s == 30.0
+    assert hit([0.5, 0.7]).time_to_target_s == 20.0, "an equal value reaches it"
+    assert hit([1.0, 0.2, 0.05], 0.1, metric="cer").time_to_target_s == 30.0, "a falling metric from above"
+    assert hit([0.5, 0.8], x="train_s").time_to_target_s == 10.0, "evaluation is left out"
+    assert not hit([np.nan, np.nan]).reached and not hit([np.nan, np.nan], metric="cer").reached
+    curves, runs = made_up([[0.5, 0.8, 0.9]])
+    assert crossings(curves.iloc[[2, 0, 1]], runs, 0.7)["time_to_target_s"].item() == 20.0, "in whatever order"
 
 
 def test_sustained_is_the_first_streak_that_confirms_the_target_whatever_follows():
@@ -36,9 +32,6 @@ def test_sustained_is_the_first_streak_that_confirms_the_target_whatever_follows
     assert (row.time_to_target_s, row.sustained, row.sustained_time_s) == (20.0, True, 40.0)
     assert hit([0.6, 0.8, 0.6, 0.8, 0.9, 0.5], confirm=1).sustained_time_s == 20.0
     assert not hit([0.6, 0.8, 0.6, 0.8, 0.9], confirm=3).sustained
-
-
-def test_a_crossing_that_no_second_evaluation_confirms_is_not_sustained():
     row = hit([0.6, 0.8, 0.6])
     assert row.reached and not row.sustained and np.isnan(row.sustained_time_s)
 
@@ -48,19 +41,6 @@ def test_a_run_that_does_not_get_there_is_what_its_end_made_of_it(unreached):
     row = hit([0.5, 0.6], unreached=unreached, wall_s=25.0)
     assert not row.reached and np.isnan(row.time_to_target_s)
     assert (row.outcome, row.last_time_s, row.spent_s) == (unreached, 20.0, 25.0 if unreached == "failed" else 20.0)
-
-
-def test_training_time_leaves_evaluation_out():
-    assert hit([0.5, 0.8], x="train_s").time_to_target_s == 10.0
-
-
-def test_an_evaluation_that_is_not_a_number_reaches_nothing():
-    assert not hit([np.nan, np.nan]).reached and not hit([np.nan, np.nan], metric="cer").reached
-
-
-def test_evaluations_out_of_order_are_put_in_order():
-    curves, runs = made_up([[0.5, 0.8, 0.9]])
-    assert crossings(curves.iloc[[2, 0, 1]], runs, 0.7)["time_to_target_s"].item() == 20.0
 
 
 def test_training_finds_the_same_crossings():
@@ -82,14 +62,8 @@ def test_training_finds_the_same_crossings():
             assert found[0, 1] == place, (values, target, each, up)
 
 
-@pytest.mark.parametrize("metric", ["cer", "wer", "log_loss", "normalised_entropy", "loss"])
-def test_errors_and_losses_fall(metric):
-    assert not higher_is_better(metric, NO_RUNS)
-
-
-def test_the_runs_say_which_way_a_metric_of_ones_own_is_better():
+def test_errors_and_losses_fall_and_runs_say_which_way_a_metric_of_ones_own_is_better():
     runs = pd.DataFrame({"metric": ["bleu", "perplexity", "auc"], "higher_is_better": [True, False, None]})
-    assert higher_is_better("bleu", runs)
-    assert not higher_is_better("perplexity", runs)
-    assert higher_is_better("auc", runs)  # of a run from before runs said so
-    assert higher_is_better("accuracy", NO_RUNS)
+    for metric in ("cer", "wer", "log_loss", "normalised_entropy", "loss", "perplexity"):
+        assert not higher_is_better(metric, runs)
+    assert all(higher_is_better(metric, runs) for metric in ("bleu", "auc", "accuracy"))

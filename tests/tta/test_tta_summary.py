@@ -41,9 +41,6 @@ def test_a_run_without_an_evaluation_counts_and_did_not_reach_the_target():
     assert (row.runs, row.reached, row.failed, row.expected_s) == (2, 1, 1, 11.0)
     (row,) = summary(*made_up([[0.8], []], unreached="censored")).itertuples()
     assert (row.runs, row.reached, row.censored, row.time_median_s) == (2, 1, 1, 10.0)
-
-
-def test_runs_of_which_none_was_evaluated_make_a_row():
     (row,) = summary(*made_up([[], []])).itertuples()
     assert (row.runs, row.reached, row.time_median_s, row.expected_s) == (2, 0, np.inf, np.inf)
 
@@ -54,12 +51,8 @@ def test_a_row_says_how_many_times_as_soon_the_fastest_was_and_in_what_they_diff
     table = summary(*together(fast, arriving([2.0, 2.3, 2.2], **slow))).set_index("budget")
     assert table.loc["slow", "speed_up_low"] > 1 and table.loc["slow", "speed_up_seeds"] == 3
     assert table.loc["slow", "differs_in"] == ("batch_size", "precision")
+    assert np.isnan(table.loc["slow", "energy_j"]) and table.loc["slow", "energy_note"] == "no counter here"
     assert np.isnan(table.loc["all-cores", "speed_up"]) and table.loc["all-cores", "differs_in"] == ()
-
-
-def test_energy_that_was_not_measured_says_why():
-    (row,) = summary(*made_up([[0.8]])).itertuples()
-    assert np.isnan(row.energy_j) and row.energy_note == "no counter here"
 
 
 def test_cost_counts_wall_time_whatever_the_clock():
@@ -69,24 +62,14 @@ def test_cost_counts_wall_time_whatever_the_clock():
     assert by_training["cost_usd"].item() == by_wall["cost_usd"].item()
 
 
-def test_a_tier_without_a_price_costs_nothing_known_and_says_why():
-    cost = cost_usd(3600, UNPRICED.name)
-    assert cost.value_usd is None and UNPRICED.name in cost.note
-
-
-def test_hardware_outside_the_catalogue_has_no_cost_and_says_why():
-    assert cost_usd(3600, None).value_usd is None and "no tier" in cost_usd(3600, None).note
-    assert cost_usd(3600, "abacus").value_usd is None and "abacus" in cost_usd(3600, "abacus").note
-
-
-def test_a_target_that_was_not_reached_has_no_cost():
-    assert cost_usd(np.inf, PRICED.name).value_usd is None
-
-
-def test_an_hour_costs_the_price_of_an_hour():
+def test_an_hour_costs_the_price_of_an_hour_and_what_has_none_says_why():
     assert cost_usd(3600, PRICED.name).value_usd == pytest.approx(PRICED.rental_price_usd_per_h)
     curves, _ = made_up([[0.5] * 360], tier=PRICED.name)
     assert with_cost(curves)["cost_usd"].iloc[-1] == pytest.approx(PRICED.rental_price_usd_per_h)
+    for tier, why in ((UNPRICED.name, UNPRICED.name), (None, "no tier"), ("abacus", "abacus")):
+        cost = cost_usd(3600, tier)
+        assert cost.value_usd is None and why in cost.note
+    assert cost_usd(np.inf, PRICED.name).value_usd is None, "it was not reached"
 
 
 def test_without_a_given_target_it_is_what_every_run_reached():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from labkit.collocation.launching.jobs_record import JobsRecord
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.plan import Plan
 from labkit.json_data import Moment, check_shape
 
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
@@ -70,11 +70,7 @@ class GroupRecord(JobsRecord):
 def new_group(
     runs_dir: Path, plan: Plan, needs: Mapping[str, int], quiet: bool | None = None
 ) -> tuple[Path, GroupRecord]:
-    """Make the folder of a plan; its record, not yet saved, has all rounds waiting.
-
-    Raises:
-        UserError: no folder can be made there.
-    """
+    """Make the folder of a plan; its record, not yet saved, has all rounds waiting."""
     folder = GroupRecord.new_folder(runs_dir, plan.name)
     return folder, GroupRecord(id=folder.name, plan=plan, needs=dict(needs), quiet=quiet, rounds=planned_rounds(plan))
 
@@ -85,13 +81,8 @@ def planned_rounds(plan: Plan) -> list[RoundRecord]:
         RoundRecord(workload.name, workload.mode, repeat, [JobOutcome(job.name, job.label) for job in jobs])
         for repeat in range(plan.repeats)
         for workload in plan.workloads
-        for jobs in together(workload)
+        for jobs in ([(job,) for job in workload.jobs] if workload.mode == "alone" else [workload.jobs])
     ]
-
-
-def together(workload: Workload) -> list[tuple]:
-    """The jobs of each of its rounds."""
-    return [(job,) for job in workload.jobs] if workload.mode == "alone" else [workload.jobs]
 
 
 def read_group(folder: Path | str) -> GroupRecord:

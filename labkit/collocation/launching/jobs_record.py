@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import platform
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypedDict
-
-import filelock
 
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
-from labkit.runs.private import HIDDEN, restored, shielded
+from labkit.runs.private import restored, shielded
 from labkit.runs.process import is_alive, own_process
 from labkit.runs.record import timestamp
 
@@ -61,32 +58,9 @@ class JobsRecord:
         """Write it in one step, without home folders and secrets."""
         replace_text(self.file(folder), json.dumps(shielded(self.content()), indent=1) + "\n")
 
-    def go_on(self, folder: Path) -> None:
-        """Take note that this process goes on with what was cut short.
-
-        Raises:
-            UserError: it was begun on another machine, or its jobs need what its file does not keep.
-        """
-        if HIDDEN in json.dumps(self.content()):
-            raise UserError(
-                f"{folder}: arguments of its jobs look like secrets, and {self.file(folder).name} has {HIDDEN} in "
-                "their place: run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
-            )
-        if self.host != platform.node():
-            raise UserError(
-                f"{folder}: this {self.KIND} ran on {self.host}, and times of two machines cannot be compared: run it "
-                "anew here."
-            )
-        self.status, self.ended_at = "running", None
-        self.pid, self.pid_started = own_process()
-
     @classmethod
     def read(cls, folder: Path | str, parts: Callable[[dict[str, Any]], dict[str, Any]]) -> Self:
-        """Read a record; one whose process died shows as "interrupted".
-
-        Args:
-            folder: of the group or queue.
-            parts: makes the fields that are no JSON from the content.
+        """Read a record, whose fields that are no JSON `parts` makes; one whose process died shows as "interrupted".
 
         Raises:
             UserError: there is none, or it is damaged, or another version of labkit wrote it.
@@ -116,11 +90,7 @@ class JobsRecord:
 
     @classmethod
     def find(cls, name: str, runs_dir: Path | str) -> Path:
-        """The folder that is named by its path, its id, or the beginning of its id.
-
-        Raises:
-            UserError: none, or more than one, goes by that name.
-        """
+        """The folder of that path, id, or beginning of an id; a UserError where there is none, or more than one."""
         if cls.file(name).is_file():
             return Path(name)
         folders = cls.folders(runs_dir)
@@ -133,15 +103,7 @@ class JobsRecord:
 
     @classmethod
     def new_folder(cls, runs_dir: Path, name: str) -> Path:
-        """Make a folder whose name sorts by time (UTC), with a folder for logs in it.
-
-        Args:
-            runs_dir: the folder that it is made in.
-            name: of the plan or queue; what no file's name should hold becomes a dash.
-
-        Raises:
-            UserError: no folder can be made there.
-        """
+        """Make a folder whose name sorts by time (UTC), with a folder for logs in it; a UserError where none can be."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
         safe = "".join(char if char.isalnum() else "-" for char in name)[:40]
         folder = Path(runs_dir) / f"{now}-{cls.KIND}-{safe}-{secrets.token_hex(2)}"
@@ -152,19 +114,3 @@ class JobsRecord:
                 f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
             ) from error
         return folder
-
-    @classmethod
-    @contextlib.contextmanager
-    def locked(cls, folder: Path) -> Iterator[None]:
-        """Keep other processes from running the same jobs.
-
-        Raises:
-            UserError: another one does.
-        """
-        try:
-            with filelock.FileLock(folder / ".lock", timeout=0):
-                yield
-        except filelock.Timeout:
-            raise UserError(
-                f"{folder}: another process is still running this {cls.KIND}: wait for it, or stop it."
-            ) from None

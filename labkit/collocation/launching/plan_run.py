@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.collocation.launching.group_record import GroupRecord, RoundRecord, new_group, read_group
+import filelock
+
+from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, new_group, read_group
 from labkit.collocation.launching.round import JobEvent, Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
@@ -21,6 +25,8 @@ from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
+from labkit.runs.private import HIDDEN
+from labkit.runs.process import own_process
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 
@@ -64,17 +70,14 @@ def run_plan(
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
         stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
-        needs: bytes that each job is estimated to take, by WORKLOAD/JOB, as the check has them.
-        quiet: whether other programs leave the CPU alone, as the check found; None looks before each round.
+        needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
+        quiet: whether other programs leave the CPU alone; None looks before each round.
 
     Returns:
         The group's folder.
-
-    Raises:
-        UserError: a folder cannot be made.
     """
     folder, record = new_group(runs_dir, plan, needs or {}, quiet)
-    with GroupRecord.locked(folder):
+    with filelock.FileLock(folder / ".lock"):
         _run_rounds(folder, record, on_event, stop)
     return folder
 
@@ -83,19 +86,31 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
     """Go on with a group that was cut short: rounds that are done stay, the others run again as a whole.
 
     Raises:
-        UserError: it is still running, or ran on another machine.
+        UserError: it is still running, or ran on another machine, or its record does not have all that its jobs need.
     """
-    with GroupRecord.locked(folder):
-        record = read_group(folder)
-        record.go_on(folder)
-        for each in record.rounds:
-            if each.status != "done":
-                each.status, each.go_at, each.ended_at = "waiting", None, None
-                for job in each.jobs:
-                    again = job.status != "waiting"
-                    job.status, job.run, job.reason, job.wall_s = "waiting", None, "", None
-                    job.attempt += again
-        _run_rounds(folder, record, on_event, stop)
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            record = read_group(folder)
+            if HIDDEN in json.dumps(record.content()):
+                raise UserError(
+                    f"{folder}: arguments of its jobs look like secrets, and group.json has {HIDDEN} in their place: "
+                    "run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
+                )
+            if record.host != platform.node():
+                raise UserError(
+                    f"{folder}: this group ran on {record.host}, and times of two machines cannot be compared: run it "
+                    "anew here."
+                )
+            record.status, record.ended_at = "running", None
+            record.pid, record.pid_started = own_process()
+            for each in record.rounds:
+                if each.status != "done":
+                    each.status, each.go_at, each.ended_at = "waiting", None, None
+                    attempts = {job.job: job.attempt + (job.status != "waiting") for job in each.jobs}
+                    each.jobs = [JobOutcome(job.job, job.label, attempt=attempts[job.job]) for job in each.jobs]
+            _run_rounds(folder, record, on_event, stop)
+    except filelock.Timeout:
+        raise UserError(f"{folder}: another process is still running this group: wait for it, or stop it.") from None
 
 
 def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: StopRequest) -> None:
@@ -116,18 +131,15 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                 try:
                     processes, mps_gpus = _processes(folder, record, each)
                 except UserError as error:  # what was possible at the check is so no longer
-                    _fail(each, str(error))
+                    each.status, each.ended_at = "failed", timestamp()
+                    for job in each.jobs:
+                        job.status, job.reason = "failed", str(error)
                 else:
+                    timeout_s = record.plan.timeout_s
                     Round(
-                        each,
-                        processes,
-                        supervised,
-                        timeout_s=record.plan.timeout_s,
-                        on_event=on_event,
-                        stop=stop,
-                        save=save,
+                        each, processes, supervised, timeout_s=timeout_s, on_event=on_event, stop=stop, save=save,
                         mps_gpus=mps_gpus,
-                    ).run()
+                    ).run()  # fmt: skip
                 on_event(RoundEnded(each))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
@@ -139,26 +151,15 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
             save()
 
 
-def _fail(record: RoundRecord, reason: str) -> None:
-    record.status, record.ended_at = "failed", timestamp()
-    for job in record.jobs:
-        job.status, job.reason = "failed", reason
-
-
 def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobProcess], list[str] | None]:
     """What is started for a round, and the GPUs of its MPS daemon."""
-    plan = record.plan
-    workload = next(
-        workload for workload in plan.workloads if (workload.name, workload.mode) == (each.workload, each.mode)
-    )
-    names = [outcome.job for outcome in each.jobs]
-    jobs = [job for job in workload.jobs if job.name in names]
-    prefix = f"{each.workload}/"
-    needs = {name.removeprefix(prefix): need for name, need in record.needs.items() if name.startswith(prefix)}
-    shares = _shares(record, each.mode, jobs, needs)
-    told = told_of_mix(each.mode, jobs)
+    (workload,) = [own for own in record.plan.workloads if (own.name, own.mode) == (each.workload, each.mode)]
+    jobs = {job.name: job for job in workload.jobs}
+    own = [jobs[outcome.job] for outcome in each.jobs]
+    shares = _shares(record, each, own)
+    told = told_of_mix(each.mode, own)
     processes = []
-    for job, outcome in zip(jobs, each.jobs, strict=True):
+    for job, outcome in zip(own, each.jobs, strict=True):
         outcome.device = shares[job.name].device
         outcome.log = f"logs/{each.workload}-{each.mode}-{each.repeat}-{job.name}.log"
         processes.append(worker_process(job, shares[job.name], folder, outcome.log, told))
@@ -166,15 +167,16 @@ def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[li
     return processes, gpus if each.mode == "mps" else None
 
 
-def _shares(record: GroupRecord, mode: str, jobs: list[PlannedJob], needs: Mapping[str, int]) -> dict[str, Share]:
+def _shares(record: GroupRecord, each: RoundRecord, jobs: list[PlannedJob]) -> dict[str, Share]:
     """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
-    plan = record.plan
+    known = {job.name: record.needs.get(f"{each.workload}/{job.name}") for job in jobs}
+    needs = {name: need for name, need in known.items() if need is not None}
     until = time.monotonic() + FREE_AGAIN_S
     while True:
         devices = get_devices()
-        device = find_device(plan.device, devices)
+        device = find_device(record.plan.device, devices)
         try:
-            return mode_shares(mode, jobs, device, devices, needs=needs, spin=plan.spin, quiet=record.quiet)
+            return mode_shares(each.mode, jobs, device, devices, needs=needs, spin=record.plan.spin, quiet=record.quiet)
         except UserError:
             if device.kind == "cpu" or time.monotonic() > until:
                 raise

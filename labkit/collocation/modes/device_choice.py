@@ -42,17 +42,16 @@ def device_names(devices: Sequence[Device]) -> list[str]:
     >>> device_names([Device("cpu", 0, "a CPU"), Device("gpu", 0, "Tesla T4", uuid="GPU-11")])
     ['cpu (a CPU)', '0 (Tesla T4, GPU-11)']
     """
-    return [f"{_short_name(device, devices)} ({_described(device)})" for device in devices]
+    return [
+        f"{_short_name(device, devices)} ({', '.join(filter(None, (device.name, device.uuid)))})" for device in devices
+    ]
 
 
 def _named(name: str, gpus: Sequence[Device]) -> list[Device]:
-    if name.isdecimal():
-        return [device for device in gpus if device.index == int(name)]
-    if name.startswith("GPU-"):
-        return [device for device in gpus if (device.gpu_uuid or "").startswith(name)]
-    if name.startswith("MIG-"):
-        return [device for device in gpus if device.kind == "mig" and (device.uuid or "").startswith(name)]
-    return [device for device in gpus if name in (device.torch_name, _short_name(device, gpus))]
+    if name.startswith(("GPU-", "MIG-")):
+        uuids = {device: device.gpu_uuid if name.startswith("GPU-") else device.uuid for device in gpus}
+        return [device for device, uuid in uuids.items() if (uuid or "").startswith(name)]
+    return [device for device in gpus if name in (str(device.index), device.torch_name, _short_name(device, gpus))]
 
 
 def _short_name(device: Device, devices: Sequence[Device]) -> str:
@@ -62,10 +61,3 @@ def _short_name(device: Device, devices: Sequence[Device]) -> str:
         return str(device.index)
     siblings = [other for other in devices if other.kind == "mig" and other.index == device.index]
     return f"{device.index}:{siblings.index(device)}"
-
-
-def _described(device: Device) -> str:
-    name = device.name
-    if device.mig_profile and device.mig_profile not in name:
-        name += f" MIG {device.mig_profile}"
-    return f"{name}, {device.uuid}" if device.uuid else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,6 @@ from labkit.hardware.sizes import size_text
 
 PLAIN = re.compile(r"\d+g\.\d+gb")
 """Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
-Span = tuple[int, int]
-"""Where an instance lies: its first memory slice, and how many"""
 
 
 @dataclass(frozen=True)
@@ -29,34 +26,29 @@ class MigProfile:
 
     name: str
     """Such as 3g.20gb"""
-    slices: int
-    """Of the GPU's compute slices"""
     memory_bytes: int
-    places: tuple[Span, ...]
-    """Where it can lie"""
+    free: int | None
+    """How many more of it fit beside what there is; None where the driver tells that to administrators only"""
 
 
 @dataclass(frozen=True)
 class MigLayout:
-    """GPU instances to make beside those that there are."""
+    """Equal GPU instances to make beside those that there are."""
 
     gpu_uuid: str
-    instances: tuple[tuple[MigProfile, Span], ...]
+    profile: str
+    count: int
 
     @property
-    def tuples(self) -> str:
-        """The instances as nvidia-smi takes them: profile and start, such as 3g.20gb:0,3g.20gb:4."""
-        return ",".join(f"{profile.name}:{start}" for profile, (start, _) in self.instances)
-
     def make_command(self) -> list[str]:
         """The command that makes the instances, with a compute instance each."""
-        return ["nvidia-smi", "mig", "-i", self.gpu_uuid, "-cgi", self.tuples, "-C"]
+        return ["nvidia-smi", "mig", "-i", self.gpu_uuid, "-cgi", ",".join([self.profile] * self.count), "-C"]
 
     def advice(self) -> str:
         """What an administrator types to make and to remove it, as a sentence."""
         remove = f"sudo nvidia-smi mig -i {self.gpu_uuid}"
         return (
-            f"A layout that fits: `sudo {' '.join(self.make_command())}`, which prints the IDs of what it makes. To "
+            f"A layout that fits: `sudo {' '.join(self.make_command)}`, which prints the IDs of what it makes. To "
             f"undo it: `{remove} -dci -gi IDS && {remove} -dgi -gi IDS` with these IDs, such as 1,2"
         )
 
@@ -69,7 +61,7 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     refused = [(job.name, _why_no_slice(job, matched, place)) for job in jobs if job.name not in matched]
     if refused:
         layout, why = proposed_layout(jobs, place)
-        refused.append((None, layout.advice() if layout else f"No other layout is proposed: {why}"))
+        refused.append((None, layout.advice() if layout else f"no layout is proposed: {why}"))
     elif not jobs and not _slices(place.device, place):
         refused.append((None, f"MIG is on, but {gpu_text(place.device)} has no slice yet"))
     return refused
@@ -111,104 +103,51 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
     return matched
 
 
-def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str | None]:
-    """Instances to make, beside those that there are, for the jobs without a slice; or None and why there are none.
+def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
+    """The largest equal instances that fit beside those that there are, one for each job without a slice.
 
     Args:
         jobs: all that are to run together.
         place: whose device is a GPU with MIG, or a slice of it.
+
+    Returns:
+        None, and why, where there is no such layout.
     """
     matched = matched_slices(jobs, place)
     without = [job for job in jobs if job.name not in matched]
-    if not without:
-        return None, "each job has a slice already"
-    gpu = place.device
-    profiles, taken, why = mig_profiles(gpu, place.nvml)
-    if not profiles:
-        return None, "the driver does not tell the GPU's profiles; `sudo nvidia-smi mig -lgip` lists them"
-    if why is not None and _slices(gpu, place):
-        return None, (
-            f"what its instances leave free cannot be told ({why}): `sudo nvidia-smi mig -i {gpu.gpu_uuid} -lgi` lists "
-            "them"
-        )
-    wishes = [(job.mig_profile, place.need(job) or 0) for job in without]
-    layout = fitting_layout(gpu.gpu_uuid, wishes, profiles, taken)
-    return layout, None if layout else "no layout of this GPU has a slice for each job beside what there is"
+    wanted = {job.mig_profile for job in without}
+    need = max((place.need(job) or 0 for job in without), default=0)
+    if len(wanted) > 1:
+        return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
+    fitting = []
+    for profile in mig_profiles(place.device, place.nvml):
+        named = profile.name in wanted or (wanted == {None} and PLAIN.fullmatch(profile.name))
+        if named and profile.memory_bytes >= need:
+            if profile.free is None:
+                by_hand = f"sudo nvidia-smi mig -i {place.device.gpu_uuid} -lgip"
+                return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
+            fitting += [profile] * (profile.free >= len(without))
+    if not fitting:
+        return None, "no layout of this GPU has an equal slice for each job beside what there is"
+    return MigLayout(place.device.gpu_uuid, fitting[-1].name, len(without)), ""
 
 
-def fitting_layout(
-    gpu_uuid: str, wishes: Sequence[tuple[str | None, int]], profiles: Sequence[MigProfile], taken: Sequence[Span] = ()
-) -> MigLayout | None:
-    """The layout with the largest equal slices in which each job has one; None where there is none.
-
-    A job that asks for a profile gets that. Each other one gets the smallest slice that holds its memory and is no
-    smaller than what all get: the whole GPU if that fits, then the next profile, and so on.
-
-    Args:
-        gpu_uuid: of the GPU.
-        wishes: profile (None for any) and bytes of each job.
-        profiles: what the GPU offers.
-        taken: where other instances lie, which stay.
-    """
-    sizes = sorted(profiles, key=lambda each: (each.slices, each.memory_bytes, len(each.name)))
-    plain = [each for each in sizes if PLAIN.fullmatch(each.name)]
-    for least in reversed(plain):
-        equal = [each for each in plain if each.slices >= least.slices and each.memory_bytes >= least.memory_bytes]
-        chosen = []
-        for name, need in wishes:
-            offered = equal if name is None else [each for each in sizes if each.name == name]
-            chosen.append(next((each for each in offered if each.memory_bytes >= need), None))
-        if None in chosen:
-            continue
-        chosen.sort(key=lambda each: -each.memory_bytes)  # the large ones first: they have the fewest places
-        if (placed := _placed(chosen, list(taken))) is not None:
-            return MigLayout(gpu_uuid, tuple(zip(chosen, placed, strict=True)))
-    return None
-
-
-def mig_profiles(gpu: Device, nvml: Nvml) -> tuple[list[MigProfile], list[Span], str | None]:
-    """The profiles that a GPU offers, where instances lie already, and why that cannot be told, or None.
+def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
+    """The profiles that a GPU offers, the smallest first; none where it has no MIG, or the driver does not say.
 
     Args:
         gpu: a GPU or one of its slices.
-        nvml: an open session; NVML tells where instances lie to administrators.
+        nvml: an open session.
     """
-    profiles, taken, why = [], [], None
+    found = []
     handle = nvml.read("nvmlDeviceGetHandleByUUID", gpu.gpu_uuid)
     for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
         info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
-        if info is None:
-            continue  # this GPU has none of this kind
-        count = ctypes.c_uint(0)
-        # NVML says how many places there are, then which
-        nvml.read("nvmlDeviceGetGpuInstancePossiblePlacements", handle.value, info.id, None, ctypes.byref(count))
-        found = (pynvml.c_nvmlGpuInstancePlacement_t * max(1, count.value))()
-        nvml.read("nvmlDeviceGetGpuInstancePossiblePlacements", handle.value, info.id, found, ctypes.byref(count))
-        places = tuple((each.start, each.size) for each in found[: count.value])
-        profiles.append(MigProfile(info.name.removeprefix("MIG "), info.sliceCount, info.memorySizeMB * 2**20, places))
-        count = ctypes.c_uint(info.instanceCount)
-        instances = (pynvml.c_nvmlGpuInstance_t * max(1, info.instanceCount))()
-        why = (
-            why or nvml.read("nvmlDeviceGetGpuInstances", handle.value, info.id, instances, ctypes.byref(count)).reason
-        )
-        for instance in instances[: count.value] if why is None else ():
-            told = nvml.read("nvmlGpuInstanceGetInfo", instance)
-            why = why or told.reason
-            if told.reason is None:
-                taken.append((told.value.placement.start, told.value.placement.size))
-    return profiles, taken, why
-
-
-def _placed(profiles: Sequence[MigProfile], taken: list[Span]) -> list[Span] | None:
-    """A place for each profile that meets no other; tries them all, of which a GPU has at most eight."""
-    if not profiles:
-        return []
-    for start, size in profiles[0].places:
-        if all(start >= other + others_size or other >= start + size for other, others_size in taken):
-            rest = _placed(profiles[1:], [*taken, (start, size)])
-            if rest is not None:
-                return [(start, size), *rest]
-    return None
+        if info is not None:  # else this GPU has none of this kind
+            free = nvml.read("nvmlDeviceGetGpuInstanceRemainingCapacity", handle.value, info.id).value
+            profile = MigProfile(info.name.removeprefix("MIG "), info.memorySizeMB * 2**20, free)
+            found.append((info.sliceCount, profile))
+    return [profile for _, profile in sorted(found, key=lambda each: (each[0], each[1].memory_bytes, each[1].name))]
 
 
 def _why_no_mig(device: Device) -> list[str]:
@@ -226,18 +165,16 @@ def _why_no_mig(device: Device) -> list[str]:
 
 
 def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> str:
-    there = _candidates(job, place)
-    device = place.device_of(job)
-    if job.mig_profile is not None:
-        known = sorted(profile.name for profile in mig_profiles(device, place.nvml)[0])
-        if known and job.mig_profile not in known:
-            return (
-                f"{job.name} asks for the profile {job.mig_profile}, which {device.name} does not have: it has "
-                f"{', '.join(known)}"
-            )
-    need = place.need(job)
+    there, need = _candidates(job, place), place.need(job) or 0
+    known = sorted(profile.name for profile in mig_profiles(place.device_of(job), place.nvml))
+    if job.mig_profile is not None and known and job.mig_profile not in known:
+        device = place.device_of(job).name
+        return (
+            f"{job.name} asks for the profile {job.mig_profile}, which {device} does not have: it has "
+            f"{', '.join(known)}"
+        )
     largest = max((each.memory_bytes or 0 for each in there), default=0)
-    if there and need is not None and need > largest:
+    if there and need > largest:
         return f"{job.name} needs {size_text(need)}, and the largest slice has {size_text(largest)}"
     busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
     given = sum(each in matched.values() for each in there)

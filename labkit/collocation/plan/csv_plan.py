@@ -13,7 +13,7 @@ from pathlib import Path
 from labkit.collocation.plan.job_names import numbered, safe_name
 from labkit.collocation.plan.job_settings import jobs_of
 from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
-from labkit.collocation.plan.plan import CPU_MODES, MODES, Plan, Workload
+from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
 from labkit.collocation.plan.short_form import item_jobs, split_words
 from labkit.collocation.plan.yaml_file import read_text
@@ -57,14 +57,7 @@ class CsvPlan:
     """The same table with the statuses, beside the file: labkit changes no file of its user's"""
 
     def record(self, workload: str, job: str, status: str, run: str) -> None:
-        """Write what became of a row to the file with the statuses.
-
-        Args:
-            workload: its name.
-            job: the name of its job.
-            status: contains `FINISHED` where the row need not run again.
-            run: the id of its run.
-        """
+        """Write what became of a job's row, with its run's id, to the file with the statuses."""
         self.rows[workload][job].update(Status=status, Run=run)
         text = io.StringIO()
         writer = csv.DictWriter(text, list(self.table[0]), lineterminator="\n")
@@ -101,14 +94,11 @@ def read_csv_plan(path: Path) -> CsvPlan:
     rows: dict[str, dict[str, CsvRow]] = {}
     notices: list[str] = []
     for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
-        finished = sum(FINISHED in row["Status"] for row in together)
-        if finished == len(together):
-            notices.append(f"{name} is finished, and left out.")
-            continue
-        if finished:
-            notices.append(
-                f"{name}: {finished} of {len(together)} rows are finished; they run together, so all run again."
-            )
+        if finished := sum(FINISHED in row["Status"] for row in together):
+            again = f"{finished} of {len(together)} rows are finished; they run together, so all run again."
+            notices.append(f"{name}: {again}" if finished < len(together) else f"{name} is finished, and left out.")
+            if finished == len(together):
+                continue
         if (workload := _workload(name, together, path.parent, mistakes, notices)) is not None:
             workloads.append(workload)
             rows[name] = {job.name: row for job, row in zip(workload.jobs, together, strict=True)}
@@ -146,19 +136,14 @@ def _read_table(path: Path) -> list[CsvRow]:
 
 
 def _check_columns(columns: list[str], place: str) -> None:
-    missing = [column for column in COLUMNS if column not in columns]
-    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+    if twice := [name for name in columns if columns.count(name) > 1]:
         raise UserError(f"{place}: column {twice[0]!r} is there twice: rename one.")
-    if not missing:
-        return
-    if len(columns) == 1 and (mark := re.search(r"[;\t]", columns[0])):
-        raise UserError(f"{place}: {mark[0]!r} separates the columns: save the file with commas.")
-    unknown = [name for name in columns if name and name not in (*COLUMNS, "Name", "Listeners", "Params")]
-    raise UserError(
-        f"{place}: there is no column {', '.join(missing)}: a header names "
-        f"Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order"
-        + (f"; rename {', '.join(unknown)}, where it is meant to be one of them." if unknown else ".")
-    )
+    if missing := [column for column in COLUMNS if column not in columns]:
+        raise UserError(
+            f"{place}: there is no column {', '.join(missing)}, but {', '.join(columns) or 'none'}: a header names "
+            "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order, and commas "
+            "separate them."
+        )
 
 
 def _take_statuses(table: list[CsvRow], before: list[CsvRow]) -> None:
@@ -181,11 +166,11 @@ def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, n
             job, mode = _job(row, folder)
             jobs.append(job)
             modes.append(mode)
-            if mode != modes[0] or (job.device == "cpu") != (jobs[0].device == "cpu"):
+            if mode != modes[0]:
                 raise UserError(
-                    f"Devices and Collocation say {job.device} and {mode or '-'} here, and {jobs[0].device} and "
-                    f"{modes[0] or '-'} in another row of the workload: rows that run together share in one way; make "
-                    "them equal, or give this one another Workload."
+                    f"field 'Collocation': it is {mode or '-'} here, and {modes[0] or '-'} in another row of the "
+                    "workload: rows that run together share in one way; make them equal, or give this one another "
+                    "Workload."
                 )
     if len(mistakes.lines) > before:
         return None
@@ -197,11 +182,6 @@ def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, n
 def _job(row: CsvRow, folder: Path) -> tuple[PlannedJob, str | None]:
     """The job of a row, and its mode where it names one."""
     device, (mode, mig_profile) = _device(row["Devices"]), _mode_and_profile(row["Collocation"])
-    if mode not in (None, "alone") and (mode in CPU_MODES) != (device == "cpu"):
-        raise UserError(
-            f"field 'Collocation': mode {mode} shares "
-            f"{'the CPU: write cpu' if mode in CPU_MODES else 'a GPU: name one'} in Devices, or choose another mode."
-        )
     file, params, folders = row["File"], row.get("Params", ""), (folder, Path())
     if file.endswith(".py"):
         (job,) = jobs_of(file, row.place, folders, arguments=split_words(params))

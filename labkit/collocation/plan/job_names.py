@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from itertools import count
 from typing import Any
 
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -24,33 +25,17 @@ def safe_name(text: str) -> str:
 
 
 def numbered(names: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-    """The same names, with numbers where several are equal.
-
-    Args:
-        names: safe ones.
-        taken: names that others have.
+    """The same names, with numbers where several are equal or others have them.
 
     >>> numbered(["dlrm-tour", "dlrm-tour", "speech-tour"])
     ['dlrm-tour-1', 'dlrm-tour-2', 'speech-tour']
-    >>> numbered(["a", "a", "a-1"])
-    ['a-2', 'a-3', 'a-1']
     """
-    count = Counter(names)
-    used = {*taken}
-    # a name that stands alone keeps it, and the numbers go round it
-    single = {name for name in names if count[name] == 1 and name not in used}
-    used |= single
-    last: Counter[str] = Counter()
-    found = []
+    once = {name for name, times in Counter(names).items() if times == 1} - {*taken}
+    used, found = {*taken, *once}, []
     for name in names:
-        if name in single:
-            found.append(name)
-            continue
-        last[name] += 1
-        while f"{name}-{last[name]}" in used:
-            last[name] += 1
-        found.append(f"{name}-{last[name]}")
-        used.add(found[-1])
+        free = name if name in once else next(new for n in count(1) if (new := f"{name}-{n}") not in used)
+        used.add(free)
+        found.append(free)
     return found
 
 
@@ -61,15 +46,15 @@ def mix_words(labels: Iterable[str]) -> str:
     '2 × dlrm:tour + speech:tour'
     """
     counts = sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0]))
-    return " + ".join(label if count == 1 else f"{count} × {label}" for label, count in counts)
+    return " + ".join(label if times == 1 else f"{times} × {label}" for label, times in counts)
 
 
 def told_of_mix(mode: str, jobs: Sequence[PlannedJob], words: str | None = None) -> dict[str, Any]:
-    """What the record of a run says of the jobs that it shared a device with.
+    """What the record of a run says of the jobs that it shared a device with, itself included.
 
     Args:
         mode: of the sharing.
-        jobs: all of them, this one included.
+        jobs: all of them.
         words: for them; None takes `mix_words`.
     """
     likeness = repr(sorted(map(repr, (job.likeness for job in jobs))))

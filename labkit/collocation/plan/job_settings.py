@@ -31,14 +31,10 @@ Kind = type | str | tuple[str, ...]
 
 
 def read_setting(text: Any, kind: Kind) -> Any:
-    """The value of a setting.
-
-    Args:
-        text: as the plan has it.
-        kind: of the value.
+    """The value of a setting as the plan has it.
 
     Raises:
-        UserError: the text is none of that kind.
+        UserError: it is none of that kind.
 
     >>> read_setting("1e-3", float), read_setting("2GiB", "size")
     (0.001, 2147483648)
@@ -68,13 +64,9 @@ def read_setting(text: Any, kind: Kind) -> Any:
 def read_settings(
     texts: Mapping[str, Any], kinds: Mapping[str, Kind], others: Sequence[str] = (), hint: str = ""
 ) -> dict[str, Any]:
-    """The values of settings by name.
+    """The values of settings as the plan has them, given the kinds of all that there are.
 
-    Args:
-        texts: as the plan has them.
-        kinds: of all that there are.
-        others: fields beside them, which a misspelt one may mean.
-        hint: after the error of an unknown one.
+    A misspelt one may mean one of the `others`, fields beside them; `hint` follows the error of an unknown one.
 
     Raises:
         UserError: some are unknown or wrong, one a line.
@@ -110,10 +102,10 @@ def jobs_of(
         what: "dlrm:tour", or the path of a script.
         where: it was asked for.
         folders: in which a script is looked for.
-        settings: by name, as the plan writes them: any flag of labkit's job, and what it asks of the device.
+        settings: as the plan writes them: any flag of labkit's job, and what it asks of the device.
         arguments: of a script.
         copies: so many.
-        others: fields of the row that are no settings, and may be what a misspelt one means.
+        others: fields of the row beside these.
 
     Raises:
         UserError: with every mistake, one a line.
@@ -142,11 +134,7 @@ def jobs_of(
 
 
 def find_script(text: str, folders: Sequence[Path]) -> Path:
-    """The first file of that name in the folders, as a path from the working folder.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The first file of that name in the folders; a UserError where there is none."""
     looked = [folder / Path(text).expanduser() for folder in folders]
     for path in looked:
         if path.is_file():

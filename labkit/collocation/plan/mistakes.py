@@ -13,17 +13,11 @@ class Mistakes:
     """Collects what is wrong with a plan, one line a mistake."""
 
     def __init__(self, plan: str):
-        """Start with none; `plan` is the whole, for the first line of the error."""
         self.plan = plan
         self.lines: list[str] = []
 
     def add(self, place: str, what: str) -> None:
-        """Note one, or several on a line each.
-
-        Args:
-            place: the file and line, or the item of --jobs.
-            what: what is wrong, and how it is mended.
-        """
+        """Note what is wrong, and how it is mended, with the file and line, or item of --jobs; several a line each."""
         for line in what.splitlines():
             line = line.removeprefix(f"{place}: ")  # another part may have named it already
             self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
@@ -37,18 +31,12 @@ class Mistakes:
             self.add(place, str(error))
 
     def raise_if_any(self) -> None:
-        """End here unless there were none.
-
-        Raises:
-            UserError: with all of them.
-        """
+        """End here with all of them as a UserError, unless there were none."""
         lines = list(dict.fromkeys(self.lines))
-        if len(lines) == 1:
-            raise UserError(lines[0])
+        if len(lines) > 1:
+            lines.insert(0, f"{self.plan}: {len(lines)} mistakes to mend before anything can start:")
         if lines:
-            raise UserError(
-                f"{self.plan}: {len(lines)} mistakes to mend before anything can start:\n" + "\n".join(lines)
-            )
+            raise UserError("\n".join(lines))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -27,17 +27,14 @@ class Workload:
             raise UserError(f"{self.name}: mode {self.mode!r} is unknown: choose one of {', '.join(MODES)}.")
         if not self.jobs:
             raise UserError(f"{self.name}: there is no job in it: name at least one.")
-        names = [job.name for job in self.jobs]
-        if again := next((job for place, job in enumerate(self.jobs) if job.name in names[:place]), None):
-            raise UserError(
-                f"{again.where or self.name}: another job of this workload is called {again.name}, too: give each a "
-                "name of its own."
-            )
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Workload:
-        """From what `asdict` gave, by way of JSON."""
-        return cls(values["name"], values["mode"], tuple(PlannedJob.from_dict(each) for each in values["jobs"]))
+        names = set()
+        for job in self.jobs:
+            if job.name in names:
+                raise UserError(
+                    f"{job.where or self.name}: another job of this workload is called {job.name}, too: give each a "
+                    "name of its own."
+                )
+            names.add(job.name)
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,21 @@ class Plan:
             raise UserError(f"repeats is {self.repeats}: give a whole number from 1.")
         if not self.timeout_s > 0:
             raise UserError(f"timeout is {self.timeout_s:g}: give a number of seconds above zero.")
-        names = [(workload.name, workload.mode) for workload in self.workloads]
-        if again := sorted({name for name in names if names.count(name) > 1}):
-            raise UserError(
-                f"two workloads of mode {again[0][1]} are called {again[0][0]!r}: name each mode only once, and each "
-                "workload by itself."
-            )
         if not self.workloads:
             raise UserError(f"the plan {self.name!r} has no workload: name at least one job and one mode.")
+        names = [(workload.mode, workload.name) for workload in self.workloads]
+        if again := [name for name in names if names.count(name) > 1]:
+            mode, name = again[0]
+            raise UserError(
+                f"two workloads of mode {mode} are called {name!r}: name each mode only once, and each workload by "
+                "itself."
+            )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Plan:
-        return cls(**values | {"workloads": tuple(Workload.from_dict(each) for each in values["workloads"])})
+        """From what `asdict` gave, by way of JSON."""
+        workloads = [
+            Workload(each["name"], each["mode"], tuple(map(PlannedJob.from_dict, each["jobs"])))
+            for each in values["workloads"]
+        ]
+        return cls(**values | {"workloads": tuple(workloads)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from labkit.collocation.plan.plan import Plan, Workload
@@ -26,22 +26,23 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
         plan: as it was asked for.
         baseline: one of BASELINES. Seeds reach a target at different times, so `each` is exact, and takes longer.
     """
+
+    def key(job: PlannedJob) -> tuple:
+        return job.likeness, job.seed if baseline == "each" else None
+
     if baseline == "none":
         return plan
-    alone = [job for workload in plan.workloads if workload.mode == "alone" for job in workload.jobs]
-    seen = {_key(job, baseline) for job in alone}
-    missing: dict[str, PlannedJob] = {}
-    for workload in plan.workloads:
-        for job in workload.jobs:
-            key = _key(job, baseline)
-            if workload.mode != "alone" and key not in seen:
-                seen.add(key)
-                missing[_free_name(job.name, missing)] = job
-    if not missing:
-        return plan
-    jobs = tuple(replace(job, name=name) for name, job in missing.items())
-    name = _free_name("baseline", {workload.name for workload in plan.workloads})
-    return replace(plan, workloads=(Workload(name, "alone", jobs), *plan.workloads))
+    seen = {key(job) for each in plan.workloads if each.mode == "alone" for job in each.jobs}
+    baselines = []
+    for each in plan.workloads:
+        missing: dict[tuple, PlannedJob] = {}
+        for job in each.jobs:
+            if key(job) not in seen:
+                missing.setdefault(key(job), job)
+        if missing:
+            baselines.append(Workload(f"{each.name}-alone", "alone", tuple(missing.values())))
+            seen |= missing.keys()
+    return replace(plan, workloads=(*baselines, *plan.workloads)) if baselines else plan
 
 
 def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:
@@ -80,26 +81,11 @@ def with_seconds(plan: Plan, seconds: float | None) -> Plan:
         return plan
     if not seconds > 0:
         raise UserError(f"seconds is {seconds:g}: give a number above zero.")
-    workloads = tuple(
-        replace(workload, jobs=tuple(_timed(job, seconds) for job in workload.jobs)) for workload in plan.workloads
-    )
-    return replace(plan, workloads=workloads)
-
-
-def _timed(job: PlannedJob, seconds: float) -> PlannedJob:
-    if not job.is_labkits or any(flag in job.arguments for flag in ENDS):
-        return job
     until = as_flags({"max_seconds": seconds, "max_epochs": ENDLESS, "target": NO_TARGET})
-    return replace(job, arguments=job.arguments + until)
 
+    def timed(job: PlannedJob) -> PlannedJob:
+        own_end = not job.is_labkits or any(flag in job.arguments for flag in ENDS)
+        return job if own_end else replace(job, arguments=job.arguments + until)
 
-def _key(job: PlannedJob, baseline: str) -> tuple:
-    return (job.likeness, job.seed if baseline == "each" else None)
-
-
-def _free_name(name: str, taken: Container[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free
+    workloads = tuple(replace(each, jobs=tuple(map(timed, each.jobs))) for each in plan.workloads)
+    return replace(plan, workloads=workloads)

@@ -63,11 +63,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
 
 
 def read_yaml(path: Path, example: str) -> Fields:
-    """The fields of a file.
-
-    Args:
-        path: of the file.
-        example: of what such a file holds, for errors.
+    """The fields of a file; an example of what such a file holds is for errors.
 
     Raises:
         UserError: it cannot be read, or is no YAML.
@@ -121,11 +117,7 @@ def note_unknown(fields: Fields, known: Sequence[str], mistakes: Mistakes) -> No
 
 
 def items(value: Any) -> list[Any]:
-    """The items of a list.
-
-    Raises:
-        UserError: it is none.
-    """
+    """The items of a list; a UserError where it is none."""
     if not isinstance(value, list) or not value:
         what = "an empty list" if value == [] else _described(value)
         raise UserError(f"{what} stands where a list belongs: begin each item with a dash.")
@@ -133,11 +125,7 @@ def items(value: Any) -> list[Any]:
 
 
 def group(value: Any, example: str) -> Fields:
-    """A group of fields.
-
-    Raises:
-        UserError: it is none.
-    """
+    """A group of fields; a UserError, with the example, where it is none."""
     if not isinstance(value, Fields):
         raise UserError(f"{_described(value)} stands where fields belong: write them as in {example}.")
     return value
@@ -150,7 +138,7 @@ def read_jobs(
 
     Args:
         fields: of the plan, or of a workload.
-        mistakes: that are noted.
+        mistakes: to note more in.
         seconds: `max_seconds` of labkit's jobs, where their row says none.
         others: fields of a row that are no job's.
     """

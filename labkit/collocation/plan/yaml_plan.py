@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit.collocation.plan.job_names import safe_name
 from labkit.collocation.plan.job_settings import read_setting
-from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
+from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.plan import DEFAULT_TIMEOUT_S, MODES, Plan, Workload
 from labkit.collocation.plan.yaml_file import Fields, group, items, note_unknown, read_field, read_jobs, read_yaml
 from labkit.errors import UserError
@@ -45,7 +45,7 @@ def read_yaml_plan(path: Path, default_mode: str | None = None) -> Plan:
         "device": read("device", str),
         "repeats": read("repeats", int, 1),
         "timeout_s": read("timeout", float, DEFAULT_TIMEOUT_S),
-        "spin": read_field(fields, "spin", mistakes, _truth, default=False),
+        "spin": TRUTHS[read("spin", tuple(TRUTHS), "no")],
     }
     seconds = read("seconds", float)
     seconds = None if seconds is None else f"{seconds:g}"
@@ -66,9 +66,10 @@ def read_yaml_plan(path: Path, default_mode: str | None = None) -> Plan:
             name = read_setting(workload.get("name", f"workload-{number}"), str)
             workloads += _workloads(workload, name, own, seconds, mistakes)
     mistakes.raise_if_any()
-    with mistakes.noting(fields.place):
+    try:
         return Plan(workloads=tuple(workloads), **settings)
-    return mistakes.raise_if_any()
+    except UserError as error:
+        raise UserError(f"{fields.place}: {error}") from None
 
 
 def _workloads(
@@ -85,16 +86,4 @@ def _workloads(
 
 
 def _modes(value: Any) -> list[str]:
-    modes = [read_setting(each, str) for each in (value if isinstance(value, list) else [value])]
-    for mode in modes:
-        if mode not in MODES:
-            raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
-        if modes.count(mode) > 1:
-            raise UserError(f"mode {mode!r} stands there twice: leave one away; repeats repeats every mode.")
-    return modes
-
-
-def _truth(value: Any) -> bool:
-    if str(value).lower() not in TRUTHS:
-        raise UserError(f"{value!r} is neither: write true or false.")
-    return TRUTHS[value.lower()]
+    return [read_setting(each, MODES) for each in (value if isinstance(value, list) else [value])]

@@ -29,9 +29,8 @@ ON_HOST = {
     "CPU time": (("process", "cpu_percent"), ("host", "cpu_percent")),
     "memory": (("process", "memory_resident"), ("host", "memory_used")),
 }
-COLUMNS = [
-    "workload", "mode", "repeat", "job", "what", "counter", "mean", "unit", "scope", "own", "samples", "source", "note",
-]  # fmt: skip
+SCOPES = {"mig": "the slice", "device": "the whole GPU", "host": "the whole machine"}
+COLUMNS = ["workload", "mode", "repeat", "job", "what", "counter", "mean", "unit", "scope", "own", "note"]
 
 
 def attribution(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -52,35 +51,36 @@ def attribution(jobs: pd.DataFrame) -> pd.DataFrame:
     telemetry = dict(list(read_telemetry(started["folder"]).groupby("run", sort=False, observed=True)))
     rows = []
     for _, own in started.groupby("round", sort=True):
-        places = {job["job"]: _place(job) for _, job in own.iterrows()}
+        places = {job["job"]: _place(job["folder"]) for _, job in own.iterrows()}
         for _, job in own.iterrows():
-            samples = telemetry.get(job["run"])
             gpu, device = places[job["job"]]
-            known = {name: job[name] for name in ("workload", "mode", "repeat", "job")}
+            sharing = {
+                "mig": sum(each == device for _, each in places.values()),
+                "device": sum(each == gpu for each, _ in places.values()),
+                "host": len(places),
+            }
+            samples = telemetry.get(job["run"])
+            samples = None if samples is None else samples[samples["device"].isin({"host", gpu, device})]
             for what, rungs in (ON_HOST if gpu is None else ON_HOST | ON_GPU).items():
-                found = _best(samples, rungs, job, {"host", gpu, device})
-                rows.append(known | {"what": what} | found | _whose(found, job, places))
+                known = {name: job[name] for name in ("workload", "mode", "repeat", "job")} | {"what": what}
+                rows.append(known | _best(samples, rungs, job, sharing))
     table = pd.DataFrame(rows, columns=COLUMNS)
     # two quantities may come down to one counter
     return table.drop_duplicates(["workload", "mode", "repeat", "job", "scope", "counter"]).reset_index(drop=True)
 
 
 def not_attributed(attributed: pd.DataFrame) -> str:
-    """In sentences, what could not be put down to single jobs, and why; empty where everything could.
-
-    Args:
-        attributed: `attribution`.
-    """
+    """In sentences, what of `attribution` is no single job's, and why; empty where everything is."""
     missing = attributed[~attributed["own"].astype(bool) & (attributed["mode"] != "alone")]
-    parts = []
-    for (mode, note), own in missing.groupby(["mode", "note"], sort=False):
-        parts.append(f"In mode {mode}, no job's own: {', '.join(dict.fromkeys(own['what']))} ({note}).")
-    return " ".join(parts)
+    return " ".join(
+        f"In mode {mode}, no job's own: {', '.join(dict.fromkeys(own['what']))} ({note})."
+        for (mode, note), own in missing.groupby(["mode", "note"], sort=False)
+    )
 
 
-def _place(job: pd.Series) -> tuple[str | None, str]:
-    """The GPU (None on a CPU) and the device, which may be a slice of it, that a job computed on."""
-    record = read_run(job["folder"])
+def _place(folder: str) -> tuple[str | None, str]:
+    """The GPU (None on a CPU) and the device, which may be a slice of it, that a run computed on."""
+    record = read_run(folder)
     torch_name = str(record.budget.get("torch_name", "cpu"))
     if not torch_name.startswith("cuda"):
         return None, "host"
@@ -89,43 +89,22 @@ def _place(job: pd.Series) -> tuple[str | None, str]:
     return gpu, device.get("uuid") or gpu
 
 
-def _best(samples: pd.DataFrame | None, rungs: tuple[tuple[str, str], ...], job: pd.Series, devices: set) -> dict:
-    """The first of the rungs that has values, and why those before it have none."""
+def _best(samples: pd.DataFrame | None, rungs: tuple, job: pd.Series, sharing: dict[str, int]) -> dict:
+    """The first of the rungs that has values, whose they are, and why those before it have none."""
     why = "nothing was sampled" if samples is None else "no such counter was found"
+    begin_ns = datetime.fromisoformat(job["go_at"]).timestamp() * 1e9
     for scope, counter in rungs if samples is not None else ():
-        rows = samples[(samples["scope"] == scope) & (samples["counter"] == counter) & samples["device"].isin(devices)]
-        values = rows.dropna(subset="value")
-        begin_ns = datetime.fromisoformat(job["go_at"]).timestamp() * 1e9
-        values = values[values["time_ns"].between(begin_ns, begin_ns + job["wall_s"] * 1e9)]
+        rows = samples[(samples["scope"] == scope) & (samples["counter"] == counter)]
+        values = rows[rows["value"].notna() & rows["time_ns"].between(begin_ns, begin_ns + job["wall_s"] * 1e9)]
         if len(values):
-            better = "" if (scope, counter) == rungs[0] else why
-            return {
-                "counter": counter,
-                "mean": float(values["value"].mean()),
-                "unit": values["unit"].iloc[0],
-                "scope": scope,
-                "samples": len(values),
-                "source": values["source"].iloc[0],
-                "note": better,
-            }
-        notes = rows["note"].dropna()
-        if len(notes):
-            why = str(notes.iloc[-1])
+            notes = [] if (scope, counter) == rungs[0] else [why]
+            others = sharing.get(scope, 1)
+            if scope != "process":
+                whose = f"which {others} jobs shared" if others > 1 else "which no other job of the round used"
+                notes.insert(0, f"of {SCOPES[scope]}, {whose}")
+            found = {"counter": counter, "mean": values["value"].mean(), "unit": values["unit"].iloc[0], "scope": scope}
+            return found | {"own": others == 1 and scope != "host", "note": "; ".join(notes)}
+        why = next(reversed(rows["note"].dropna().to_list()), why)
     scope, counter = rungs[0]
     missing = {"counter": counter, "mean": np.nan, "unit": COUNTERS[scope, counter].unit, "scope": scope}
-    return missing | {"samples": 0, "source": None, "note": why}
-
-
-def _whose(found: dict, job: pd.Series, places: dict[str, tuple[str | None, str]]) -> dict:
-    """Whether a value is the job's own, and the note that says so."""
-    if not found["samples"] or found["scope"] == "process":
-        return {"own": found["samples"] > 0, "note": found["note"]}
-    gpu, device = places[job["job"]]
-    place, others = {
-        "mig": ("the slice", sum(each == device for _, each in places.values())),
-        "device": ("the whole GPU", sum(each == gpu for each, _ in places.values())),
-        "host": ("the whole machine", len(places)),
-    }[found["scope"]]
-    shared = f"of {place}, " + (f"which {others} jobs shared" if others > 1 else "which no other job of the round used")
-    own = others == 1 and found["scope"] != "host"
-    return {"own": own, "note": "; ".join(part for part in (shared, found["note"]) if part)}
+    return missing | {"own": False, "note": why}

@@ -136,7 +136,7 @@ def _with_baseline(own: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
         runs = _alone(job, alone)
         whole = runs[runs["status"] == "done"]
         slowdown = np.nan if broke else _slowdown(job, runs, in_turn)
-        rows.append((0.0, slowdown, whole["wall_s"].median(), whole["energy_j"].median(), len(runs)))
+        rows.append((0.0, slowdown, whole["wall_s"].dropna().median(), whole["energy_j"].dropna().median(), len(runs)))
     own = own.assign(**{name: list(values) for name, values in zip(DERIVED, zip(*rows, strict=True), strict=True)})
     return own.assign(starts_s=own["wall_s"].cumsum().shift(fill_value=0.0)) if in_turn else own
 
@@ -148,7 +148,11 @@ def _slowdown(job: pd.Series, runs: pd.DataFrame, in_turn: bool) -> float:
     runs = runs[~runs["status"].isin(BROKEN)]
     same = runs[runs["repeat"] == job["repeat"]]
     beside = runs if in_turn or same.empty else same
-    return took_s / beside["course"].map(lambda course: _seconds(*course, steps)).median() if steps > 0 else np.nan
+    return (
+        took_s / beside["course"].map(lambda course: _seconds(*course, steps)).dropna().median()
+        if steps > 0
+        else np.nan
+    )
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:

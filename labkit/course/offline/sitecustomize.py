@@ -12,32 +12,25 @@ import socket
 import sys
 
 OWN = {"", "localhost", "localhost.localdomain", "ip6-localhost", "::1", "::", "0.0.0.0", socket.gethostname()}
-
-
-def _is_own(host):
-    host = host.decode(errors="replace") if isinstance(host, bytes) else host
-    return host is None or host in OWN or str(host).startswith("127.")
+LOOKED_UP = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
+CONNECTED = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
 def _refuse_outside(event, args):
-    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
-        host = args[0]
-    elif event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
-        address = args[1]
-        if not isinstance(address, tuple):  # a Unix socket, or a message on a connected one
-            return
-        host = address[0]
+    if event in CONNECTED and isinstance(args[1], tuple):  # others are Unix sockets, and messages on connected ones
+        host = args[1][0]
+    elif event in LOOKED_UP and args[0] is not None:
+        host = args[0].decode(errors="replace") if isinstance(args[0], bytes) else args[0]
     else:
         return
-    if not _is_own(host):
+    if host not in OWN and not host.startswith("127."):
         # in a file of its own: code that catches the error does not hide the attempt
         with open(os.environ["LABKIT_NETWORK_REPORT"], "a", encoding="utf-8") as report:  # noqa: PTH123
             report.write(f"{host}\n")
         raise OSError(f"a notebook of the course may not connect to {host}: it has to run offline")
 
 
-if "LABKIT_NETWORK_REPORT" in os.environ:
-    sys.addaudithook(_refuse_outside)
+sys.addaudithook(_refuse_outside)
 
 _here = str(pathlib.Path(__file__).resolve().parent)
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _here])

@@ -116,12 +116,10 @@ class Budget:
             CoresHeld: too few cores are free, and it does not wait.
             KeyboardInterrupt: it was stopped while it waited.
         """
-        notes = _late_libraries(self.environment())
         os.environ.update(self.environment())
         if self.cores is None:
-            return notes
-        cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
-        return notes + _bind_cores(cores)
+            return []
+        return _bind_cores(lease_cores(self.cores, waits=waits, say=say, stopped=stopped))
 
     def share_gpu(self) -> None:
         """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
@@ -144,12 +142,24 @@ class Budget:
         os.environ.update(environment | self.environment())
         _gpu_shares.append((self.gpu_percent, guard))
 
-    def cap_gpu_memory(self) -> None:
-        """Bind torch's allocator to the budget's part of the GPU's memory, or give it all; on a CPU, do nothing."""
+    def bind_torch(self) -> None:
+        """Bind torch in this process to the budget's threads and to its share of the GPU and of the GPU's memory.
+
+        Raises:
+            UserError: as `share_gpu`, or this torch cannot use the GPU.
+        """
+        self.share_gpu()
         import torch
 
-        if self.torch_name == "cpu" or not torch.cuda.is_available():
+        if self.cores is not None:
+            torch.set_num_threads(self.cores)
+        if self.torch_name == "cpu":
             return
+        if not torch.cuda.is_available():
+            raise UserError(
+                f"the GPU {self.torch_name} is there, but this torch ({torch.__version__}) cannot use it: install a "
+                "CUDA build (https://pytorch.org/get-started/locally), or train with --device cpu."
+            )
         whole = torch.cuda.get_device_properties(self.torch_name).total_memory
         part = self.gpu_memory_bytes / whole if self.gpu_memory_bytes else 1.0
         torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
@@ -204,18 +214,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _cuda_has_begun() -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_initialized()
-
-
-def _late_libraries(environment: dict[str, str]) -> list[str]:
-    if int(environment.get("OMP_NUM_THREADS", 0)) >= (os.cpu_count() or 1):
-        return []
-    started_so = all(os.environ.get(name) == value for name, value in environment.items())
-    if started_so or "numpy" not in sys.modules:
-        return []
-    return [
-        "NumPy was loaded before the budget was set: it keeps its number of threads, on the budget's cores. "
-        "A process started with the budget's environment has it right from the start."
-    ]
 
 
 def _bind_cores(cores: list[int]) -> list[str]:

@@ -78,8 +78,7 @@ def guard() -> int:
             [path, "-f"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
         )
         try:
-            why_not = _wait_until_it_listens(path, daemon, environment)
-            if why_not is not None:
+            if why_not := _wait_until_it_listens(path, daemon, environment):
                 print(why_not)
                 return 1
             # nobody reads what it says, and the pipe must not fill up

@@ -29,7 +29,7 @@ took 24 to 32 MiB."""
 
 
 class StepWatcher:
-    """Looks at the steps of a run, by its clock; a `labkit.tracking.observer.StepObserver`."""
+    """Looks at the steps of a run, by its clock; a `labkit.tracking.harness.StepObserver`."""
 
     def __init__(self, settings: ProfileSettings, tool: str):
         self.settings, self.tool = settings, tool

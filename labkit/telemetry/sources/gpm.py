@@ -49,14 +49,14 @@ class GpmCounters:
         """Yield the averages since the last reading."""
         for target in self._targets:
             scope = "mig" if target.device.kind == "mig" else "device"
-            values, why = target.averages()
-            if values is None and why is None:
-                continue  # the first sample
-            for counter, (metric, unit, scale) in _METRICS.items():
-                value, reason = (None, why) if values is None else values[metric]
-                yield Reading(
-                    target.device.uuid, scope, counter, None if value is None else scale * value, unit, SOURCE, reason
-                )
+            try:
+                values, why = target.averages(), None
+            except _NoAnswer as reason:
+                values, why = {}, str(reason)
+            for counter, (metric, unit, scale) in _METRICS.items() if values is not None else ():
+                value, reason = values.get(metric, (None, why))
+                value = None if value is None else scale * value
+                yield Reading(target.device.uuid, scope, counter, value, unit, SOURCE, reason)
 
     def close(self) -> None:
         """Give the samples' memory back to the driver."""
@@ -87,22 +87,25 @@ class _Target:
         """Whether its first sample could be taken."""
         return self._take is not None
 
-    def averages(self) -> tuple[dict[int, tuple[float | None, str | None]] | None, str | None]:
-        """By metric (value, reason); or None and why there is none, where it is not the first sample."""
+    def averages(self) -> dict[int, tuple[float | None, str | None]] | None:
+        """By metric (value, reason); None at the first sample.
+
+        Raises:
+            _NoAnswer: there are none.
+        """
         if self.why is not None:
-            return None, self.why
-        try:
-            if self._take is None or self._opening != self._nvml.openings:
-                was_known = self._take is not None
-                self._find()
-                return None, "the session with the driver was opened anew" if was_known else None
-            before, now = self._samples
-            had_before, self._has_before = self._has_before, False
-            self._must(self._take(now))
-            self._samples, self._has_before = [now, before], True
-            return (self._between(before, now) if had_before else None), None
-        except _NoAnswer as reason:
-            return None, str(reason)
+            raise _NoAnswer(self.why)
+        if self._take is None or self._opening != self._nvml.openings:
+            was_known = self._take is not None
+            self._find()
+            if was_known:
+                raise _NoAnswer("the session with the driver was opened anew")
+            return None
+        before, now = self._samples
+        had_before, self._has_before = self._has_before, False
+        self._must(self._take(now))
+        self._samples, self._has_before = [now, before], True
+        return self._between(before, now) if had_before else None
 
     def close(self) -> None:
         for sample in self._samples:

@@ -132,11 +132,11 @@ class NvmlCounters:
             return
         listed, value = self._ask(target, call), None
         why = target.why
+        if listed == []:
+            return  # nobody has touched this GPU yet
         if why is None:
             pids = self._pids()
             mine = [process.usedGpuMemory for process in listed if process.pid in pids]
-            if not listed:
-                return  # nobody has touched this GPU yet
             if not mine:
                 why = f"none of the {len(listed)} processes that the driver lists is the job's (containers renumber)"
             elif None in mine:
@@ -150,14 +150,13 @@ class NvmlCounters:
         call = "nvmlDeviceGetProcessUtilization"
         if target.scope == "mig" or (call,) in target.broken:
             return
-        answer = self._nvml.read(call, target.handle, target.latest_us)
+        answer, share = self._nvml.read(call, target.handle, target.latest_us), {}
         if answer.is_final:
             target.broken.add((call,))
             yield Reading(target.uuid, "process", "sm_utilisation", None, "%", f"NVML {call}", answer.reason)
-        if answer.reason is not None:
-            return  # "not found": nothing ran since the last time
-        pids, share = self._pids(), {}
-        for sample in sorted(answer.value, key=lambda sample: sample.timeStamp):
+        pids = self._pids()
+        # "not found": nothing ran since the last time
+        for sample in sorted(answer.value or [], key=lambda sample: sample.timeStamp):
             target.latest_us = sample.timeStamp
             if sample.pid in pids:
                 share[sample.pid] = sample.smUtil  # the latest of each process

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 
@@ -28,7 +29,9 @@ def main() -> None:
     if "sibling" in how:
         subprocess.Popen([sys.executable, "-c", CHILD])
     resource_tracker.ensure_running()  # while it is being started, the memory would be nobody's: Python's own race
-    shared = SharedMemory(create=True, size=4096)  # which the resource tracker removes, if it is let
+    # which the resource tracker removes, if it is let; named for the folder of a test
+    mark = zlib.crc32(os.environ.get("TMPDIR", "").encode())
+    shared = SharedMemory(f"labkit-{mark:08x}-{os.getpid()}", create=True, size=4096)
     say("Started", run=name, folder=name)
     if "fails" in how:
         say("Failed", status="failed", reason="as asked", answer=None)

@@ -1,24 +1,27 @@
 """Modes alone, naive and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
 
 import os
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pynvml
 import pytest
 from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_on_path, write_mig
 
+from labkit.collocation import plan_check
 from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_here
-from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.device_choice import device_names, find_device
+from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mps import client_limit
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
-from labkit.hardware.budgets.mps import start_mps
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.runs.others import in_words
+from labkit.telemetry import others
+from labkit.telemetry.others import Look
 
 A, B = PlannedJob("a", "dlrm"), PlannedJob("b", "speech")
 
@@ -80,15 +83,12 @@ def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
     ],
 )
 def test_a_compute_mode_refuses_what_it_forbids(mode, compute_mode, refused, control):
-    found = refusals(mode, [A, B], fake_nvml("ampere", compute_mode=compute_mode))
+    library = fake_nvml("ampere", compute_mode=compute_mode)
+    found = refusals(mode, [A, B], library)
+    assert refusals("naive", [A], library) == [] or compute_mode == pynvml.NVML_COMPUTEMODE_PROHIBITED
     assert bool(found) == (mode in refused)
     for name, reason in found:
         assert name is None and f"nvidia-smi -i {FIRST} -c DEFAULT" in reason
-
-
-def test_one_process_may_have_a_gpu_in_exclusive_mode():
-    library = fake_nvml("ampere", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
-    assert refusals("naive", [A], library) == []
 
 
 @pytest.mark.parametrize("mode", ["alone", "naive", "mps"])
@@ -98,14 +98,6 @@ def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(mode, name, co
     ((job, reason),) = refusals(mode, [A, B], library)
     assert job is None and "used by someone else: process 1 " in reason
     assert refusals(mode, [A, B], library, device="1") == []
-
-
-def test_refused_shares_are_an_error_with_every_reason(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError) as refused:
-        shares("mps", [A], fake_nvml("ampere", computing={FIRST: [process(1)]}))
-    assert "used by someone else" in str(refused.value)
-    assert "nvidia-cuda-mps-control is not on PATH" in str(refused.value)
 
 
 def test_clients_of_mps_have_their_limits_and_a_uuid(control, monkeypatch):
@@ -147,7 +139,7 @@ def test_limits_for_each_client_come_with_volta(control):
 
 
 def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
-    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     ((_, reason),) = refusals("mps", [A], fake_nvml("ampere", mig=state))
     assert "is a MIG slice" in reason
     monkeypatch.setattr("labkit.collocation.modes.mps.sys.platform", "win32")
@@ -155,38 +147,10 @@ def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
     assert "Linux only" in reason
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
-    ((_, reason),) = refusals("mps", [A], fake_nvml("hopper"))
-    assert "nvidia-cuda-mps-control is not on PATH" in reason
-
-
-def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, tmp_path):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    settings = {"CUDA_MPS_PIPE_DIRECTORY": str(theirs), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    with subprocess.Popen([str(control), "-f"]) as foreign:
-        try:
-            while not (theirs / "control").exists():
-                assert foreign.poll() is None
-            library = fake_nvml("hopper")
-            found = shares("mps", [A, B], library)
-            pipes, guard = start_mps([FIRST])
-            ours = Path(pipes["CUDA_MPS_PIPE_DIRECTORY"])
-            daemon = psutil.Process(int((ours / "pid").read_text()))
-            assert ours != theirs and daemon.pid != foreign.pid
-            assert daemon.environ()["CUDA_VISIBLE_DEVICES"] == FIRST
-            assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in daemon.environ()
-            assert all("CUDA_MPS_PIPE_DIRECTORY" not in share.environment for share in found.values())
-            guard.communicate()
-            assert not daemon.is_running()
-            # and modes without MPS do not become its clients by accident
-            assert shares("naive", [A], library)["a"].environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
-            assert foreign.poll() is None
-            assert not (theirs / "asked").exists()
-            assert sorted(each.name for each in theirs.iterdir()) == ["control", "pid"]
-        finally:
-            (theirs / "quit").touch()
+    with pytest.raises(UserError) as refused:
+        shares("mps", [A], fake_nvml("ampere", computing={FIRST: [process(1)]}))
+    assert "used by someone else" in str(refused.value)
+    assert "nvidia-cuda-mps-control is not on PATH" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +161,7 @@ def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, 
         ("ampere", {"on": False}, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
         (
             "ampere",
-            {"instances": [("3g.20gb", 0)]},
+            {"instances": ["3g.20gb"]},
             set(MODES),
         ),
         ("hopper", None, {"alone", "naive", "mps", "cpu-shared", "cpu-pinned"}),
@@ -219,3 +183,93 @@ def test_a_used_machine_has_no_mode_of_a_gpu(control):
     here = modes_here(get_devices(Nvml(library)), Nvml(library))
     assert here["alone"] is None  # on its CPU
     assert "used by someone else" in here["naive"] and "used by someone else" in here["mps"]
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid"),
+    [
+        (None, FIRST),
+        ("0", FIRST),
+        ("1", SECOND),
+        (SECOND, SECOND),
+        ("GPU-bbbb", SECOND),
+        ("cuda:1", SECOND),
+        ("cpu", None),
+    ],
+)
+def test_a_gpu_has_a_number_a_uuid_and_its_beginning(name, uuid):
+    assert find_device(name, get_devices(Nvml(fake_nvml("ampere")))).uuid == uuid
+    assert find_device(None, get_devices(Nvml(fake_nvml(None)))).kind == "cpu"
+
+
+def test_a_slice_has_a_number_in_its_gpu_and_a_divided_gpu_stands_for_its_first(tmp_path):
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb", "2g.10gb"])
+    devices = get_devices(Nvml(fake_nvml("ampere", mig=state)))
+    named = {"0:0": "MIG-1", "0:1": "MIG-2", "MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}
+    assert {name: find_device(name, devices).uuid for name in named} == named
+    assert [find_device(each.split(" ")[0], devices) for each in device_names(devices)] == devices
+
+
+def test_another_name_is_refused_with_what_there_is(monkeypatch):
+    for name, words in {"7": "no device '7' here", "GPU-": "several devices begin with"}.items():
+        with pytest.raises(UserError, match=words) as refused:
+            find_device(name, get_devices(Nvml(fake_nvml("ampere"))))
+        assert "choose one of cpu (" in str(refused.value)
+        assert f"0 (NVIDIA A100-SXM4-40GB, {FIRST}); 1 (" in str(refused.value)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UserError, match=r"CUDA_VISIBLE_DEVICES=0 may hide some"):
+        find_device("1", get_devices(Nvml(fake_nvml("ampere"))))
+
+
+def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none():
+    parent, nobody = os.getppid(), 2**22 + 1  # more than Linux gives to any process
+    library = fake_nvml(
+        "ampere",
+        computing={FIRST: [process(os.getpid()), process(parent, 3 * 2**30)], SECOND: [process(nobody)]},
+        names={parent: "/opt/x/train --fast", nobody: "nvidia-cuda-mps-server"},
+    )
+    with Nvml(library) as nvml:
+        first, second = get_devices(Nvml(library))[1:]
+        user = psutil.Process(parent).username()
+        why = why_occupied(first, nvml)
+        assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in why
+        assert "neither uses nor stops" in why_occupied(second, nvml)
+        assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in why_occupied(
+            second, nvml
+        )
+    library = fake_nvml("ampere", computing={FIRST: [process(os.getpid())]})
+    with Nvml(library) as nvml:
+        assert why_occupied(get_devices(Nvml(library))[1], nvml) is None
+
+
+def test_what_only_disturbs_is_a_warning(tmp_path, monkeypatch):
+    library = fake_nvml("ampere", drawing={FIRST: [process(1)]}, names={1: "/usr/lib/xorg/Xorg"})
+    gpu = get_devices(Nvml(library))[1]
+    assert refusals("naive", [A, B], library) == []
+    (warning,) = device_warnings(gpu, Nvml(library))
+    assert "also draws" in warning and "Xorg" in warning
+    library = fake_nvml("ampere")
+    library.nvmlDeviceGetComputeRunningProcesses.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    (warning,) = device_warnings(gpu, Nvml(library))
+    assert "cannot be told: not supported on this GPU" in warning
+    (tmp_path / "nobody").mkdir()
+    (tmp_path / "nobody" / "control").touch()
+    warning = "An MPS daemon of someone else runs on this machine: no job will be its client."
+    assert device_warnings(gpu, Nvml(fake_nvml("ampere"))) == [warning]
+    busy = {"cpu_share": 0.42, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
+    monkeypatch.setattr(plan_check, "others_now", lambda: busy)
+    (warning,) = device_warnings(cpu_device())
+    assert "other programs took 42% of its cores, most of it stress (process 7)" in warning
+    monkeypatch.setattr(plan_check, "others_now", lambda: busy | {"disturbed": False})
+    assert device_warnings(cpu_device()) == []
+
+
+def test_processes_on_the_gpu_that_are_not_of_the_run_are_named(monkeypatch):
+    parent = os.getppid()
+    library = fake_nvml("ampere", computing={FIRST: [process(os.getpid()), process(parent)]}, names={parent: "train"})
+    gpu = get_devices(Nvml(library))[1]
+    monkeypatch.setattr(others, "Nvml", lambda: Nvml(library))
+    found = Look(gpu=gpu).others()
+    assert found["on_gpu"] == [f"train (process {parent})"] and found["disturbed"]
+    assert in_words(found | {"cpu_share": 0.0}) == f"train (process {parent}) had its GPU open, too"
+    assert not Look(root=parent, gpu=gpu).others()["on_gpu"]  # jobs that share it by plan are of one family

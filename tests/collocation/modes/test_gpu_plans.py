@@ -92,7 +92,7 @@ def test_a_daemon_that_does_not_start_fails_its_round_and_naive_jobs_share_outsi
 
 
 def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tmp_path, collocate, monkeypatch, capsys):
-    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     nvidia_smi(tmp_path, monkeypatch, state)
     before = read_mig(state)["instances"]
     library = fake_nvml("ampere", mig=state)
@@ -109,7 +109,7 @@ def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tm
 
 
 def test_what_a_device_cannot_give_is_refused_together(tmp_path, collocate, monkeypatch, capsys):
-    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0), ("3g.20gb", 4)])
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb", "3g.20gb"])
     library = fake_nvml("ampere", mig=state)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert collocate(library, "see.py[mig_profile=9g.90gb,memory=1GiB] one", "mps,mig", "--device", "0") == 2

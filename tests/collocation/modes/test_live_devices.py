@@ -34,7 +34,7 @@ def test_every_gpu_is_a_device_and_a_job_on_it_sees_that_one_only():
 
 
 def test_every_slice_is_a_device(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=[("1g.5gb", 6), ("3g.20gb", 0)])
+    state = write_mig(tmp_path / "mig", instances=["1g.5gb", "3g.20gb"])
     live = devices(fake_nvml("ampere", mig=state))
     assert [each.device.kind for each in live] == ["mig", "mig", "gpu"]
     assert len({each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live}) == 3

@@ -1,25 +1,31 @@
-"""Mode mig: which job gets which slice, and the layouts that are proposed."""
+"""Mode mig: which job gets which slice, the layouts that are proposed, and instances that are made and removed."""
 
+import subprocess
 from dataclasses import replace
 
 import pytest
-from fake_gpu_tools import FIRST, PROFILES, SECOND, fake_nvml, process, write_mig
+from fake_gpu_tools import FIRST, PROFILES, SECOND, fake_nvml, nvidia_smi, process, read_mig, write_mig
 
+from labkit.collocation.modes import mig_changes
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.mig import fitting_layout, mig_profiles
+from labkit.collocation.modes.mig import mig_profiles, proposed_layout
+from labkit.collocation.modes.mig_changes import changed_layout
+from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 
 GIB = 2**30
 A, B, C = (PlannedJob(name, "dlrm") for name in "abc")
-MIXED = [("1g.5gb", 6), ("3g.20gb", 0), ("2g.10gb", 4)]  # slices MIG-1, MIG-2, MIG-3
+MIXED = ["1g.5gb", "3g.20gb", "2g.10gb"]  # slices MIG-1, MIG-2, MIG-3
 
 
 @pytest.fixture(autouse=True)
-def all_visible(monkeypatch):
+def quick(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(mig_changes, "AGAIN_S", 0.01)
 
 
 @pytest.fixture
@@ -68,62 +74,62 @@ def test_a_slice_that_somebody_uses_is_not_given(state):
 
 
 def test_more_jobs_than_slices_are_refused_by_name_with_a_layout_for_them(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=[("3g.20gb", 0)])
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     refused = refusals([A, B, C], fake_nvml("ampere", mig=state), needs={"a": GIB, "b": GIB, "c": GIB})
     assert [name for name, _ in refused] == ["b", "c", None]
     assert "there is no free slice for b (slices: 3g.20gb; 1 given to other jobs)" in refused[0][1]
-    # beside the instance that lies in the first four memory slices
-    command = f"sudo nvidia-smi mig -i {FIRST} -cgi 1g.10gb:4,1g.10gb:6 -C"
-    assert command in refused[2][1]
-    assert (
-        f"sudo nvidia-smi mig -i {FIRST} -dci -gi IDS && sudo nvidia-smi mig -i {FIRST} -dgi -gi IDS" in refused[2][1]
-    )
+    assert f"sudo nvidia-smi mig -i {FIRST} -cgi 2g.10gb,2g.10gb -C" in refused[2][1], "beside the one there is"
+    undo = f"sudo nvidia-smi mig -i {FIRST}"
+    assert f"`{undo} -dci -gi IDS && {undo} -dgi -gi IDS`" in refused[2][1]
 
 
-def test_a_gpu_without_slices_is_refused_with_a_layout(tmp_path):
+@pytest.mark.parametrize(
+    ("jobs", "needs", "expected"),
+    [
+        ([A], {}, "-cgi 7g.40gb -C"),
+        ([A, B], {}, "-cgi 3g.20gb,3g.20gb -C"),
+        ([A, B, C], {"a": 8 * GIB}, "-cgi 2g.10gb,2g.10gb,2g.10gb -C"),
+        ([replace(A, mig_profile="1g.5gb+me"), replace(B, mig_profile="1g.5gb+me")], {}, "-cgi 1g.5gb+me,1g.5gb+me -C"),
+        ([replace(A, mig_profile="1g.5gb"), B], {}, "the jobs want slices that differ (1g.5gb, None)"),
+        ([A, B], {"b": 30 * GIB}, "no layout of this GPU has an equal slice for each job"),
+        ([replace(A, mig_profile="1g.5gb", memory_bytes=8 * GIB)], {}, "no layout of this GPU"),
+    ],
+)
+def test_a_layout_has_the_largest_equal_slices_that_fit(jobs, needs, expected, tmp_path):
     library = fake_nvml("ampere", mig=write_mig(tmp_path / "mig"))
-    refused = refusals([A, B], library)
-    assert [name for name, _ in refused] == ["a", "b", None]
-    assert "-cgi 3g.20gb:0,3g.20gb:4 -C" in refused[2][1]
+    refused = refusals(jobs, library, needs=needs)
+    assert [name for name, _ in refused] == [*(job.name for job in jobs), None]
+    assert expected in refused[-1][1]
     ((_, reason),) = refusals([], library)
     assert "has no slice yet" in reason
 
 
-def test_a_profile_that_does_not_exist_is_refused_with_those_that_do(state):
-    refused = refusals([replace(A, mig_profile="3g.40gb")], fake_nvml("ampere", mig=state))
-    assert refused[0][0] == "a"
+def test_profiles_are_read_with_what_fits(state):
+    library = fake_nvml("ampere", mig=write_mig(state, instances=["3g.20gb"]))
+    with Nvml(library) as nvml:
+        found = {profile.name: profile for profile in mig_profiles(get_devices(Nvml(library))[1], nvml)}
+    assert set(found) == set(PROFILES)
+    assert (found["2g.10gb"].memory_bytes, found["2g.10gb"].free) == (9856 * 2**20, 2)
+
+
+def test_what_no_slice_can_give_is_refused_with_what_there_is(state):
+    library = fake_nvml("ampere", mig=state)
+    refused = refusals([replace(A, mig_profile="3g.40gb")], library)
     assert "asks for the profile 3g.40gb, which NVIDIA A100-SXM4-40GB MIG 1g.5gb does not have: it has" in refused[0][1]
-    assert "7g.40gb" in refused[0][1]
-    assert "No other layout is proposed" in refused[1][1]
-
-
-def test_a_profile_of_which_no_slice_is_free_is_refused(state):
-    refused = refusals(
-        [replace(A, mig_profile="2g.10gb"), replace(B, mig_profile="2g.10gb")], fake_nvml("ampere", mig=state)
-    )
+    assert "7g.40gb" in refused[0][1] and "no layout is proposed" in refused[1][1]
+    refused = refusals([replace(A, mig_profile="2g.10gb"), replace(B, mig_profile="2g.10gb")], library)
     assert refused[0][0] == "b" and "no free slice of profile 2g.10gb for b" in refused[0][1]
-
-
-def test_a_job_larger_than_every_slice_is_refused_with_both_sizes(state):
-    refused = refusals([A], fake_nvml("ampere", mig=state), needs={"a": 30 * GIB})
+    refused = refusals([A], library, needs={"a": 30 * GIB})
     assert refused[0] == ("a", "a needs 30 GiB, and the largest slice has 19.5 GiB")
-
-
-def test_what_others_instances_leave_is_not_guessed(state):
     refused = refusals([A, B, C, replace(A, name="d")], fake_nvml("ampere", mig=state, administrator=False))
-    assert "cannot be told (no permission (nvmlDeviceGetGpuInstances))" in refused[-1][1]
-    assert f"sudo nvidia-smi mig -i {FIRST} -lgi" in refused[-1][1]
+    assert f"`sudo nvidia-smi mig -i {FIRST} -lgip` lists it" in refused[-1][1]
 
 
 @pytest.mark.parametrize(
     ("generation", "device", "words"),
     [
         ("pascal", "0", "has no MIG (not supported on this GPU (nvmlDeviceGetMigMode))"),
-        (
-            "off",
-            "0",
-            f"never turns it on: its administrator can while nobody uses the GPU, with `sudo nvidia-smi -i {FIRST}",
-        ),
+        ("off", "0", f"its administrator can while nobody uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
         ("ampere", "1", f"MIG is off on NVIDIA A100-SXM4-40GB {SECOND}"),
     ],
 )
@@ -134,48 +140,110 @@ def test_without_mig_the_mode_is_refused(generation, device, words, tmp_path, st
     assert name is None and words in reason
 
 
-def test_profiles_are_read_with_their_places_and_what_lies_there(state):
-    with Nvml(fake_nvml("ampere", mig=state)) as nvml:
-        profiles, taken, why = mig_profiles(get_devices(Nvml(fake_nvml("ampere", mig=state)))[1], nvml)
-    found = {profile.name: profile for profile in profiles}
-    assert set(found) == set(PROFILES)
-    assert (found["2g.10gb"].slices, found["2g.10gb"].memory_bytes) == (2, 9856 * 2**20)
-    assert found["2g.10gb"].places == ((0, 2), (2, 2), (4, 2))
-    assert why is None and sorted(taken) == [(0, 4), (4, 2), (6, 1)]
+THEIRS = {"1": "3g.20gb"}
+
+
+class Changes:
+    """A GPU with one instance of somebody, and a layout for jobs, which an nvidia-smi can make."""
+
+    def __init__(self, state, jobs):
+        self.state, self.library = state, fake_nvml("ampere", mig=state)
+        with Nvml(self.library) as nvml:
+            devices = get_devices(Nvml(self.library))
+            self.layout, _ = proposed_layout(jobs, Place(devices[1], devices, nvml))
+
+    def behave(self, **how):
+        write_mig(self.state, instances=THEIRS.values(), **how)
+
+    def made(self, **how):
+        return changed_layout(self.layout, Nvml(fake_nvml("ampere", mig=self.state, **how)))
+
+    @property
+    def calls(self):
+        return [call[3:] for call in read_mig(self.state)["calls"]]
+
+    @property
+    def instances(self):
+        return read_mig(self.state)["instances"]
 
 
 @pytest.fixture
-def profiles(state):
-    library = fake_nvml("ampere", mig=state)
-    with Nvml(library) as nvml:
-        return mig_profiles(get_devices(Nvml(library))[1], nvml)[0]
+def changes(tmp_path, monkeypatch):
+    state = write_mig(tmp_path / "mig", instances=THEIRS.values())
+    nvidia_smi(tmp_path, monkeypatch, state)
+    return Changes(state, [A, B, C])
 
 
-ANY = (None, 0)
+def test_instances_are_made_used_and_removed_and_those_of_others_stay(changes):
+    with changes.made():
+        assert set(changes.instances) == {"1", "2", "3"}
+        assert set(slices([A, B, C], changes.library).values()) == {"MIG-1", "MIG-2", "MIG-3"}
+    assert changes.instances == THEIRS
+    assert changes.calls == [
+        ["-cgi", "2g.10gb,2g.10gb", "-C"],
+        ["-dci", "-gi", "3"], ["-dgi", "-gi", "3"], ["-dci", "-gi", "2"], ["-dgi", "-gi", "2"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_instances_are_removed_after_an_error(changes, error):
+    with pytest.raises(error), changes.made():
+        assert len(changes.instances) == 3
+        raise error
+    assert changes.instances == THEIRS
+
+
+def test_ctrl_c_while_nvidia_smi_works_leaves_nothing(changes, monkeypatch):
+    """The wait is interrupted once; nvidia-smi is in a session of its own and finishes."""
+    waits = []
+
+    class Interrupted(subprocess.Popen):
+        def wait(self, timeout=None):
+            waits.append(timeout)
+            if len(waits) == 1:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(mig_changes.subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt), changes.made():
+        raise AssertionError("the layout is not there")
+    assert changes.instances == THEIRS and len(changes.calls) > 1
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("how", "words"),
     [
-        ([ANY], "7g.40gb:0"),
-        ([ANY] * 2, "3g.20gb:0,3g.20gb:4"),
-        ([ANY] * 3, "2g.10gb:0,2g.10gb:2,2g.10gb:4"),
-        ([ANY] * 7, ",".join(f"1g.5gb:{start}" for start in range(7))),
-        ([ANY] * 8, None),
-        ([(None, 8 * GIB)] * 4, "1g.10gb:0,1g.10gb:2,1g.10gb:4,1g.10gb:6"),
-        ([(None, 8 * GIB)] * 5, None),
-        ([(None, 15 * GIB), ANY, ANY], "3g.20gb:4,2g.10gb:0,2g.10gb:2"),
-        ([("1g.5gb+me", 0), (None, 12 * GIB)], "4g.20gb:0,1g.5gb+me:4"),
-        ([("1g.5gb", 8 * GIB)], None),
-        ([(None, 50 * GIB)], None),
+        ({"breaks_after": 1}, r"did not make the MIG layout: .*Insufficient Resources"),
+        ({"no_rights": True}, rf"Insufficient Permissions .*`sudo nvidia-smi mig -i {FIRST} -cgi 2g.10gb,2g.10gb -C`"),
+        ({"on_path": False}, "nvidia-smi is not on PATH"),
     ],
 )
-def test_a_layout_has_the_largest_equal_slices_that_fit(wishes, expected, profiles):
-    for offered in (profiles, profiles[::-1]):
-        layout = fitting_layout(FIRST, wishes, offered)
-        assert (layout and layout.tuples) == expected
+def test_where_nvidia_smi_fails_nothing_is_left_and_it_is_told(changes, monkeypatch, tmp_path, how, words):
+    if how.pop("on_path", True):
+        changes.behave(**how)
+    else:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=words), changes.made():
+        raise AssertionError("the layout is not there")
+    assert changes.instances == THEIRS
 
 
-def test_a_layout_leaves_what_lies_there(profiles):
-    assert fitting_layout(FIRST, [ANY], profiles, [(0, 4)]).tuples == "3g.20gb:4"
-    assert fitting_layout(FIRST, [ANY], profiles, [(0, 8)]) is None
+@pytest.mark.parametrize("used", [FIRST, "MIG-1"])
+@pytest.mark.parametrize("how", ["computing", "drawing"])
+def test_a_gpu_that_somebody_uses_is_not_changed(changes, used, how):
+    with pytest.raises(UserError, match="in use by process 1 "), changes.made(**{how: {used: [process(1)]}}):
+        raise AssertionError("the layout is not there")
+    assert changes.calls == []
+
+
+def test_an_instance_that_stays_in_use_is_asked_for_again_and_then_told(changes, monkeypatch):
+    changes.behave(busy=3)
+    with changes.made():
+        pass
+    assert changes.instances == THEIRS
+    assert sum(call[0] == "-dgi" for call in changes.calls) == 5
+    changes.behave(busy=10**6)
+    monkeypatch.setattr(mig_changes, "REMOVE_S", 0.0)
+    told = r"instances 3,2 that labkit made stay .*In use by another client.* -dgi -gi 3,2`"
+    with pytest.raises(UserError, match=told), changes.made():
+        pass

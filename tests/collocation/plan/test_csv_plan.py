@@ -110,8 +110,8 @@ def test_all_rows_are_checked_and_each_mistake_has_one_line(refusal):
         "counts from the plan's folder.",
         "csv/plan.csv, line 3, field 'Devices': '0+1' is not understood: write one GPU's number or UUID, or cpu; jobs "
         "on several have a row each.",
-        "csv/plan.csv, line 5: Devices and Collocation say 0 and mps here, and 0 and - in another row of the workload: "
-        "rows that run together share in one way; make them equal, or give this one another Workload.",
+        "csv/plan.csv, line 5, field 'Collocation': it is mps here, and - in another row of the workload: rows that "
+        "run together share in one way; make them equal, or give this one another Workload.",
         'csv/plan.csv, line 6: the arguments "--note \'open" end inside a quote, or in a backslash: close the quote, '
         "or put the backslash in quotes.",
     ]
@@ -120,8 +120,6 @@ def test_all_rows_are_checked_and_each_mistake_has_one_line(refusal):
 @pytest.mark.parametrize(
     ("row", "part"),
     [
-        ("0,1,,,,cpu,MPS,../code/train.py,,", "mode mps shares a GPU: name one in Devices"),
-        ("0,1,,,,0,cpu-pinned,../code/train.py,,", "mode cpu-pinned shares the CPU: write cpu in Devices"),
         ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
         ("0,1,,,,0,-,dlmr:tour,,", "job 'dlmr' is unknown: did you mean 'dlrm'?"),
         ("0,1,,,,0,-,dlrm:tour,,--lr 1", "field 'File': Params are a script's"),
@@ -129,7 +127,6 @@ def test_all_rows_are_checked_and_each_mistake_has_one_line(refusal):
         ("0,1,,,,0,-,,,", "there is no job in it"),
         ("0,1,,,,0,-,../code/train.py,,a,b", "line 2: it has 11 fields, and the header 10"),
         (",1,,,,0,-,../code/train.py,,", "field 'Experiment' or 'Workload' is empty"),
-        ("0,1,,,,0,-,../code/train.py,,\n0,1,,,,cpu,-,../code/train.py,,", "line 3: Devices and Collocation say cpu"),
         ('0,1,,,,0,-,../code/train.py,,\n0,2,"a\nb,,', "line 3: this is no CSV (unexpected end of data): close quotes"),
     ],
 )
@@ -141,9 +138,9 @@ def test_a_mistake_names_its_row_and_the_fix(refusal, row, part):
     ("header", "part"),
     [
         ("Experiment,Workload,Run,Devices,Colocation,File\n",
-         "line 1: there is no column Status, Collocation: a header names Experiment,Workload,Name,Status,Run,Devices,"
-         "Collocation,Listeners,File,Params, in any order; rename Colocation, where"),
-        (HEADER.replace(",", ";"), "line 1: ';' separates the columns: save the file with commas."),
+         "line 1: there is no column Status, Collocation, but Experiment, Workload, Run, Devices, Colocation, File: a "
+         "header names Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order"),
+        (HEADER.replace(",", ";"), "and commas separate them."),
         (HEADER.replace("Name", "Run"), "column 'Run' is there twice"),
         ("", "there is no column Experiment"),
         (HEADER, "nothing is left to run, as it has no rows"),

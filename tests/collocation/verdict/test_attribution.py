@@ -80,4 +80,4 @@ def test_samples_of_other_times_do_not_count(tmp_path):
     group = HandMadeGroup(tmp_path / "g", (Workload("w", "cpu-shared", JOBS[:1]),))
     group.round("w", "cpu-shared", 0, {"a": Told(even(10, 0.5), ends_s=0.5, counters=[CPU_TIME])})  # ended before it
     (cpu, *_) = attribution(job_table(group.save())).itertuples()
-    assert np.isnan(cpu.mean) and cpu.samples == 0
+    assert np.isnan(cpu.mean) and not cpu.own

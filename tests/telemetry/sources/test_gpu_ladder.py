@@ -96,14 +96,10 @@ def test_memory_and_share_of_the_job_and_its_children_are_theirs_alone():
     assert first["process", "memory_used"].value == 2**30 + 2**29
     assert first["process", "sm_utilisation"].value == 30 + 5  # the latest of each
     assert ("process", "sm_utilisation") not in second  # nothing newer
-
-
-def test_a_job_in_a_container_is_told_that_it_cannot_be_found():
-    with Nvml(fake_nvml("Turing")) as nvml:
+    with Nvml(fake_nvml("Turing")) as nvml:  # in a container, which renumbers
         counters = NvmlCounters(nvml, devices("Turing"), lambda: {1}, lambda *fault: None)
         reading = next(r for r in counters.read() if (r.scope, r.counter) == ("process", "memory_used"))
-    assert reading.value is None
-    assert "none of the 3 processes" in reading.note
+    assert reading.value is None and "none of the 3 processes" in reading.note
 
 
 VISIBLE = {None: {GPU, OTHER}, "0": {GPU}, "1": {OTHER}, GPU: {GPU}, OTHER[:6]: {OTHER}, "1,0": {GPU, OTHER}, "": set()}
@@ -119,26 +115,15 @@ def test_the_gpus_read_are_those_the_job_may_use(generation, visible, monkeypatc
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     seen = gpus_and_slices(get_devices(Nvml(library)))
     with Nvml(library) as nvml:
-        read = {r.device for r in NvmlCounters(nvml, seen, set, print).read()}
-    expected = VISIBLE[visible]
+        readings = list(NvmlCounters(nvml, seen, set, print).read())
+    read, expected = {r.device for r in readings}, VISIBLE[visible]
     if "MIG" in generation and GPU in expected:  # the first GPU is its slices, and itself for power and clocks
         expected = expected | {SLICE, OTHER_SLICE}
+        values = {(r.device, r.scope, r.counter) for r in readings if r.value is not None}
+        assert values >= {(SLICE, "mig", "memory_used"), (GPU, "device", "power")}
     assert read == expected
 
 
-@pytest.mark.parametrize("visible", [SLICE, OTHER_SLICE])
-def test_of_a_divided_gpu_the_slice_and_the_whole_are_read(visible, monkeypatch):
-    library = fake_nvml("Ampere with MIG")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with Nvml(library) as nvml:
-        counters = NvmlCounters(nvml, gpus_and_slices(get_devices(Nvml(library))), set, print)
-        read = {(r.device, r.scope, r.counter) for r in counters.read() if r.value is not None}
-    assert (visible, "mig", "memory_used") in read
-    assert (GPU, "device", "power") in read
-    assert {device for device, _, _ in read} == {visible, GPU}
-
-
-FAILURES = [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT]
 CALLS = [
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetMemoryInfo",
@@ -152,21 +137,20 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("code", FAILURES)
 @pytest.mark.parametrize("generation", ALL)
-def test_a_call_that_fails_midway_costs_its_own_counters_only(generation, call, code):
-    library = fake_nvml(generation)
+def test_a_call_that_fails_midway_costs_its_own_counters_only(generation, call):
+    for code in (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT):
+        library = fake_nvml(generation)
 
-    def between(index):
-        if index == 1:
-            fail(library, call, code)
+        def between(index, library=library, code=code):
+            if index == 1:
+                fail(library, call, code)
 
-    (before, after), faults = faults_of(library, generation, 2, between)
-    lost = {key for key, r in before.items() if r.value is not None and after.get(key, r).value is None}
-    assert all(before[key].source.endswith(call) for key in lost)
-    assert lost or call in GENERATIONS[generation]
-    assert all(after[key].note for key in lost)
-    assert not faults
+        (before, after), faults = faults_of(library, generation, 2, between)
+        lost = {key for key, r in before.items() if r.value is not None and after.get(key, r).value is None}
+        assert all(before[key].source.endswith(call) and after[key].note for key in lost)
+        assert lost or call in GENERATIONS[generation]
+        assert not faults
 
 
 def test_what_failed_for_a_moment_is_asked_again_and_what_is_unsupported_is_not():
@@ -186,7 +170,6 @@ def test_what_failed_for_a_moment_is_asked_again_and_what_is_unsupported_is_not(
 
 NONSENSE = [
     ("nvmlDeviceGetUtilizationRates", type("U", (), {"gpu": 4294967295, "memory": -1})(), "gpu_utilisation"),
-    ("nvmlDeviceGetPowerUsage", 4294967295, "power"),
     ("nvmlDeviceGetPowerUsage", "N/A", "power"),
     ("nvmlDeviceGetTotalEnergyConsumption", 0, "energy"),  # pre-Volta (codecarbon#1316)
     ("nvmlDeviceGetTemperature", -273, "temperature"),
@@ -194,35 +177,15 @@ NONSENSE = [
 ]
 
 
-@pytest.mark.parametrize(("call", "answer", "counter"), NONSENSE)
-def test_nonsense_is_null_with_what_was_said(call, answer, counter, no_tools):
+def test_nonsense_is_null_with_what_was_said(no_tools):
     library = fake_nvml("Turing")
-    getattr(library, call).side_effect = lambda *args: answer
+    for call, answer, _ in NONSENSE:
+        getattr(library, call).side_effect = lambda *args, answer=answer: answer
     with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(library)) as ladder:
-        readings = {(r.scope, r.counter): r for r in ladder.read()}
-    assert readings["device", counter].value is None
-    assert "nonsense" in readings["device", counter].note
-    assert readings["device", "sm_clock"].value == 1410
-
-
-def test_a_gpu_that_disappears_is_a_fault_and_a_gap_and_is_found_again():
-    library = fake_nvml("Turing")
-    working = {call: getattr(library, call).side_effect for call in CALLS}
-
-    def between(index):
-        if index == 1:
-            for call in CALLS:
-                fail(library, call, pynvml.NVML_ERROR_GPU_IS_LOST)
-        if index == 35:
-            for call, answer in working.items():
-                getattr(library, call).side_effect = answer
-
-    made, faults = faults_of(library, "Turing", 60, between)
-    seen = [readings["device", "power"].value if ("device", "power") in readings else None for readings in made]
-    assert seen[0] == 250 and seen[-1] == 250
-    assert seen[1:35] == [None] * 34
-    assert [kind for kind, _ in faults] == ["gpu_lost", "gpu_back"]  # told once each, however long it takes
-    assert GPU in faults[0][1]
+        readings = {r.counter: r for r in ladder.read() if r.scope == "device"}
+    for _, _, counter in NONSENSE:
+        assert readings[counter].value is None and "nonsense" in readings[counter].note
+    assert readings["sm_clock"].value == 1410
 
 
 def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
@@ -256,7 +219,8 @@ def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
     assert readings[0] == {GPU: 250, OTHER: 251}
     assert readings[5] == {GPU: None, OTHER: 251}
     assert readings[-1] == {GPU: 250, OTHER: 251}
-    assert [fault for fault, _ in faults] == ["gpu_lost", "gpu_back"]
+    assert [fault for fault, _ in faults] == ["gpu_lost", "gpu_back"]  # told once each
+    assert GPU in faults[0][1]
     assert library.nvmlInit.call_count == opened + 1  # one look, five seconds after the loss, was enough
     missed = [r for r in averaged if r.value is None]
     assert {(r.device, r.note) for r in missed} == {
@@ -358,9 +322,3 @@ def test_a_source_that_breaks_stops_no_other():
     assert readings["memory_used"].source == "broken"  # the better of the two
     assert readings["threads"].value == 3
     assert readings["sources_failed"].note == "Broken: RuntimeError: out of luck"
-
-
-def test_a_cpu_has_no_gpu_counters():
-    cpu = Device(kind="cpu", index=0, name="c", torch_name="cpu")
-    with open_ladder(None, [cpu], 2, print) as ladder:
-        assert {r.device for r in ladder.read()} == {"host"}

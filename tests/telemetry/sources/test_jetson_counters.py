@@ -87,9 +87,6 @@ def test_a_board_that_tells_nothing_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     for reading in JetsonCounters(2, root=tmp_path).read():
         assert (reading.value, reading.note) == (None, "tegrastats is not on PATH")
-
-
-def test_only_a_jetson_is_one(tmp_path):
     assert not is_jetson(tmp_path)
     write(tmp_path, "etc/nv_tegra_release", "# R36")
     assert is_jetson(tmp_path)

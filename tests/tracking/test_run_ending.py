@@ -1,0 +1,252 @@
+"""How a run ends, what it says to a script that asks for what cannot be, and who beside the script has a say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+from folders import events
+
+import labkit
+from labkit.errors import UserError
+from labkit.runs import list_runs, read_metrics, read_run
+from labkit.tracking.ending import RunFailed
+from labkit.tracking.events import Progress
+from labkit.tracking.harness import Harness
+from labkit.tracking.losses import Losses
+from labkit.tracking.random_state import random_state
+from labkit.tracking.stop import StopRequest
+
+# how it ends
+
+
+def test_a_loss_that_is_no_number_fails_the_run_and_loses_nothing(run):
+    with (
+        pytest.raises(RunFailed, match=r"loss is nan at step 3 with learning rate 0.5.*Lower the learning rate"),
+        run(target="auc >= 0.9") as open_run,
+    ):
+        model = torch.nn.Linear(1, 1)
+        open_run.keep(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+        open_run.step(torch.tensor(0.25), samples=1)
+        open_run.evaluate(auc=0.5)
+        open_run.step(torch.tensor(0.75), samples=1)
+        open_run.step(torch.tensor(math.nan), samples=1)
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"]) == ("failed", "diverged")
+    assert "latest.pt, of step 1" in record.result["reason"]
+    rows = read_metrics([open_run.folder])
+    assert rows[rows["name"] == "loss"]["value"].tolist() == [0.25, 0.75]
+    assert [event["kind"] for event in events(open_run.folder, "fault")] == ["diverged"]
+
+
+@pytest.mark.parametrize("ending", ["evaluation", "end"])
+def test_weights_that_are_no_numbers_are_never_saved(run, ending):
+    """The loss before the bad update was finite, and so is the error rate of a model that outputs NaN."""
+    with pytest.raises(RunFailed, match="a weight is no number at step 1"), run(target="cer <= 0.1") as open_run:
+        model = torch.nn.Linear(1, 1)
+        open_run.keep(model=model)
+        torch.nn.init.constant_(model.weight, math.nan)
+        open_run.step(0.5, samples=1)
+        if ending == "evaluation":
+            open_run.evaluate(cer=0.5)
+    assert read_run(open_run.folder).status == "failed"
+    assert not (open_run.folder / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "word", "reason"),
+    [
+        (ValueError("oops"), "failed", "error", "ValueError: oops"),
+        (SystemExit(3), "failed", "exit", "the script ended by sys.exit(3)"),
+        (SystemExit(0), "done", "exit", "the script ended by sys.exit(0)"),
+        (KeyboardInterrupt(), "stopped", "stopped", "stopped by Ctrl-C"),
+        (UserError("the disk is full"), "stopped", "refused", "the disk is full"),
+    ],
+)
+def test_however_a_script_leaves_the_record_says_so(run, error, status, word, reason):
+    with pytest.raises(type(error)), run() as open_run:
+        open_run.step(0.5, samples=1)
+        raise error
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"], record.result["reason"]) == (status, word, reason)
+    assert events(open_run.folder, "ended")[0]["ended_by"] == word
+
+
+@pytest.mark.parametrize("batches", [True, False], ids=["batches", "a loop of the script's own"])
+def test_sigterm_ends_a_run_after_its_step_and_exits_as_a_shell_expects(run, batches):
+    importlib.import_module("ipykernel")  # which no more makes a notebook of a script than `labkit.widgets` does
+    model = torch.nn.Linear(1, 1)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ending, run() as open_run:
+        open_run.keep(model=model)
+        for step in open_run.batches(range(100)) if batches else range(100):
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            open_run.step(0.5, samples=1)
+    assert ending.value.code == 130
+    assert signal.getsignal(signal.SIGTERM) == handler
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["steps"], record.result["reason"]) == ("stopped", 3, "stopped by SIGTERM")
+    assert (open_run.folder / "checkpoint" / "latest.pt").exists()
+
+
+def test_a_harness_decides_what_a_stop_exits_with(runs):
+    stop = StopRequest()
+    with Harness(stop, runs).wrapped() as harness, labkit.Run("t") as open_run:
+        open_run.step(0.5, samples=1)
+        stop.request("the test")
+        open_run.step(0.5, samples=1)
+        raise AssertionError("the block goes on")
+    assert harness.answers[0]["status"] == "stopped"
+    assert open_run.folder.parent == runs
+
+
+# what cannot be
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "accuracy >= 1.5"}, "above 0 and below 1"),
+        ({"target": "accuracy <= 0.5"}, "accuracy is better when it is higher"),
+        ({"target": "accuracy"}, "write a metric, >= or <=, and a number"),
+        ({"confirm": 0}, "confirm is 0: give a whole number of at least 1"),
+        ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
+        ({"patience": -1}, "patience is -1"),
+        ({"max_seconds": 0}, "max_seconds is 0: give a number above 0"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_anything_is_written(run, runs, options, words):
+    with pytest.raises(UserError, match=words):
+        run(**options)
+    assert not runs.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda run: run.evaluate(cer=0.1), r"got cer, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
+        (lambda run: run.evaluate(), "got no metric, and the target"),
+        (lambda run: run.evaluate(auc="good"), "metric 'auc' is 'good': give one number"),
+        (lambda run: run.step(torch.zeros(3), samples=1), r"a loss of shape \(3,\): give the one number"),
+        (lambda run: run.keep(model=3), "a int has no state_dict"),
+        (lambda run: run.epochs(0), r"run.epochs\(0\): give a whole number"),
+        (lambda run: list(run.batches([])), "run.batches got no batch: the loader is empty"),
+        (lambda run: labkit.Run("second").__enter__(), "run 't' is still open in this process"),
+    ],
+)
+def test_a_call_that_cannot_be_says_what_to_write(run, call, words):
+    with pytest.raises(UserError, match=words), run(target="auc >= 0.9") as open_run:
+        open_run.step(0.5, samples=1)
+        call(open_run)
+    assert read_metrics([open_run.folder]).query("name == 'loss'")["value"].tolist() == [0.5]
+    assert read_run(open_run.folder).status == "stopped"
+
+
+@pytest.mark.parametrize("name", ["step", "evaluate", "keep", "epochs", "batches", "due", "log", "load_best", "test"])
+def test_outside_of_its_block_a_run_takes_nothing(run, name):
+    calls = {"step": {"samples": 1}, "epochs": {"count": 1}, "batches": {"loader": []}}
+    closed = run()
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=f"run.{name} was called outside of the run's block: write `with labkit.Run"
+        ):
+            getattr(closed, name)(**calls.get(name, {}))
+        if name == "step":
+            with closed:
+                pass
+
+
+def test_a_metric_that_was_never_evaluated_is_missed(run):
+    with run(target="auc >= 0.9") as open_run:
+        open_run.step(0.5, samples=1)
+    assert "auc was never evaluated: call run.evaluate(auc=...)" in open_run.result["reason"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(runs):
+    runs.write_text("a file")
+    with pytest.raises(UserError, match="runs"), labkit.Run("t", runs_dir=runs):
+        pass
+    with labkit.Run("t", runs_dir=runs.with_name("others")):
+        pass
+
+
+def test_a_name_of_any_characters_makes_a_folder(runs):
+    with labkit.Run("../a b/ü", runs_dir=runs) as run:
+        pass
+    assert run.folder.parent == runs
+    assert read_run(run.folder).config["job"] == "../a b/ü"
+
+
+def test_a_seed_that_a_script_fixes_cannot_be_repeated_with_others(runs):
+    with Harness(StopRequest(), runs, seed=1).wrapped():
+        with pytest.raises(UserError, match="the script fixes 5"), labkit.Run("t", seed=5):
+            pass
+        with labkit.Run("t") as run:
+            pass
+    assert read_run(run.folder).seed == 1
+
+
+def test_a_run_that_was_given_no_seed_records_none(runs):
+    with labkit.Run("t", runs_dir=runs) as unseeded:
+        pass
+    with labkit.Run("t", runs_dir=runs, seed=0):
+        pass
+    assert json.loads((unseeded.folder / "run.json").read_text())["seed"] is None
+    assert set(list_runs(runs)["seed"]) == {"none", 0}
+
+
+# several processes, threads, devices
+
+
+def test_another_rank_writes_nothing(run, runs, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("LABKIT_QUIET")
+    handler = signal.getsignal(signal.SIGTERM)
+    model = torch.nn.Linear(1, 1)
+    with run(target="auc >= 0.7", confirm=1) as open_run:
+        open_run.keep(model=model)
+        for _ in open_run.epochs(3):
+            for _ in open_run.batches(range(2)):
+                open_run.step(torch.tensor(0.5), samples=1)
+            open_run.evaluate(auc=0.8)
+        if open_run.load_best():
+            open_run.test(auc=0.8)
+    assert not runs.exists()
+    assert (open_run.result["ended_by"], open_run.result["steps"]) == ("target", 2)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert capsys.readouterr().err == ""
+
+
+def test_an_evaluation_is_told_to_those_who_listen(run):
+    heard = []
+    with run(target="auc >= 0.9") as open_run:
+        open_run.listen(heard.append)
+        open_run.step(0.5, samples=3)
+        open_run.evaluate(auc=0.8)
+    evaluated = [event for event in heard if isinstance(event, Progress) and event.evaluated]
+    assert [(event.point.samples, event.metrics, event.loss) for event in evaluated] == [(3, {"auc": 0.8}, 0.5)]
+
+
+def test_a_run_draws_no_random_number(run):
+    before = random_state()
+    with run(target="auc >= 0.9", seed=7) as open_run:
+        open_run.step(0.5, samples=1)
+        open_run.evaluate(auc=0.8)
+    assert str(random_state()) == str(before)
+    assert read_run(open_run.folder).seed == 7
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_losses_of_a_gpu_arrive_in_order():
+    losses = Losses()
+    for step in range(50):
+        losses.take(torch.tensor(float(step), device="cuda"), step)
+    arrived = losses.arrived() + losses.arrived(wait=True)
+    assert arrived == [(float(step), step) for step in range(50)]
