@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from labkit.errors import UserError
 from labkit.hardware.tools import which
+from labkit.process.child import OUT_OF_CTRL_C
 from labkit.process.containment import end_killed
-from labkit.runs.process import OUT_OF_CTRL_C
 
 GRACE_S = 30.0
 """py-spy writes its stacks within a second."""
