@@ -20,8 +20,8 @@ BENCH ?=
 PYTEST_ARGS ?=
 # How many tests run at once: as many as the machine has cores, four at most.
 WORKERS ?= --numprocesses logical --maxprocesses 4
-# The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first twenty.
-SOAK ?= 20:200
+# The seeds that each campaign of `make soak` draws, FIRST:END; `make test` draws the first four.
+SOAK ?= 4:120
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 
 PEERS = Path(sys.prefix) / "peers"
 sys.path.append(str(PEERS))  # behind labkit's own packages
@@ -23,7 +24,6 @@ from dlrm_shapes import LR, SHAPES, Batch, Shape, made_up_batch, precisions, ste
 from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
 from torch import nn  # noqa: E402
 
-from labkit.data.torchaudio_cpu import import_torchaudio  # noqa: E402
 from labkit.fast.models import fast_dlrm  # noqa: E402
 from labkit.hardware.allocator import keep_memory  # noqa: E402
 
@@ -154,7 +154,9 @@ PEER_STEPS = {
 
 def speech_features() -> list[Ratio]:
     """Log-mel features of 256 utterances: SpeechBrain's, in batches, against ours."""
-    import_torchaudio()  # before SpeechBrain does, which a CPU-only torch would not survive
+    # SpeechBrain imports torchaudio, whose compiled part does not load beside a CPU-only torch, and is not needed
+    without = {"_IS_TORCHAUDIO_EXT_AVAILABLE": False, "_IS_ALIGN_AVAILABLE": False, "fail_if_no_align": lambda f: f}
+    sys.modules["torchaudio._extension"] = SimpleNamespace(**without)
     from speechbrain.lobes.features import Fbank
 
     from labkit.data.speech.features import log_mel

@@ -38,9 +38,9 @@ PAIRS = {
     "torch's first optimiser": (
         "without its compiler",
         "with it",
-        "import torch; from labkit.fast.quick_optimiser import without_compiler as w; "
+        "import torch; from labkit.fast.optimisers import without_compiler as w; "
         "w(torch.optim.Adam)([torch.nn.Parameter(torch.ones(1))])",
-        "import torch; from labkit.fast.quick_optimiser import without_compiler as w; "
+        "import torch; from labkit.fast.optimisers import without_compiler as w; "
         "torch.optim.Adam([torch.nn.Parameter(torch.ones(1))])",
     ),
 }

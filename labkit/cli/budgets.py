@@ -8,11 +8,8 @@ import os
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "budgets",
-        help="what `--budget` can enforce on this machine, and how faithful it is",
-        description="What `--budget` can enforce on this machine, and how faithful it is.",
-    )
+    what = "what `--budget` can enforce on this machine, and how faithful it is"
+    parser = subparsers.add_parser("budgets", help=what, description=what)
     parser.add_argument("--all", action="store_true", help="also those that this machine cannot enforce, and why")
     parser.add_argument("--check", nargs="+", metavar="BUDGET", help="measure these beside what they promise")
     parser.add_argument("--json", action="store_true", help="print JSON")

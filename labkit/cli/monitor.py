@@ -98,36 +98,31 @@ def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
         folder = find_run(args.which, args.runs_dir)
         yield folder.name, _of_run(folder)
         return
+    import pynvml
+
     from labkit.hardware.devices import get_devices
     from labkit.hardware.nvml import Nvml
+    from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
     from labkit.telemetry.schedule import Schedule
     from labkit.telemetry.sources.machine import open_ladder
 
     pid = None if args.which is None else int(args.which)
     faults: list[str] = []
-    library = _driver(args)
+    # what answers for NVML: the library itself, recorded or not, or a recording
+    library = PlayedNvml(args.replay) if args.replay else RecordedNvml(args.record) if args.record else pynvml
     devices = get_devices(Nvml(library))
     try:
         with open_ladder(pid, devices, args.hz, lambda kind, what: faults.append(what), nvml=Nvml(library)) as ladder:
+            played = f", GPUs played from {args.replay}" if args.replay else ""
             title = "this machine" if pid is None else f"process {pid} and its children"
-            if args.replay:
-                title += f", GPUs played from {args.replay}"
-            yield title, _of_ladder(ladder, Schedule(args.hz), faults, lambda: getattr(library, "left", 1) == 0)
+            yield (
+                f"{title}{played}",
+                _of_ladder(ladder, Schedule(args.hz), faults, lambda: getattr(library, "left", 1) == 0),
+            )
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
-
-
-def _driver(args: argparse.Namespace):
-    """What answers for NVML: the library itself, recorded or not, or a recording."""
-    import pynvml
-
-    from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
-
-    if args.replay:
-        return PlayedNvml(args.replay)
-    return RecordedNvml(args.record) if args.record else pynvml
 
 
 def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
@@ -142,7 +137,7 @@ def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool])
 
 def _of_run(folder: Path) -> Iterator:
     from labkit.runs import read_events, read_run
-    from labkit.telemetry.tail import Tail
+    from labkit.telemetry.samples import Tail
 
     tail = Tail(folder)
     while True:
@@ -171,8 +166,8 @@ def _device(name: str | None) -> Callable[[str], bool]:
         return lambda device: name.lower() in device.lower()
     from labkit.hardware.devices import get_devices
 
-    uuids = {uuid for device in get_devices() if device.kind != "cpu" and device.index == int(name)
-             for uuid in (device.uuid, device.gpu_uuid)}  # fmt: skip
+    found = [device for device in get_devices() if device.kind != "cpu" and device.index == int(name)]
+    uuids = {uuid for device in found for uuid in (device.uuid, device.gpu_uuid)}
     if not uuids:
         raise UserError(f"--device {name}: this machine has no GPU of that number (`labkit doctor` lists what it has).")
     return lambda device: device in uuids

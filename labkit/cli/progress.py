@@ -115,12 +115,12 @@ class TourDisplay(LiveDisplay):
         elif kind == "Notice":
             self.notice(f"{name}: {event['text']}")
         elif kind == "Started":
-            self._position = _Position(event["config"])
+            self._position, self._target = _Position(event["config"]), event["config"]["train"]["target"]
             self.line(f"{name}: {event['run']}")
         elif kind == "Progress":
             told = {key: value for key, value in event.items() if key != "kind"}
             progress = Progress(**told | {"point": Point(**event["point"])})
-            line = f"{name}: {self._position.line(progress)}"
+            line = f"{name}: {self._position.line(progress)}" + (f"  (target {self._target:g})" if self._target else "")
             self.update(line)
             if progress.evaluated:
                 self.line(line)

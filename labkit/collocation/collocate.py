@@ -38,9 +38,6 @@ def plan_of(
         baseline: which jobs run alone first: each, one of those that differ in their seed only, or none.
         device: cpu, a GPU's number or UUID; None takes the first GPU, or the CPU.
         spin: whether idle CPU threads wait busily.
-
-    Raises:
-        UserError: with every mistake.
     """
     parsed = tuple(parse_jobs(jobs))
     workloads = tuple(Workload(mode, mode, parsed) for mode in modes)
@@ -49,9 +46,7 @@ def plan_of(
 
 
 def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = print) -> Path:
-    """Run a plan to its end.
-
-    Interrupting the kernel ends it politely; what it did until then stays in its folder.
+    """Run a plan to its end; interrupting the kernel ends it politely, and what it did stays in its folder.
 
     Args:
         plan: what shares what.
@@ -63,7 +58,6 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
 
     Raises:
         UserError: the plan cannot run here, with every reason; nothing was started then. Or a job failed.
-        KeyboardInterrupt: after all jobs have ended.
     """
     with leased_cpu(find_device(plan.device, get_devices()), say=tell):
         found = check_plan(plan, job_memory)
@@ -72,14 +66,8 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
         for warning in found.warnings:
             tell(warning)
         with StopRequest() as stop:
-            folder = run_plan(
-                plan,
-                runs_dir=Path(runs_dir),
-                on_event=_line_a_round(tell),
-                stop=stop,
-                needs=found.needs,
-                quiet=found.quiet,
-            )
+            events = {"on_event": _line_a_round(tell), "stop": stop}
+            folder = run_plan(plan, runs_dir=Path(runs_dir), needs=found.needs, quiet=found.quiet, **events)
     if stop:
         raise KeyboardInterrupt
     broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]

@@ -1,10 +1,14 @@
-"""The optimisers of a DLRM with one table of all rows: dense weights fused, tables by the rows that a batch touched.
+"""torch's optimisers, fused and without its compiler, and for a DLRM's one table by the rows that a batch touched.
 
-Each does what torch's own of that name does (`tests/fast`).
+Their methods import torch's compiler at the first call, a second and a half a process, to tell it, should it ever
+compile them, what to leave alone; nothing here is compiled by it. Each does what torch's own of that name does
+(`tests/fast`).
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,9 +17,30 @@ from torch.optim import Optimizer
 
 from labkit.compiled import why_not_compiled
 from labkit.errors import UserError
-from labkit.fast.quick_optimiser import quick_optimiser, without_compiler
 from labkit.fast.table_blocks import BlockUpdate
 from labkit.fast.tables import EmbeddingTables
+
+_GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+"""Methods whose decorator imports the compiler."""
+
+
+def without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
+    """A subclass of an optimiser that does the same, and imports no compiler (`benchmarks/start_up.py`)."""
+    plain_step = inspect.unwrap(kind.step)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        plain_step(self)
+
+    methods = {name: inspect.unwrap(getattr(Optimizer, name)) for name in _GUARDED}
+    return type(kind.__name__, (kind,), methods | {"step": step, "__doc__": kind.__doc__})
+
+
+def quick_optimiser(kind: type[Optimizer], parameters: Iterable[Tensor], lr: float) -> Optimizer:
+    """An optimiser of torch's for dense weights, in one pass over each."""
+    weights = list(parameters)
+    fused = kind is not torch.optim.Adagrad or weights[0].device.type == "cpu"  # torch 2.13 has no other of Adagrad's
+    return without_compiler(kind)(weights, lr=lr, fused=fused)
 
 
 def fast_optimisers(

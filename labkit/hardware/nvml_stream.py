@@ -116,10 +116,11 @@ class _Handles:
             fields = {name: getattr(value, name) for name, *_ in value._fields_}
             if "numMetrics" in fields:  # room for hundreds, of which these were asked for
                 fields["metrics"] = fields["metrics"][: value.numMetrics]
-            return {"fields": {name: self.encode(each) for name, each in fields.items()}}
-        if isinstance(value, SimpleNamespace | pynvml.nvmlFriendlyObject):
-            return {"fields": {name: self.encode(each) for name, each in vars(value).items()}}
-        return {"pointer": self._number(value)}
+        elif isinstance(value, SimpleNamespace | pynvml.nvmlFriendlyObject):
+            fields = vars(value)
+        else:
+            return {"pointer": self._numbers.setdefault(_address(value), len(self._numbers))}
+        return {"fields": {name: self.encode(each) for name, each in fields.items()}}
 
     def decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -134,9 +135,6 @@ class _Handles:
             pointer = ctypes.pointer(pynvml.struct_c_nvmlGpmSample_t())
             self._pointers[number], self._numbers[_address(pointer)] = pointer, number
         return self._pointers[number]
-
-    def _number(self, pointer: Any) -> int:
-        return self._numbers.setdefault(_address(pointer), len(self._numbers))
 
 
 def _address(pointer: Any) -> Any:

@@ -18,8 +18,8 @@ from labkit.data.speech.batches import BucketedBatches, ByLength
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
 from labkit.data.speech.waveforms import textbook_loader
 from labkit.fast.models import fast_speech
+from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, faster_precision
-from labkit.fast.quick_optimiser import quick_optimiser
 from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing

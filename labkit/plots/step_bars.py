@@ -11,8 +11,6 @@ import plotly.graph_objects as go
 
 from labkit.plots.theme import encoding
 
-PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
-"""Beside colour, what tells series apart."""
 PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 NAMED = {"textposition": "inside", "insidetextanchor": "start", "constraintext": "none", "textangle": 0}
 """How a name stands in its bar."""
@@ -104,7 +102,7 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
             name=f"{kind} · {provenance}",
             text=_labels(own["name"], own["duration_us"] / whole),
             **NAMED,
-            marker=_look(number, template),
+            marker=encoding(number, template).bar(),
             customdata=_escaped(own[["name", "duration_us", "start_us"]]),
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:,.1f} µs, from %{customdata[2]:,.1f} µs<extra></extra>",
         )
@@ -132,13 +130,7 @@ def _escaped(columns: pd.DataFrame) -> np.ndarray:
 
 def _look_of(phase: str, template: str) -> dict:
     """The same in every figure."""
-    return _look(PHASES.index(phase) if phase in PHASES else len(PHASES), template)
-
-
-def _look(number: int, template: str) -> dict:
-    look = encoding(number, template)
-    pattern = {"shape": PATTERNS[number % len(PATTERNS)], "fillmode": "overlay", "size": 6, "solidity": 0.15}
-    return {"color": look.color, "pattern": pattern, "line": {"color": "rgba(255,255,255,0.6)", "width": 0.5}}
+    return encoding(PHASES.index(phase) if phase in PHASES else len(PHASES), template).bar()
 
 
 def _labels(names: Sequence[str], shares: pd.Series) -> list[str]:

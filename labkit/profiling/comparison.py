@@ -45,7 +45,6 @@ class Comparison:
         return f"{steps}{self.names[1]} is {how} as {self.names[0]}{unit}.{self.warning}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
         return {
             "before": self.names[0],
             "after": self.names[1],
@@ -60,7 +59,7 @@ class Comparison:
 
 def compare(before: Profile, after: Profile) -> Comparison:
     """Match the operators of two profiles by name; one that only one of them has counts as zero in the other."""
-    operators = _joined(before.time.operators, after.time.operators, "operator", "self_us", extra=("calls",))
+    operators = _joined(before.time.operators, after.time.operators, "operator", "self_us", "calls")
     phases = _joined(before.phases, after.phases, "phase", "time_us")
     names = before.folder.name, after.folder.name
     told = [
@@ -84,12 +83,9 @@ def _recorded(profile: Profile) -> str:
     return " and ".join(asked) or "times alone"
 
 
-def _joined(
-    before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, extra: tuple[str, ...] = ()
-) -> pd.DataFrame:
-    columns = [key, time, *extra]
+def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:
+    columns = [key, time, *more]
     both = before[columns].merge(after[columns], on=key, how="outer", suffixes=("_before", "_after")).fillna(0.0)
     both = both.rename(columns={f"{time}_before": "before_us", f"{time}_after": "after_us"})
     both["difference_us"] = both["after_us"] - both["before_us"]
-    order = both["difference_us"].abs().sort_values(ascending=False, kind="stable").index
-    return both.loc[order].reset_index(drop=True)
+    return both.sort_values("difference_us", key=abs, ascending=False, kind="stable", ignore_index=True)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from labkit.errors import DataError, UserError
@@ -89,18 +89,16 @@ class Profile:
     def unprofiled_step_us(self) -> float | None:
         """Median of the steps before the profiler started; None where there were none."""
         times = self.facts["unprofiled_step_us"]
-        if not times:
-            return None
-        # a GPU ends the steps later than the host, which waits for it once for all of them
-        return median(times) if self.facts["device"] == "cpu" else sum(times) / len(times)
+        return self._middle(times) if times else None
 
     @property
     def overhead(self) -> float | None:
         """A profiled step's time over that of an unprofiled one, both medians, or on a GPU both means."""
-        plain_us = self.unprofiled_step_us
-        if not plain_us:
-            return None
-        return (median(self.time.lengths_us) if self.facts["device"] == "cpu" else self.time.step_us) / plain_us
+        return self._middle(self.time.lengths_us) / self.unprofiled_step_us if self.unprofiled_step_us else None
+
+    def _middle(self, times: list[float]) -> float:
+        # a GPU ends the steps later than the host, which waits for it once for all of them
+        return (median if self.facts["device"] == "cpu" else mean)(times)
 
     @cached_property
     def faults(self) -> Faults | None:
@@ -142,14 +140,11 @@ class Profile:
     def idle_us(self) -> float:
         """Of one step, in which no thread of the process had a core, outside of input and sync; on a GPU it is not
         told from waiting for the GPU, and 0."""
-        if self.facts["device"] != "cpu":
-            return 0.0
         steps = self.facts["phases_us"]
-        off = [
-            max(0.0, wall - busy)
-            for step in steps for phase, (wall, busy) in step.items() if phase not in OWN_IDLENESS
-        ]  # fmt: skip
-        return sum(off) / len(steps) if steps else 0.0
+        timed = [(wall, busy) for step in steps for phase, (wall, busy) in step.items() if phase not in OWN_IDLENESS]
+        if self.facts["device"] != "cpu" or not steps:
+            return 0.0
+        return sum(max(0.0, wall - busy) for wall, busy in timed) / len(steps)
 
     @property
     def phases(self) -> pd.DataFrame:

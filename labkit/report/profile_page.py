@@ -15,13 +15,12 @@ from labkit.plots.describe import describe
 from labkit.plots.show import OFFLINE
 from labkit.profiling.profile import Profile
 from labkit.profiling.traces.memory import alive_at_peak
-from labkit.report.profile_views import VIEWS, View, finding_html
+from labkit.report.profile_views import VIEWS, View, html_table, operator_columns, what_to_try
 from labkit.runs import read_run
 from labkit.runs.atomic import replace_text
 
 PAGE = "profile.html"
 MOST_TENSORS = 40
-HEADS = ("operator", "calls a step", "own time (ms)", "share", "GFLOP/s", "GB/s", "of the limit")
 
 
 def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
@@ -52,16 +51,10 @@ def build_profile_page(profile: Profile) -> str:
         version=escape(__version__),
         css=folder.joinpath("page.css").read_text(encoding="utf-8"),
         headline=escape(profile.headline),
-        answers="".join(f"<li>{line}</li>" for line in _answers(profile)),
+        answers="".join(f"<li>{line}</li>" for line in what_to_try(profile)),
         facts="".join(f"<div><dt>{escape(term)}</dt><dd>{escape(words)}</dd></div>" for term, words in _facts(profile)),
         sections=f"<script>{get_plotlyjs()}</script>\n" + "\n".join(filter(None, sections)),
     )
-
-
-def _answers(profile: Profile) -> list[str]:
-    if not profile.findings:
-        return ["Nothing worth more than 5 % of the step was found."]
-    return [finding_html(finding) for finding in profile.findings]
 
 
 def _facts(profile: Profile) -> list[tuple[str, str]]:
@@ -106,54 +99,37 @@ def _section(title: str, content: str) -> str:
 
 
 def _operators(profile: Profile) -> str:
-    heads = "".join(
-        f'<th scope="col"{" class=name" * (not number)}><button type="button">{escape(head)}</button></th>'
-        for number, head in enumerate(HEADS)
+    columns = operator_columns(profile.operators)
+    table = html_table(
+        {f'<button type="button">{head}</button>': texts for head, texts in columns.items()}, 'id="operator-table"'
     )
-    body = "".join(_row(row) for row in profile.operators.itertuples(index=False))
     return _section(
         "Operators",
         '<p>By their own time in one step. Press a head to sort.</p><label class="filter">Only names with '
-        '<input type="search" id="filter"></label><div class="scroll tall" tabindex="0">'
-        f'<table id="operator-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>',
+        f'<input type="search" id="filter"></label><div class="scroll tall" tabindex="0">{table}</div>',
     )
-
-
-def _row(row: tuple) -> str:
-    cells = [
-        (row.calls, f"{row.calls:,.1f}".removesuffix(".0")),
-        (row.self_us, f"{row.self_us / 1e3:.3f}"),
-        (row.share, f"{row.share:.1%}"),
-        (row.gflop_per_s, f"{row.gflop_per_s:,.3g}"),
-        (row.gb_per_s, f"{row.gb_per_s:,.3g}"),
-        (row.of_peak, f"{row.of_peak:.0%}"),
-    ]
-    name = escape(row.operator)
-    shown = "".join(
-        f'<td data-value="{value:.6g}">{text}</td>' if value > 0 else '<td data-value="0">–</td>'  # nor where it is NaN
-        for value, text in cells
-    )
-    return f'<tr><th scope="row" class="name" data-value="{name}">{name}</th>{shown}</tr>'
 
 
 def _tensors(profile: Profile) -> str:
     alive = alive_at_peak(profile.trace)
     if alive.empty:
         return ""
-    total = alive["bytes"].sum()
-    rows = "".join(
-        f'<tr><th scope="row" class="name">{escape(row.operator)}</th><td>{row.bytes / 2**20:,.3f}</td>'
-        f"<td>{row.bytes / total:.1%}</td><td>{_ms(row.allocated_us)}</td><td>{_ms(row.freed_us)}</td></tr>"
-        for row in alive.head(MOST_TENSORS).itertuples()
+    total, shown = alive["bytes"].sum(), alive.head(MOST_TENSORS)
+    table = html_table(
+        {
+            "allocated in": shown["operator"],
+            "MiB": [f"{size / 2**20:,.3f}" for size in shown["bytes"]],
+            "share": [f"{size / total:.1%}" for size in shown["bytes"]],
+            "from (ms)": map(_ms, shown["allocated_us"]),
+            "to (ms)": map(_ms, shown["freed_us"]),
+        }
     )
     rest = len(alive) - MOST_TENSORS
     more = f"<p>And {rest:,} smaller ones.</p>" if rest > 0 else ""
     return _section(
         "Tensors alive at the peak",
         f"<p>What made up {total / 2**20:,.3f} MiB, by the operator that allocated it.</p>"
-        '<div class="scroll tall" tabindex="0"><table><thead><tr><th scope="col" class="name">allocated in</th>'
-        '<th scope="col">MiB</th><th scope="col">share</th><th scope="col">from (ms)</th><th scope="col">to (ms)</th>'
-        f"</tr></thead><tbody>{rows}</tbody></table></div>{more}",
+        f'<div class="scroll tall" tabindex="0">{table}</div>{more}',
     )
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.plots.live_run import figure_live_run, latest_values
-from labkit.plots.theme import check_template
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.telemetry.latest import Latest, value_text
@@ -37,7 +36,6 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "l
     Raises:
         UserError: there is no run.
     """
-    check_template(template)
     return Monitor(find(run), refresh_s, template)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from labkit.plots.words import rate_text
 from labkit.profiling.profile import Profile, read_profile
-from labkit.report.profile_views import VIEWS, finding_html
+from labkit.report.profile_views import VIEWS, html_table, operator_columns, what_to_try
 from labkit.widgets.figures import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
@@ -44,10 +43,11 @@ class ProfileView(FigureView):
             tooltips=[view.about for view in VIEWS],
             style={"button_width": "auto"},
         )
-        self.answer, self.about, self.code = widgets.HTML(_answer(profile)), widgets.HTML(), widgets.HTML()
-        operators = widgets.Accordion(
-            [widgets.HTML(_operators(profile))], titles=[f"The {SHOWN_OPERATORS} dearest operators"]
-        )
+        tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
+        self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
+        self.about, self.code = widgets.HTML(), widgets.HTML()
+        dearest = widgets.HTML(html_table(operator_columns(profile.operators.head(SHOWN_OPERATORS))))
+        operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
         self.view.observe(lambda _: self._show(), names="value")
         self._show()
         self.children = [
@@ -65,19 +65,3 @@ class ProfileView(FigureView):
             f"<p>The same in code: <code>profile = read_profile({str(self.profile.folder)!r}); "
             f"show({escape(view.code)})</code></p>"
         )
-
-
-def _answer(profile: Profile) -> str:
-    lines = [f"<li>{finding_html(finding)}</li>" for finding in profile.findings]
-    tries = f"<ol>{''.join(lines)}</ol>" if lines else "<p>Nothing worth more than 5 % of the step was found.</p>"
-    return f"<p>{escape(profile.headline)}</p>{tries}"
-
-
-def _operators(profile: Profile) -> str:
-    heads = "".join(f"<th scope='col'>{head}</th>" for head in ("operator", "calls", "ms", "share", "GFLOP/s", "GB/s"))
-    rows = "".join(
-        f"<tr><td>{escape(row.operator)}</td><td>{row.calls:,.0f}</td><td>{row.self_us / 1e3:.3f}</td>"
-        f"<td>{row.share:.1%}</td><td>{rate_text(row.gflop_per_s)}</td><td>{rate_text(row.gb_per_s)}</td></tr>"
-        for row in profile.operators.head(SHOWN_OPERATORS).itertuples()
-    )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

@@ -153,9 +153,9 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
 
 
 def test_the_shipped_corpus_is_listed_by_the_name_that_loads_it():
-    from labkit.data.speech.shipped import NAME
+    from labkit.data.speech.manifest import SHIPPED
 
-    assert [item.name for item in list_datasets() if item.origin == "shipped"] == [NAME]
+    assert [item.name for item in list_datasets() if item.origin == "shipped"] == [SHIPPED]
 
 
 def test_every_download_has_a_checksum_an_address_and_a_licence():

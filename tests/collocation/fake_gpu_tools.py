@@ -32,32 +32,8 @@ PROFILES = {
     "1g.5gb+me": (7, 20, 1, 4864, 1),
     "1g.10gb": (9, 15, 1, 9856, 2),
 }
-CALLS = (
-    "nvmlInit",
-    "nvmlShutdown",
-    "nvmlSystemGetDriverVersion",
-    "nvmlSystemGetProcessName",
-    "nvmlDeviceGetCount",
-    "nvmlDeviceGetHandleByIndex",
-    "nvmlDeviceGetHandleByUUID",
-    "nvmlDeviceGetName",
-    "nvmlDeviceGetUUID",
-    "nvmlDeviceGetMemoryInfo",
-    "nvmlDeviceGetCudaComputeCapability",
-    "nvmlDeviceGetNumGpuCores",
-    "nvmlDeviceGetPowerManagementLimit",
-    "nvmlDeviceGetAttributes",
-    "nvmlDeviceGetComputeMode",
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetGraphicsRunningProcesses",
-    "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetMaxMigDeviceCount",
-    "nvmlDeviceGetMigDeviceHandleByIndex",
-    "nvmlDeviceGetGpuInstanceProfileInfo",
-    "nvmlDeviceGetGpuInstanceRemainingCapacity",
-)
-"""All that the modes may ask; the whole of pynvml takes a fifth of a second to imitate."""
 UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+NOT_FOUND = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 NO_PERMISSION = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
 
@@ -101,12 +77,11 @@ def fake_nvml(
         driver: its version.
         administrator: whether the capacity for more instances may be asked for.
     """
-    library = SimpleNamespace(**{call: create_autospec(getattr(pynvml, call)) for call in CALLS})
-    if generation is None:
-        library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-        return library
-    name, capability, cores, gib = GENERATIONS[generation]
+    name, capability, cores, gib = GENERATIONS[generation or "pascal"]
     uuids = [FIRST, SECOND]
+
+    def fail(error: pynvml.NVMLError):
+        raise error
 
     def state() -> dict:
         return read_mig(mig) if mig else {"on": False, "instances": {}}
@@ -115,72 +90,62 @@ def fake_nvml(
         return {f"MIG-{number}": each for number, each in state()["instances"].items()}
 
     def handle_of(uuid):
-        if uuid in uuids:
-            return uuids.index(uuid)
-        if uuid in slices():
-            return uuid
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        found = uuids.index(uuid) if uuid in uuids else uuid if uuid in slices() else None
+        return fail(NOT_FOUND) if found is None else found
 
     def uuid_of(handle):
         return handle if isinstance(handle, str) else uuids[handle]
 
-    def mig_mode(handle):
-        if mig is None:
-            raise UNSUPPORTED
-        return [int(handle == 0 and state()["on"])] * 2
+    def profile_of(handle):
+        return PROFILES[slices()[handle]]
 
     def mig_slice(handle, place):
         there = list(slices()) if handle == 0 and state()["on"] else []
-        if place >= len(there):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return there[place]
+        return there[place] if place < len(there) else fail(NOT_FOUND)
 
     def memory(handle):
-        total = PROFILES[slices()[handle]][3] * 2**20 if handle in slices() else gib * 2**30
+        total = profile_of(handle)[3] * 2**20 if handle in slices() else gib * 2**30
         return SimpleNamespace(total=total, free=total, used=0)
 
     def profile_info(handle, kind, version=2):
         for title, (number_of_kind, number, count, mib, _) in PROFILES.items():
             if mig is not None and number_of_kind == kind:
                 return SimpleNamespace(id=number, sliceCount=count, memorySizeMB=mib, name=f"MIG {title}")
-        raise UNSUPPORTED
+        return fail(UNSUPPORTED)
 
     def capacity(handle, number):
-        if not administrator:
-            raise NO_PERMISSION
         there = [PROFILES[title] for title in state()["instances"].values()]
         (own,) = [each for each in PROFILES.values() if each[1] == number]
         compute, memory = 7 - sum(each[2] for each in there), 8 - sum(each[4] for each in there)
-        return min(compute // own[2], memory // own[4])
+        return min(compute // own[2], memory // own[4]) if administrator else fail(NO_PERMISSION)
 
-    def listed(processes):
-        return lambda handle: (processes or {}).get(uuid_of(handle), [])
-
-    library.nvmlDeviceGetCount.return_value = len(uuids)
-    library.nvmlDeviceGetHandleByIndex.side_effect = lambda index: index
-    library.nvmlDeviceGetHandleByUUID.side_effect = handle_of
-    library.nvmlDeviceGetName.side_effect = lambda handle: (
-        f"{name} MIG {slices()[handle]}" if handle in slices() else name
+    answers = {
+        "nvmlInit": lambda: None if generation else fail(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)),
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: driver,
+        "nvmlSystemGetProcessName": lambda pid: (names or {}).get(pid, "/usr/bin/python3"),
+        "nvmlDeviceGetCount": lambda: len(uuids),
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetHandleByUUID": handle_of,
+        "nvmlDeviceGetName": lambda handle: f"{name} MIG {slices()[handle]}" if handle in slices() else name,
+        "nvmlDeviceGetUUID": uuid_of,
+        "nvmlDeviceGetMemoryInfo": memory,
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: capability,
+        "nvmlDeviceGetNumGpuCores": lambda handle: cores,
+        "nvmlDeviceGetPowerManagementLimit": lambda handle: 250_000,
+        "nvmlDeviceGetAttributes": lambda handle: SimpleNamespace(multiprocessorCount=14 * profile_of(handle)[2]),
+        "nvmlDeviceGetComputeMode": lambda handle: compute_mode,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: (computing or {}).get(uuid_of(handle), []),
+        "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: (drawing or {}).get(uuid_of(handle), []),
+        "nvmlDeviceGetMigMode": lambda handle: [handle == 0 and state()["on"]] * 2 if mig else fail(UNSUPPORTED),
+        "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": mig_slice,
+        "nvmlDeviceGetGpuInstanceProfileInfo": profile_info,
+        "nvmlDeviceGetGpuInstanceRemainingCapacity": capacity,
+    }
+    return SimpleNamespace(
+        **{call: create_autospec(getattr(pynvml, call), side_effect=answer) for call, answer in answers.items()}
     )
-    library.nvmlDeviceGetUUID.side_effect = uuid_of
-    library.nvmlDeviceGetMemoryInfo.side_effect = memory
-    library.nvmlDeviceGetCudaComputeCapability.side_effect = lambda handle: capability
-    library.nvmlDeviceGetNumGpuCores.side_effect = lambda handle: cores
-    library.nvmlDeviceGetPowerManagementLimit.return_value = 250_000
-    library.nvmlSystemGetDriverVersion.return_value = driver
-    library.nvmlDeviceGetMigMode.side_effect = mig_mode
-    library.nvmlDeviceGetMaxMigDeviceCount.return_value = 7
-    library.nvmlDeviceGetMigDeviceHandleByIndex.side_effect = mig_slice
-    library.nvmlDeviceGetAttributes.side_effect = lambda handle: SimpleNamespace(
-        multiprocessorCount=14 * PROFILES[slices()[handle]][2]
-    )
-    library.nvmlDeviceGetComputeMode.side_effect = lambda handle: compute_mode
-    library.nvmlDeviceGetComputeRunningProcesses.side_effect = listed(computing)
-    library.nvmlDeviceGetGraphicsRunningProcesses.side_effect = listed(drawing)
-    library.nvmlSystemGetProcessName.side_effect = lambda pid: (names or {}).get(pid, "/usr/bin/python3")
-    library.nvmlDeviceGetGpuInstanceProfileInfo.side_effect = profile_info
-    library.nvmlDeviceGetGpuInstanceRemainingCapacity.side_effect = capacity
-    return library
 
 
 def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:

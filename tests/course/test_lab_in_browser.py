@@ -28,7 +28,7 @@ TRAINS = """
 import labkit, plotly.graph_objects as go
 from labkit.plots.show import show
 from labkit.widgets import live
-with labkit.Run("tiny", target="accuracy >= 0.9") as run:
+with labkit.Run("tiny", target="accuracy >= 0.9", runs_dir="loop") as run:
     view = live(run)
     for number in range(3):
         run.step(0.5, samples=1)
@@ -80,6 +80,8 @@ class Lab:
 
         def all_ran() -> bool:
             nonlocal empty_since
+            if page.locator(".jp-Dialog .jp-mod-accept").count():  # such as which kernel, where its start took long
+                page.locator(".jp-Dialog .jp-mod-accept").first.click()
             prompts = page.evaluate(PROMPTS)
             if prompts and all(re.search(r"\[\d+\]", prompt) for prompt in prompts):
                 return True

@@ -1,5 +1,6 @@
 """The site: what is on its pages, and what its script does in a real browser, offline."""
 
+import itertools
 import re
 from importlib.resources import files
 
@@ -66,9 +67,6 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     assert "Executed on 2026-01-02" in page
     for path in site.glob("*.html"):
         assert not re.findall(r"https?://", path.read_text(encoding="utf-8")), path
-
-
-def test_the_index_lists_notebooks_by_module(site):
     index = (site / "index.html").read_text(encoding="utf-8")
     assert index.index("Start") < index.index('href="00_one.html"') < index.index("Recommendation models")
     assert "<strong>count</strong> sheep" in index
@@ -79,45 +77,32 @@ def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):
         build_site(tmp_path, tmp_path / "out")
 
 
-@pytest.fixture
-def page(browser, site):
-    context = browser.new_context(offline=True, viewport={"width": 1200, "height": 900})
-    page = context.new_page()
-    problems = []
+def test_figures_are_drawn_and_follow_the_theme(browser, site):
+    page, problems = browser.new_context(offline=True, viewport={"width": 1200, "height": 900}).new_page(), []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("requestfailed", lambda request: problems.append(request.url))
     page.goto((site / "00_one.html").as_uri())
-    yield page
-    assert problems == []
-    context.close()
-
-
-def test_figures_are_drawn_and_follow_the_theme(page):
     page.wait_for_selector("figure.plot .main-svg")
-    assert page.evaluate("document.querySelector('.canvas').data.length") == 1
-    paper = "document.querySelector('.canvas')._fullLayout.paper_bgcolor"
-    assert page.evaluate(paper) == "#ffffff"
+    canvas = "document.querySelector('.canvas')"
+    assert page.evaluate(f"{canvas}.data.length") == 1
+    assert page.evaluate(f"{canvas}._fullLayout.paper_bgcolor") == "#ffffff"
     page.get_by_role("button", name="Dark mode").press("Enter")
-    page.wait_for_function(f"{paper} === '#16191f'")
-    shape, line = (
-        page.evaluate(f"document.querySelector('.canvas').{of}")
-        for of in ("layout.shapes[0].line.color", "data[0].line.color")
-    )
+    page.wait_for_function(f"{canvas}._fullLayout.paper_bgcolor === '#16191f'")
+    shape, line = (page.evaluate(f"{canvas}.{of}") for of in ("layout.shapes[0].line.color", "data[0].line.color"))
     assert contrast(shape, "#16191f") > 7 and contrast(line, "#16191f") > 3
     assert page.get_by_role("button", name="Dark mode").get_attribute("aria-pressed") == "true"
+    assert problems == []
+    page.context.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["index", "00_one"])
-def test_axe_finds_no_serious_violation(browser, site, name, theme):
+def test_axe_finds_no_serious_fault_in_either_theme(browser, site):
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    context = browser.new_context(offline=True, color_scheme=theme)
-    page = context.new_page()
-    page.goto((site / f"{name}.html").as_uri())
-    page.evaluate(axe)
-    found = page.evaluate("axe.run(document).then((result) => result.violations)")
-    context.close()
-    serious = [
-        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    page = browser.new_context(offline=True).new_page()
+    for name, theme in itertools.product(("index", "00_one"), ("light", "dark")):
+        page.emulate_media(color_scheme=theme)
+        page.goto((site / f"{name}.html").as_uri())
+        page.evaluate(axe)
+        found = page.evaluate("axe.run(document).then((result) => result.violations)")
+        serious = [(each["id"], each["nodes"]) for each in found if each["impact"] in ("serious", "critical")]
+        assert serious == [], (name, theme)
+    page.context.close()

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labkit.fast.activation import LEVELS, MaskedRelu, draw_kept, levels
+from labkit.fast.conv_block import LEVELS, MaskedRelu, draw_kept, levels
 
 P = 0.25
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.fast.quick_optimiser import without_compiler
+from labkit.fast.optimisers import without_compiler
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam, torch.optim.SparseAdam])

@@ -28,16 +28,11 @@ def one_second(monkeypatch):
     return done
 
 
-def test_a_matrix_product_counts_a_multiplication_and_an_addition_each(one_second):
+def test_what_is_counted(one_second):
+    # a matrix product: a multiplication and an addition each
     assert matmul_gflops(CPU, torch.float32, size=100) == pytest.approx(2 * 100**3 / 1e9)
-
-
-def test_a_copy_counts_what_is_read_and_what_is_written(one_second):
-    assert copy_gb_per_s(CPU, 2**24) == pytest.approx(2 * 2**24 / 1e9)
-    assert copy_gb_per_s(CPU, 2**20) == pytest.approx(2 * 2**24 / 1e9)  # sixteen small copies in a turn
-
-
-def test_asking_is_a_share_of_a_round(one_second):
+    # a copy: what is read and what is written, sixteen small ones in a turn
+    assert copy_gb_per_s(CPU, 2**24) == copy_gb_per_s(CPU, 2**20) == pytest.approx(2 * 2**24 / 1e9)
     assert launch_us(CPU, calls=1000) == pytest.approx(1000.0)
 
 

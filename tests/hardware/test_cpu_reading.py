@@ -21,23 +21,15 @@ def tree(root, files):
     return root
 
 
-def test_x86_instruction_sets_are_named(tmp_path):
-    cpu = read_cpu(tree(tmp_path, {"proc/cpuinfo": XEON}))
+def test_a_cpu_is_named_with_its_instruction_sets_and_cores(tmp_path):
+    status = "Name:\tinit\nCpus_allowed:\tf,ffffffff\n"
+    cpu = read_cpu(tree(tmp_path / "server", {"proc/cpuinfo": XEON, "proc/1/status": status}))
     assert cpu.model == "Xeon"
     assert cpu.isa == ("avx2", "avx512", "avx512_bf16", "amx", "amx_bf16")
-
-
-def test_an_arm_board_goes_by_its_own_name(tmp_path):
+    assert cpu.machine_cores == 36  # what its first process may use
     files = {"proc/cpuinfo": PI, "proc/device-tree/model": "Raspberry Pi 5 Model B Rev 1.0\0"}
-    cpu = read_cpu(tree(tmp_path, files))
-    assert cpu.isa == ("neon",)
-    assert cpu.board == "Raspberry Pi 5 Model B Rev 1.0"
-    assert cpu.model
-
-
-def test_the_machine_is_what_its_first_process_may_use(tmp_path):
-    files = {"proc/cpuinfo": XEON, "proc/1/status": "Name:\tinit\nCpus_allowed:\tf,ffffffff\n"}
-    assert read_cpu(tree(tmp_path, files)).machine_cores == 36
+    board = read_cpu(tree(tmp_path / "board", files))
+    assert (board.isa, board.board) == (("neon",), "Raspberry Pi 5 Model B Rev 1.0") and board.model
 
 
 def test_a_machine_that_says_nothing_is_not_a_crash(tmp_path, monkeypatch):
@@ -50,14 +42,10 @@ def test_a_machine_that_says_nothing_is_not_a_crash(tmp_path, monkeypatch):
 
 
 def test_caches_are_data_caches_only(tmp_path):
-    cache = "sys/devices/system/cpu/cpu0/cache"
-    kinds = {0: ("1", "Data", "48K"), 1: ("1", "Instruction", "32K"), 2: ("2", "Unified", "2048K")}
     files = {}
-    for index, (level, kind, size) in kinds.items():
-        files |= {
-            f"{cache}/index{index}/{key}": text
-            for key, text in zip(("level", "type", "size"), (level, kind, size), strict=True)
-        }
+    for index, cache in enumerate((("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"))):
+        folder = f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        files |= {f"{folder}/{key}": text for key, text in zip(("level", "type", "size"), cache, strict=True)}
     assert read_cpu(tree(tmp_path, files)).caches == {"L1d": 48 * 1024, "L2": 2 * 2**20}
 
 

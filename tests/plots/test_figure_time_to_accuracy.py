@@ -3,45 +3,27 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import made_up, together
 
 from labkit.plots import describe, figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.time_to_accuracy import value_axis
 from labkit.tta import band, crossings, survival
 
 
-def synthetic(metric="auc"):
+def synthetic(metric="auc", **more):
     """Two seeds under each of two budgets, one twice as fast; values rise to 0.8, or fall to 0.02."""
-    frames = []
-    for budget, speed in (("one-core", 1.0), ("all-cores", 2.0)):
-        for seed in (0, 1):
-            wall_s = np.arange(1.0, 21) * (1 + 0.05 * seed) / speed
-            share = np.arange(1, 21) / 20
-            value = 0.5 + 0.3 * share if metric == "auc" else 1.0 * 0.02**share
-            frame = pd.DataFrame({"wall_s": wall_s, "train_s": wall_s * 0.9, "value": value})
-            frames.append(
-                frame.assign(
-                    run=f"{budget}-{seed}",
-                    job="dlrm",
-                    budget=budget,
-                    seed=seed,
-                    provenance="emulated" if budget == "one-core" else "measured",
-                    tier=None,
-                    metric=metric,
-                    samples=np.arange(1, 21) * 1000,
-                )
-            )
-    return pd.concat(frames, ignore_index=True)
+    share = np.arange(1, 21) / 20
+    values = [0.5 + 0.3 * share if metric == "auc" else 0.02**share] * 2
+    slow = {"budget": "one-core", "provenance": "emulated"} | more
+    return together(
+        made_up(values, metric=metric, every_s=[1.0, 1.05], **slow),
+        made_up(values, metric=metric, every_s=[0.5, 0.525], **more),
+    )
 
 
-def runs_of(curves):
-    runs = curves.groupby("run", sort=False).last().reset_index().drop(columns="value")
-    return runs.assign(unreached="failed", confirm=2, higher_is_better=None)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def figure():
-    curves = synthetic()
-    runs = runs_of(curves)
+    curves, runs = synthetic()
     hits, times = crossings(curves, runs, 0.75), survival(curves, runs, 0.75)
     bands = band(survival(curves, runs, np.linspace(0.52, 0.8, 20)))
     return figure_time_to_accuracy(curves, 0.75, crossings=hits, survival=times, bands=bands)
@@ -51,21 +33,17 @@ def traces(figure, kind):
     return [trace for trace in figure.data if trace.meta["kind"] == kind]
 
 
-def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget(figure):
+def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget_each_with_looks_of_its_own(figure):
     one, several = traces(figure, "run")
     # of each run the twenty evaluations, and a gap before the next
     assert (len(one.x), np.isnan(one.x).sum(), one.meta["curves"]) == (41, 1, 2) and np.isnan(several.y[20])
+    assert one.line.color != several.line.color
+    assert one.line.dash != several.line.dash and one.marker.symbol != several.marker.symbol
     assert len(traces(figure, "band")) == 2
     assert [trace.name for trace in figure.data if trace.showlegend is not False] == [
         "one-core · emulated",
         "all-cores · measured",
     ]
-
-
-def test_budgets_differ_in_colour_dash_and_marker(figure):
-    one, all_cores = traces(figure, "run")
-    assert one.line.color != all_cores.line.color
-    assert one.line.dash != all_cores.line.dash and one.marker.symbol != all_cores.marker.symbol
 
 
 def test_first_crossings_and_medians_are_marked_where_the_analysis_finds_them(figure):
@@ -85,8 +63,8 @@ def test_axes_have_titles_with_units_and_hover_names_seconds_samples_and_seed(fi
 
 
 def test_the_x_axis_can_be_samples():
-    figure = figure_time_to_accuracy(synthetic(), 0.75, x="samples")
-    assert "samples" in figure.layout.xaxis.title.text and np.nanmax(traces(figure, "run")[0].x) == 20_000
+    figure = figure_time_to_accuracy(synthetic()[0], 0.75, x="samples")
+    assert "samples" in figure.layout.xaxis.title.text and np.nanmax(traces(figure, "run")[0].x) == 2100
 
 
 def test_the_start_at_chance_level_does_not_squash_the_rest():
@@ -102,7 +80,7 @@ def test_error_rates_have_a_logarithmic_axis_unless_one_is_zero():
 
 
 def test_names_from_a_run_cannot_become_markup():
-    curves = synthetic().assign(budget="<img src=x onerror=alert(1)>")
+    curves, _ = synthetic(budget="<img src=x onerror=alert(1)>")
     assert all("<img" not in (trace.name or "") for trace in figure_time_to_accuracy(curves, 0.75).data)
 
 
@@ -115,16 +93,14 @@ def test_describe_tells_type_axes_series_and_finding(figure):
 
 
 def test_describe_gives_the_values_of_a_logarithmic_axis():
-    curves = synthetic("cer")
-    text = describe(figure_time_to_accuracy(curves, 0.05)).text
+    text = describe(figure_time_to_accuracy(synthetic("cer")[0], 0.05)).text
     assert "from 0.01 to 1" in text or "from 0.01 to 0.9" in text
     assert "logarithmic" in text
 
 
 def test_harder_targets_lie_to_the_right_for_rising_and_falling_metrics():
     for metric, up, targets in (("auc", True, [0.6, 0.7, 0.9]), ("cer", False, [0.5, 0.1, 0.001])):
-        curves = synthetic(metric)
-        times = survival(curves, runs_of(curves), targets)
+        times = survival(*synthetic(metric), targets)
         figure = figure_time_against_target(times, targets[1], metric=metric, higher_is_better=up)
         left, right = figure.layout.xaxis.range
         assert (left < right) == up

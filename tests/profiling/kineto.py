@@ -1,11 +1,27 @@
-"""Traces made by hand, in Kineto's format."""
+"""Traces made by hand, in Kineto's format, and recorded ones."""
 
 import json
+
+from labkit.profiling.traces.trace import read_trace
 
 
 def write(path, events):
     path.write_text(json.dumps({"traceEvents": events}))
     return path
+
+
+def trace_of(folder, events):
+    return read_trace(write(folder / "t.json", events))
+
+
+def recorded(folder, step, **options):
+    """What torch's profiler records of a call, and the profiler."""
+    from torch.profiler import profile
+
+    with profile(record_shapes=True, **options) as profiler:
+        step()
+    profiler.export_chrome_trace(str(folder / "t.json"))
+    return read_trace(folder / "t.json"), profiler
 
 
 def event(name, start, duration, cat="cpu_op", tid=1, pid=9, **args):

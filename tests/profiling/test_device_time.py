@@ -1,39 +1,18 @@
 """What devices did: numbers by hand. HTA's are in test_hta_agreement.py."""
 
-import json
-
 import pytest
+from kineto import event, trace_of
 
 from labkit.profiling.traces.device_time import device_breakdown, kernel_breakdown
-from labkit.profiling.traces.trace import read_trace
 
 
-def ran(name, start, end, stream=7, device=0, cat="kernel", correlation=1):
-    args = {"correlation": correlation, "stream": stream, "device": device}
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": device,
-        "tid": stream,
-        "ts": start,
-        "dur": end - start,
-        "args": args,
-    }
-
-
-def called(name, start, end, cat="cuda_runtime", **args):
-    return {"ph": "X", "cat": cat, "name": name, "pid": 900, "tid": 900, "ts": start, "dur": end - start, "args": args}
+def ran(name, start, end, stream=7, device=0, cat="kernel"):
+    return event(name, start, end - start, cat, stream, device, correlation=1, stream=stream, device=device)
 
 
 @pytest.fixture
 def trace(tmp_path):
-    def read(*events):
-        path = tmp_path / "t.json"
-        path.write_text(json.dumps({"traceEvents": [called("aten::mm", 0, 1, "cpu_op"), *events]}))
-        return read_trace(path)
-
-    return read
+    return lambda *events: trace_of(tmp_path, [event("aten::mm", 0, 1), *events])
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, ...)"
@@ -87,5 +66,5 @@ def test_each_device_has_its_own_time(trace):
 
 
 def test_a_trace_without_a_device_has_no_rows(trace):
-    of_cpu = trace(called("ProfilerStep#1", 0, 5, "user_annotation"))
+    of_cpu = trace(event("ProfilerStep#1", 0, 5, "user_annotation"))
     assert device_breakdown(of_cpu).empty and kernel_breakdown(of_cpu).empty

@@ -1,13 +1,12 @@
 """What the rules claim of a step, and what they leave alone."""
 
 import pytest
-from kineto import event, note, shaped, steps, write
+from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
 from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import launched_us
-from labkit.profiling.traces.trace import read_trace
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")
@@ -15,7 +14,7 @@ NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")
 
 def found(path, content, *, card=CARD, length=10_000, gpu=None, **more):
     """Findings by name; `gpu` is how long it idles and copies in a step, in microseconds."""
-    trace = read_trace(write(path / "t.json", steps(2, length, content)))
+    trace = trace_of(path, steps(2, length, content))
     time = step_time(trace)
     device = gpu and Device(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
     findings = diagnose(Case(time, card, device=device, **more))

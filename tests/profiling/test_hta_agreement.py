@@ -6,6 +6,7 @@ import random
 import sys
 
 import pytest
+from kineto import event, write
 
 from labkit.errors import UserError
 from labkit.profiling.traces import hta as ask_hta
@@ -52,13 +53,8 @@ class Kineto:
         self.add("cuda_runtime", call, call_at, self.now, cbid=211, correlation=self.correlation)
         start = max(self.now + self.us(1, 4), self.free[stream] + self.us(0, 2), after)
         self.free[stream] = start + self.us(least_us, most_us)
-        where = {
-            "device": DEVICE,
-            "context": 1,
-            "stream": stream,
-            "correlation": self.correlation,
-            "External id": begun,
-        }
+        where = {"device": DEVICE, "context": 1, "stream": stream, "correlation": self.correlation}
+        where["External id"] = begun
         self.add(cat, name, start, self.free[stream], DEVICE, stream, **where, **args)
         flow = {"id": self.correlation, "cat": "ac2g", "name": "ac2g"}
         self.events.append({"ph": "s", **flow, "pid": HOST, "tid": HOST, "ts": call_at})
@@ -96,28 +92,19 @@ class Kineto:
     def write(self, path):
         for number in range(FIRST_STEP, FIRST_STEP + STEPS):
             self.step(number)
+        host, gpu = ({"ph": "M", "pid": pid, "tid": 0, "ts": 5_000_000} for pid in (HOST, DEVICE))
         about = [
-            {"ph": "M", "name": "process_name", "pid": HOST, "tid": 0, "ts": 5_000_000, "args": {"name": "python"}},
-            {
-                "ph": "M",
-                "name": "process_labels",
-                "pid": DEVICE,
-                "tid": 0,
-                "ts": 5_000_000,
-                "args": {"labels": "GPU 0"},
-            },
+            host | {"name": "process_name", "args": {"name": "python"}},
+            gpu | {"name": "process_labels", "args": {"labels": "GPU 0"}},
         ]
         whole = {"ph": "X", "cat": "Trace", "ts": 5_000_000, "dur": self.now - 5_000_000, "pid": "Spans"}
         whole |= {"tid": "PyTorch Profiler", "name": "PyTorch Profiler (0)", "args": {"Op count": 0}}
         trace = {
             "schemaVersion": 1,
             "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "computeMajor": 9, "numSms": 132, "warpSize": 32}],
-            "cuda_runtime_version": 13000,
             "distributedInfo": {"backend": "nccl", "rank": self.rank, "world_size": 2},
-            "record_shapes": 0,
             "displayTimeUnit": "ms",
             "traceEvents": [*about, *sorted(self.events, key=lambda event: event["ts"]), whole],
-            "traceName": "trace.json",
         }
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
         return path
@@ -150,12 +137,7 @@ def test_a_devices_time_is_divided_as_hta_divides_it(ranks, analysis):
     theirs = found.get_temporal_breakdown(visualize=False).set_index("rank")
     for rank, path in enumerate(ranks):
         ours = device_breakdown(read_trace(path)).iloc[0]
-        for our, their in {
-            "span": "kernel",
-            "idle": "idle",
-            "compute": "compute",
-            "non_compute": "non_compute",
-        }.items():
+        for our, their in (("span", "kernel"), *((part, part) for part in ("idle", "compute", "non_compute"))):
             assert ours[f"{our}_us"] == pytest.approx(theirs.loc[rank, f"{their}_time(us)"], abs=SAME_US)
         for part in ("idle", "compute", "non_compute"):
             # HTA rounds percentages to two places
@@ -203,23 +185,14 @@ def test_the_critical_path_of_a_step_leads_from_its_first_call_to_its_last_kerne
 
 
 @pytest.mark.parametrize("ranks", ["us"], indirect=True)
-def test_a_step_that_is_not_there_is_told_with_those_that_are(ranks, analysis):
+def test_what_hta_cannot_do_is_told(ranks, analysis, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"step 99 is not in this trace. It has 4, 5, 6, 7, 8"):
         ask_hta.critical_path(ranks[0], 99)
-
-
-@pytest.mark.parametrize("ranks", ["us"], indirect=True)
-def test_without_hta_the_command_that_installs_it_is_told(ranks, monkeypatch):
+    of_cpu = write(tmp_path / "t.json", [event("aten::mm", 10, 5)])
+    for ask in (lambda: ask_hta.queue_lengths([of_cpu]), lambda: ask_hta.critical_path(of_cpu, 1)):
+        with pytest.raises(UserError, match="this analysis is of GPUs"):
+            ask()
     monkeypatch.setitem(sys.modules, "hta.trace_analysis", None)
     monkeypatch.setitem(sys.modules, "hta", None)
     with pytest.raises(UserError, match="pip install HolisticTraceAnalysis"):
         ask_hta.queue_lengths(ranks)
-
-
-def test_a_trace_of_a_cpu_is_refused(tmp_path, analysis):
-    path = tmp_path / "t.json"
-    op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5, "args": {}}
-    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": [op]}))
-    for ask in (lambda: ask_hta.queue_lengths([path]), lambda: ask_hta.critical_path(path, 1)):
-        with pytest.raises(UserError, match="this analysis is of GPUs"):
-            ask()

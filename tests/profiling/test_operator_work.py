@@ -1,40 +1,18 @@
 """Arithmetic and bytes of operators: torch's own counter is the judge of the arithmetic."""
 
 import ast
-import json
 
 import pytest
 import torch
+from kineto import recorded, shaped, trace_of
 from torch import nn
 from torch.nn import functional as F
-from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.jobs import dlrm, speech
 from labkit.models.dlrm import DlrmConfig
 from labkit.models.speech import SpeechConfig
-from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
-
-
-def strided():
-    return nn.Conv2d(3, 8, (3, 5), stride=(2, 1), padding=(1, 2)), torch.randn(4, 3, 20, 17, requires_grad=True)
-
-
-def grouped():
-    return nn.Conv1d(16, 8, 5, padding=2, groups=2, dilation=2), torch.randn(4, 16, 40)
-
-
-def transposed():
-    return nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1), torch.randn(2, 6, 11, requires_grad=True)
-
-
-def layers():
-    return nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 5)), torch.randn(32, 13)
-
-
-def recurrent():
-    return nn.GRU(16, 8, batch_first=True), torch.randn(4, 10, 16)
 
 
 class Dots(nn.Module):
@@ -44,15 +22,20 @@ class Dots(nn.Module):
         return torch.bmm(x, x.transpose(1, 2))
 
 
-def pairs():
-    return Dots(), torch.randn(7, 5, 3, requires_grad=True)
+MADE = {
+    "strided": lambda: (nn.Conv2d(3, 8, (3, 5), stride=(2, 1), padding=(1, 2)), torch.randn(4, 3, 20, 17)),
+    "grouped": lambda: (nn.Conv1d(16, 8, 5, padding=2, groups=2, dilation=2), torch.randn(4, 16, 40)),
+    "transposed": lambda: (nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1), torch.randn(2, 6, 11)),
+    "layers": lambda: (nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 5)), torch.randn(32, 13)),
+    "recurrent": lambda: (nn.GRU(16, 8, batch_first=True), torch.randn(4, 10, 16)),
+    "pairs": lambda: (Dots(), torch.randn(7, 5, 3)),
+}
 
 
-@pytest.mark.parametrize(
-    "made", [strided, grouped, transposed, layers, recurrent, pairs], ids=lambda made: made.__name__
-)
+@pytest.mark.parametrize("made", MADE)
 def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
-    model, x = made()
+    model, x = MADE[made]()
+    x.requires_grad_(made in ("strided", "transposed", "pairs"))
 
     def step():
         out = model(x)
@@ -60,16 +43,12 @@ def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
 
     with FlopCounterMode(display=False) as counter:
         step()
-    with profile(record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(tmp_path / "t.json"))
-    ours = operators_at_work(read_trace(tmp_path / "t.json")).set_index("operator")["flop"]
+    ours = operators_at_work(recorded(tmp_path, step)[0]).set_index("operator")["flop"]
     theirs = {f"aten::{operator}".replace("aten::aten.", "aten::"): flop
               for operator, flop in counter.get_flop_counts()["Global"].items()}  # fmt: skip
     assert theirs
-    if (
-        made is grouped
-    ):  # torch's counter forgets the groups here: the weight's gradient takes what the forward pass did
+    # torch's counter forgets the groups here: the weight's gradient takes what the forward pass did
+    if made == "grouped":
         assert theirs.pop("aten::convolution_backward") == 2 * ours["aten::convolution"]
         assert ours["aten::convolution_backward"] == ours["aten::convolution"]
     assert {name: ours[name] for name in theirs} == theirs
@@ -184,13 +163,6 @@ def test_what_no_formula_covers_is_not_guessed(name, inputs):
     assert operator_work(name, inputs) is None
 
 
-def profiled(step, folder):
-    with profile(record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(folder / "t.json"))
-    return read_trace(folder / "t.json")
-
-
 def test_a_fused_adam_does_what_its_parts_do(tmp_path):
     parameter = nn.Parameter(torch.randn(40, 50))
     parameter.grad = torch.randn(40, 50)
@@ -198,7 +170,7 @@ def test_a_fused_adam_does_what_its_parts_do(tmp_path):
     for fused in (True, False):
         optimiser = torch.optim.Adam([parameter], fused=fused, foreach=False)
         optimiser.step()
-        flop[fused] = operators_at_work(profiled(optimiser.step, tmp_path))["flop"].sum()
+        flop[fused] = operators_at_work(recorded(tmp_path, optimiser.step)[0])["flop"].sum()
     # each counts steps in a tensor, too, which is one addition
     assert flop[True] == flop[False] == 13 * 40 * 50 + 1
 
@@ -231,7 +203,7 @@ def test_the_operators_of_our_models_have_formulas(tmp_path):
             optimiser.zero_grad()
 
     step()
-    events = profiled(step, tmp_path).events
+    events = recorded(tmp_path, step)[0].events
     calls = events[events["category"] == "cpu_op"].astype({"name": str})
     works = {
         row.Index: operator_work(row.name, Inputs(*map(ast.literal_eval, (row.shapes, row.types, row.values))))
@@ -248,28 +220,13 @@ def test_the_operators_of_our_models_have_formulas(tmp_path):
 
 
 def test_speeds_are_of_the_calls_that_are_not_inside_others(tmp_path):
-    def op(name, start, duration, shapes):
-        args = {"Input Dims": shapes, "Input type": [FLOAT] * len(shapes), "Concrete Inputs": [""] * len(shapes)}
-        return {
-            "ph": "X",
-            "cat": "cpu_op",
-            "name": name,
-            "pid": 1,
-            "tid": 1,
-            "ts": start,
-            "dur": duration,
-            "args": args,
-        }
-
     events = [
-        op("aten::addmm", 0, 10, [[5], [2, 3], [3, 5]]),
-        op("aten::copy_", 1, 2, [[5], [5]]),  # the bias, copied by addmm itself
-        op("aten::copy_", 20, 4, [[1000], [1000]]),
-        op("aten::view", 30, 1, [[1000]]),
+        shaped("aten::addmm", 0, 10, [[5], [2, 3], [3, 5]]),
+        shaped("aten::copy_", 1, 2, [[5], [5]]),  # the bias, copied by addmm itself
+        shaped("aten::copy_", 20, 4, [[1000], [1000]]),
+        shaped("aten::view", 30, 1, [[1000]]),
     ]
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    table = operators_at_work(read_trace(path)).set_index("operator")
+    table = operators_at_work(trace_of(tmp_path, events)).set_index("operator")
     assert table["calls"].to_dict() == {"aten::addmm": 1, "aten::copy_": 1}
     assert table.loc["aten::copy_", "gb_per_s"] == pytest.approx(8000 / 4e3)
     assert table.loc["aten::addmm", "gflop_per_s"] == pytest.approx(60 / 10e3)

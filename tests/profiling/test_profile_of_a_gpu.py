@@ -1,13 +1,12 @@
 """A profile of a GPU, made by hand: what its operators launched counts, on the host and on the device."""
 
 import pytest
-from kineto import event, note, shaped, steps, write
+from kineto import event, note, shaped, steps, trace_of
 
 from labkit.cli.profile_text import print_profile
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.profile import Profile
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.traces.trace import read_trace
 
 CARD = Calibration("some GPU", 1, 50_000.0, 300_000.0, 2000.0, 4.0, "2026-11-22")
 FLOP = 2 * 4096**3
@@ -42,7 +41,7 @@ def profile(tmp_path):
         "event_cost_us": 1.0,
     }
     profile = Profile(tmp_path, facts, CARD, "measured", 4096)
-    profile.__dict__["trace"] = read_trace(write(tmp_path / "t.json", steps(3, 10_000, content)))
+    profile.__dict__["trace"] = trace_of(tmp_path, steps(3, 10_000, content))
     return profile
 
 

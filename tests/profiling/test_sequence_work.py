@@ -2,13 +2,12 @@
 
 import pytest
 import torch
+from kineto import recorded
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.profiler import profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
 
 FLOAT, LONG, SCALAR, LISTED = "float", "long int", "Scalar", "ScalarList"
@@ -16,10 +15,7 @@ STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2
 
 
 def table(step, folder):
-    with profile(record_shapes=True) as profiler:
-        step()
-    profiler.export_chrome_trace(str(folder / "t.json"))
-    return operators_at_work(read_trace(folder / "t.json")).set_index("operator")
+    return operators_at_work(recorded(folder, step)[0]).set_index("operator")
 
 
 def product_flop(step):

@@ -5,16 +5,15 @@ import subprocess
 import sys
 
 import pytest
-from kineto import event, note, steps, write
+from kineto import event, note, steps, trace_of
 
 from labkit.errors import UserError
 from labkit.profiling.profile import read_profile
 from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, step_time
-from labkit.profiling.traces.trace import read_trace
 
 
 def time_of(path, events):
-    return step_time(read_trace(write(path / "t.json", events)))
+    return step_time(trace_of(path, events))
 
 
 def phases(time, idle_us=0.0):
@@ -36,95 +35,71 @@ def a_step(begin):
     ]
 
 
-def test_phases_add_up_to_the_step_and_nested_ones_count_once(tmp_path):
+def test_phases_and_operators_add_up_to_the_step_and_nested_ones_count_once(tmp_path):
     time = time_of(tmp_path, steps(2, 1000, a_step))
-    found = phases(time)
     assert time.step_us == 1000 and time.steps == 2
     expected = {"input": 80, "host-to-device": 20, "forward": 300, "backward": 400, "optimiser": 100, "other": 100}
-    assert found == pytest.approx(expected)
-
-
-def test_operators_add_up_to_the_step(tmp_path):
-    time = time_of(tmp_path, steps(2, 1000, a_step))
+    assert phases(time) == pytest.approx(expected)
     table = time.operators.set_index("operator")
-    assert table["self_us"].to_dict() == pytest.approx(
-        {"aten::mm": 540, "aten::empty": 10, "aten::add_": 50, PYTHON: 400}
-    )
+    own_us = {"aten::mm": 540, "aten::empty": 10, "aten::add_": 50, PYTHON: 400}
+    assert table["self_us"].to_dict() == pytest.approx(own_us)
     assert table["calls"].to_dict() == {"aten::mm": 2, "aten::empty": 1, "aten::add_": 1, PYTHON: 0}
-    assert time.operators["self_us"].sum() == pytest.approx(time.step_us)
+    # idle time is taken from all phases but input and sync
+    idle = phases(time, idle_us=90)
+    assert idle["input"] == 80 and idle["forward"] == pytest.approx(300 - 90 * 300 / 920)
+    assert sum(idle.values()) == pytest.approx(1000)
 
 
-def test_numbers_read_one_by_one_are_sync_with_the_loop_around_them(tmp_path):
-    def content(begin):
-        reads = [event("aten::item", begin + 510 + 10 * number, 2) for number in range(20)]
-        unbind = [event("aten::unbind", begin + 450, 50), event("aten::select", begin + 460, 10)]
-        return [note("forward", begin + 100, 200), event("aten::mm", begin + 110, 100), *unbind, *reads]
-
-    time = time_of(tmp_path, steps(3, 1000, content))
-    # from the tensor's being taken apart to the last read
-    assert phases(time) == pytest.approx({"forward": 200, "sync": 252, "other": 548})
+def reads(begin):
+    """Numbers read one by one, from the tensor's being taken apart to the last read."""
+    items = [event("aten::item", begin + 510 + 10 * number, 2) for number in range(20)]
+    unbind = [event("aten::unbind", begin + 450, 50), event("aten::select", begin + 460, 10)]
+    return [note("forward", begin + 100, 200), event("aten::mm", begin + 110, 100), *unbind, *items]
 
 
-def test_a_lone_read_of_a_number_is_as_long_as_it_is(tmp_path):
-    time = time_of(tmp_path, steps(2, 1000, lambda begin: [event("aten::item", begin + 500, 3)]))
-    assert phases(time) == pytest.approx({"sync": 3, "other": 997})
+def crossing(begin):
+    """A script's own annotation around the model opens in our input, and closes in our forward pass."""
+    return [
+        note("input", begin, 200),
+        note("model_inference", begin + 150, 300),
+        note("forward", begin + 200, 400),
+        note("backward", begin + 550, 300),  # begins before the forward pass ends
+        note("enumerate(DataLoader)#_Iter.__next__", begin + 900, 100),
+    ]
 
 
-def test_annotations_that_cross_each_other_still_add_up(tmp_path):
-    """A script's own around the model opens in our input, and closes in our forward pass."""
-
-    def content(begin):
-        return [
-            note("input", begin, 200),
-            note("model_inference", begin + 150, 300),
-            note("forward", begin + 200, 400),
-            note("backward", begin + 550, 300),  # begins before the forward pass ends
-            note("enumerate(DataLoader)#_Iter.__next__", begin + 900, 150),  # ends in the next step
-        ]
-
-    time = time_of(tmp_path, steps(3, 1000, content))
-    assert sum(phases(time).values()) == pytest.approx(1000)
-    first = time.segments[time.segments["step"] == 0]
-    first = (first["end_us"] - first["start_us"]).groupby(first["phase"]).sum().to_dict()
-    assert first == pytest.approx({"input": 300, "forward": 350, "backward": 300, "other": 50})
+def accumulated(begin):
+    """What follows a backward pass is between steps where gradients are accumulated."""
+    names = ["input", "forward", "backward", "after backward", "forward", "backward", "after backward"]
+    notes = [note(name, begin + 100 * at, 100) for at, name in enumerate(names)]
+    return [*notes, note("Optimizer.step#SGD.step", begin + 650, 50)]
 
 
-def test_what_follows_a_backward_pass_is_input_where_gradients_are_accumulated(tmp_path):
-    def content(begin):
-        names = ["input", "forward", "backward", "after backward", "forward", "backward", "after backward"]
-        return [note(name, begin + 100 * at, 100) for at, name in enumerate(names)] + [
-            note("Optimizer.step#SGD.step", begin + 650, 50)
-        ]
-
-    found = phases(time_of(tmp_path, steps(2, 1000, content)))
-    assert found == pytest.approx(
-        {"input": 100, "between steps": 100, "forward": 200, "backward": 200, "optimiser": 50, "other": 350}
-    )
+def waiting(begin):
+    return [note("forward", begin, 100), event("cudaDeviceSynchronize", begin + 200, 600, "cuda_runtime")]
 
 
-def test_waiting_for_the_device_is_sync(tmp_path):
-    def content(begin):
-        return [note("forward", begin, 100), event("cudaDeviceSynchronize", begin + 200, 600, "cuda_runtime")]
-
-    assert phases(time_of(tmp_path, steps(2, 1000, content))) == pytest.approx(
-        {"forward": 100, "sync": 600, "other": 300}
-    )
+def cut(begin):
+    """A wait is cut where a phase or a step ends; input may read what it likes."""
+    items = [event("aten::item", begin + at, lasts) for at, lasts in ((290, 10), (305, 95), (990, 10))]
+    return [note("input", begin, 50), event("aten::item", begin + 2, 10), note("forward", begin + 50, 250), *items]
 
 
-def test_a_wait_is_cut_where_a_phase_or_a_step_ends(tmp_path):
-    def content(begin):
-        reads = [
-            event("aten::item", begin + 290, 10),
-            event("aten::item", begin + 305, 95),
-            event("aten::item", begin + 990, 9),
-        ]
-        return [note("input", begin, 50), event("aten::item", begin + 2, 10), note("forward", begin + 50, 250), *reads]
-
-    time = time_of(tmp_path, steps(3, 1000, content))
-    found = phases(time)
-    assert sum(found.values()) == pytest.approx(1000)
-    assert found["input"] == pytest.approx(50)  # which may read what it likes
-    assert found["forward"] == pytest.approx(240)
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (reads, {"forward": 200, "sync": 252, "other": 548}),
+        (lambda begin: [event("aten::item", begin + 500, 3)], {"sync": 3, "other": 997}),
+        (crossing, {"input": 300, "forward": 350, "backward": 300, "other": 50}),
+        (accumulated, {"input": 100, "between steps": 100, "forward": 200, "backward": 200, "optimiser": 50,
+                       "other": 350}),
+        (waiting, {"forward": 100, "sync": 600, "other": 300}),
+        (cut, {"input": 50, "forward": 240, "sync": 120, "other": 590}),
+    ],
+)  # fmt: skip
+def test_each_microsecond_belongs_to_one_phase(tmp_path, content, expected):
+    found = phases(time_of(tmp_path, steps(3, 1000, content)))
+    assert found == pytest.approx(expected)
 
 
 def test_threads_that_run_a_backward_pass_together_take_no_longer_than_it(tmp_path):
@@ -135,14 +110,6 @@ def test_threads_that_run_a_backward_pass_together_take_no_longer_than_it(tmp_pa
     table = time_of(tmp_path, steps(2, 1000, content)).operators.set_index("operator")["self_us"]
     assert table[f"{BACKWARD_CALL}: MmBackward0"] == pytest.approx(600)
     assert table.min() >= 0 and table.sum() == pytest.approx(1000)
-
-
-def test_idle_time_is_taken_from_all_phases_but_input_and_sync(tmp_path):
-    time = time_of(tmp_path, steps(2, 1000, a_step))
-    found = phases(time, idle_us=90)
-    assert found["input"] == 80
-    assert found["forward"] == pytest.approx(300 - 90 * 300 / 920)
-    assert sum(found.values()) == pytest.approx(1000)
 
 
 def test_autograd_s_own_thread_works_in_the_backward_phase(tmp_path):

@@ -1,22 +1,13 @@
 """Traces as frames: nesting, operators, phases, memory; beside what torch's own table says."""
 
-import json
-
 import numpy as np
 import pytest
+import torch
+from kineto import event, note, recorded, trace_of
+from torch.profiler import record_function
 
 from labkit.profiling.traces.nesting import nest
-from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.traces.trace_file import TraceError
-
-
-def write(path, events, **rest):
-    path.write_text(json.dumps({"traceEvents": events, **rest}))
-    return path
-
-
-def op(name, start, duration, cat="cpu_op", tid=1, **args):
-    return {"ph": "X", "cat": cat, "name": name, "pid": 9, "tid": tid, "ts": start, "dur": duration, "args": args}
 
 
 def test_calls_nest_by_thread_and_time():
@@ -36,12 +27,12 @@ def test_an_event_that_begins_with_its_parent_is_its_child():
 
 def test_operators_add_up_by_self_time(tmp_path):
     events = [
-        op("forward", 1000, 100, "user_annotation"),
-        op("mm", 1010, 40),
-        op("empty", 1015, 10),
-        op("mm", 1060, 20),
+        note("forward", 1000, 100),
+        event("mm", 1010, 40),
+        event("empty", 1015, 10),
+        event("mm", 1060, 20),
     ]
-    trace = read_trace(write(tmp_path / "t.json", events))
+    trace = trace_of(tmp_path, events)
     assert trace.events["start_us"].tolist() == [0, 10, 15, 60]
     table = trace.operators.set_index("operator")
     assert table.loc["mm"].to_dict() == {"calls": 2, "total_us": 60, "self_us": 50, "share": 0.5}
@@ -53,13 +44,13 @@ def test_phases_of_a_step_and_its_rest_add_up(tmp_path):
     events = []
     for number, began in ((3, 0), (4, 1000)):
         events += [
-            op(f"ProfilerStep#{number}", began, 900, "user_annotation"),
-            op("input", began + 10, 100, "user_annotation"),
-            op("forward", began + 200, 300, "user_annotation"),
-            op("inner", began + 210, 50, "user_annotation"),
-            op("forward", began + 600, 100, "user_annotation"),
+            note(f"ProfilerStep#{number}", began, 900),
+            note("input", began + 10, 100),
+            note("forward", began + 200, 300),
+            note("inner", began + 210, 50),
+            note("forward", began + 600, 100),
         ]
-    phases = read_trace(write(tmp_path / "t.json", events)).phases
+    phases = trace_of(tmp_path, events).phases
     assert [tuple(row) for row in phases[phases["step"] == 3].itertuples(index=False)] == [
         (3, "", 400),
         (3, "forward", 400),
@@ -70,12 +61,12 @@ def test_phases_of_a_step_and_its_rest_add_up(tmp_path):
 
 def test_kernels_are_joined_with_their_launch_and_do_not_nest(tmp_path):
     events = [
-        op("aten::mm", 0, 50),
-        op("cudaLaunchKernel", 10, 5, "cuda_runtime", correlation=7),
-        op("sgemm", 30, 100, "kernel", tid="stream 7", correlation=7),
-        op("copy", 20, 10, "gpu_memcpy", tid="stream 7", correlation=8),
+        event("aten::mm", 0, 50),
+        event("cudaLaunchKernel", 10, 5, "cuda_runtime", correlation=7),
+        event("sgemm", 30, 100, "kernel", tid="stream 7", correlation=7),
+        event("copy", 20, 10, "gpu_memcpy", tid="stream 7", correlation=8),
     ]
-    trace = read_trace(write(tmp_path / "t.json", events))
+    trace = trace_of(tmp_path, events)
     assert trace.kernels.set_index("kernel")["share"].to_dict() == pytest.approx({"sgemm": 100 / 110, "copy": 10 / 110})
     launch, kernel = (trace.events[trace.events["name"] == name].iloc[0] for name in ("cudaLaunchKernel", "sgemm"))
     assert launch["correlation"] == kernel["correlation"] == 7
@@ -88,9 +79,7 @@ def test_memory_is_kept_as_taken_and_given_back(tmp_path):
             "args": {"Bytes": size, "Addr": 77, "Device Type": 0, "Device Id": -1, "Total Allocated": total}
         }
 
-    trace = read_trace(
-        write(tmp_path / "t.json", [op("mm", 10, 5), took(12, 100, 300), took(11, 200, 200), took(14, -200, 100)])
-    )
+    trace = trace_of(tmp_path, [event("mm", 10, 5), took(12, 100, 300), took(11, 200, 200), took(14, -200, 100)])
     assert trace.allocations["time_us"].tolist() == [1, 2, 4]
     assert trace.allocations["bytes"].tolist() == [200, 100, -200]
     assert trace.allocations["total_bytes"].max() == 300
@@ -105,7 +94,7 @@ def test_another_tools_begin_and_end_are_events(tmp_path):
         {"ph": "E", "ts": 9, **mark},
         {"ph": "E", "ts": 9, **mark},  # of one that began before the trace did
     ]
-    trace = read_trace(write(tmp_path / "t.json", events))
+    trace = trace_of(tmp_path, events)
     assert trace.events[["name", "duration_us", "self_us"]].astype({"name": str}).to_numpy().tolist() == [
         ["outer", 8, 5],
         ["inner", 3, 3],
@@ -113,30 +102,26 @@ def test_another_tools_begin_and_end_are_events(tmp_path):
 
 
 def test_a_trace_without_work_says_what_the_schedule_missed(tmp_path):
-    path = write(tmp_path / "t.json", [{"ph": "M", "name": "process_name", "pid": 1, "args": {}}])
     with pytest.raises(TraceError, match=r"call its step\(\) once a step"):
-        read_trace(path)
+        trace_of(tmp_path, [{"ph": "M", "name": "process_name", "pid": 1, "args": {}}])
 
 
 def test_self_times_agree_with_torchs_table(tmp_path):
     """On a model with nested operators, several threads of the backward pass and annotations."""
-    import torch
-    from torch.profiler import profile, record_function
-
     tables = torch.nn.ModuleList([torch.nn.EmbeddingBag(1000, 8, mode="sum") for _ in range(3)])
     top = torch.nn.Sequential(torch.nn.Linear(24, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimiser = torch.optim.SGD([*tables.parameters(), *top.parameters()], lr=0.1)
     rows = torch.randint(0, 1000, (3, 128, 2))
-    with profile(record_shapes=True, profile_memory=True) as profiler:
+
+    def steps():
         for _ in range(5):
             with record_function("forward"):
                 out = top(torch.cat([table(index) for table, index in zip(tables, rows, strict=True)], 1)).mean()
             optimiser.zero_grad()
             out.backward()
             optimiser.step()
-            profiler.step()
-    profiler.export_chrome_trace(str(tmp_path / "t.json"))
-    trace = read_trace(tmp_path / "t.json")
+
+    trace, profiler = recorded(tmp_path, steps, profile_memory=True)
     ours = trace.operators.set_index("operator")
     theirs = {each.key: each for each in profiler.key_averages() if each.key.startswith("aten::")}
     assert set(theirs) <= set(ours.index)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from kineto import event, note, steps, write
+from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.call_tree import call_tree
@@ -13,7 +13,6 @@ from labkit.profiling.roofline import roofline_frames
 from labkit.profiling.step_time import PYTHON, step_time
 from labkit.profiling.traces.memory import alive_at_peak, memory_over_time
 from labkit.profiling.traces.timeline import timeline
-from labkit.profiling.traces.trace import read_trace
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 
@@ -27,10 +26,6 @@ def a_step(begin, product=300, extra=()):
         event("aten::mm", begin + 460, 50),
         *(event(name, begin + 650, 100) for name in extra),
     ]
-
-
-def trace_of(path, events):
-    return read_trace(write(path / "t.json", events))
 
 
 def test_the_tree_adds_up_calls_reached_in_the_same_way(tmp_path):
@@ -134,10 +129,9 @@ def test_differences_of_operators_and_of_phases_add_up_to_that_of_the_step(tmp_p
 
 
 def test_the_roofline_has_a_point_for_each_operator_that_multiplies(tmp_path):
-    shapes = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
-    events = steps(
-        2, 1000, lambda begin: [event("aten::mm", begin, 500, **shapes), event("aten::view", begin + 600, 9)]
-    )
+    squares = [[64, 64], [64, 64]]
+    calls = lambda begin: [shaped("aten::mm", begin, 500, squares), event("aten::view", begin + 600, 9)]  # noqa: E731
+    events = steps(2, 1000, calls)
     roofs, marks = roofline_frames(profile_of(tmp_path / "a", events))
     assert roofs["peak_gflops"].tolist() == [100.0, 250.0]
     assert marks["name"].tolist() == ["aten::mm"]

@@ -48,9 +48,8 @@ def test_every_figure_is_drawn_without_an_error(page):
 def test_the_table_sorts_by_its_heads_by_keyboard(page):
     calls = page.get_by_role("button", name="calls a step")
     calls.press("Enter")
-    numbers = [
-        float(cell.get_attribute("data-value")) for cell in page.locator("#operator-table tbody td:nth-child(2)").all()
-    ]
+    cells = page.locator("#operator-table tbody td:nth-child(2)").all_inner_texts()
+    numbers = [float(cell.replace(",", "")) for cell in cells]
     assert numbers == sorted(numbers, reverse=True)
     calls.press("Enter")
     assert page.get_by_role("columnheader", name="calls a step").get_attribute("aria-sort") == "ascending"

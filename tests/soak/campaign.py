@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import shutil
@@ -17,6 +19,7 @@ from typing import Any
 import psutil
 from damage import damage_folder
 
+from labkit.cli import main
 from labkit.errors import UserError, refusal
 from labkit.telemetry.memory import own_peak_bytes
 
@@ -127,3 +130,22 @@ def _read_copy(reader: Reader, read: Callable, original: Path, copy: Path, seed:
     shutil.copytree(original, copy)
     damage = "undamaged" if seed is None else damage_folder(copy, seed)
     return damage, *reader.read(read, copy)
+
+
+def labkit(*argv: object) -> str:
+    """What a command prints, its notes in front; for the child process.
+
+    Raises:
+        UserError: the command refused.
+        AssertionError: it ended in a traceback.
+    """
+    out, notes = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(notes):
+        try:
+            status = main([str(each) for each in argv])
+        except SystemExit as ended:
+            status = ended.code
+    if status == 2:
+        raise UserError(notes.getvalue())
+    assert status != 1 or "Traceback" not in notes.getvalue(), notes.getvalue()
+    return notes.getvalue() + out.getvalue()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import campaign
 import pytest
-from commands import labkit
+from campaign import labkit
 
 from labkit.collocation.launching.group_record import new_group
 from labkit.collocation.packing.policy import PackingDevice

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import campaign
 import pytest
-from commands import labkit
+from campaign import labkit
 
 from labkit.errors import UserError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import campaign
 import pytest
-from commands import labkit
+from campaign import labkit
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.profile import FACTS, KINETO, save_card

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import platform
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypedDict
-
-import filelock
 
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
-from labkit.runs.private import HIDDEN, restored, shielded
+from labkit.runs.private import restored, shielded
 from labkit.runs.process import is_alive, own_process
 from labkit.runs.record import timestamp
 
@@ -60,21 +57,6 @@ class JobsRecord:
     def save(self, folder: Path) -> None:
         """Write it in one step, without home folders and secrets."""
         replace_text(self.file(folder), json.dumps(shielded(self.content()), indent=1) + "\n")
-
-    def go_on(self, folder: Path) -> None:
-        """Take note that this process goes on with what was cut short; a UserError where it cannot."""
-        if HIDDEN in json.dumps(self.content()):
-            raise UserError(
-                f"{folder}: arguments of its jobs look like secrets, and {self.file(folder).name} has {HIDDEN} in "
-                "their place: run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
-            )
-        if self.host != platform.node():
-            raise UserError(
-                f"{folder}: this {self.KIND} ran on {self.host}, and times of two machines cannot be compared: run it "
-                "anew here."
-            )
-        self.status, self.ended_at = "running", None
-        self.pid, self.pid_started = own_process()
 
     @classmethod
     def read(cls, folder: Path | str, parts: Callable[[dict[str, Any]], dict[str, Any]]) -> Self:
@@ -132,15 +114,3 @@ class JobsRecord:
                 f"{runs_dir}: no folder can be made there ({error.strerror}): choose another --runs-dir."
             ) from error
         return folder
-
-    @classmethod
-    @contextlib.contextmanager
-    def locked(cls, folder: Path) -> Iterator[None]:
-        """Keep other processes from running the same jobs; a UserError where one does."""
-        try:
-            with filelock.FileLock(folder / ".lock", timeout=0):
-                yield
-        except filelock.Timeout:
-            raise UserError(
-                f"{folder}: another process is still running this {cls.KIND}: wait for it, or stop it."
-            ) from None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import filelock
 
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, new_group, read_group
 from labkit.collocation.launching.round import JobEvent, Round
@@ -21,6 +25,8 @@ from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
+from labkit.runs.private import HIDDEN
+from labkit.runs.process import own_process
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 
@@ -64,17 +70,14 @@ def run_plan(
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
         stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
-        needs: bytes that each job is estimated to take, by WORKLOAD/JOB, as the check has them.
-        quiet: whether other programs leave the CPU alone, as the check found; None looks before each round.
+        needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
+        quiet: whether other programs leave the CPU alone; None looks before each round.
 
     Returns:
         The group's folder.
-
-    Raises:
-        UserError: a folder cannot be made.
     """
     folder, record = new_group(runs_dir, plan, needs or {}, quiet)
-    with GroupRecord.locked(folder):
+    with filelock.FileLock(folder / ".lock"):
         _run_rounds(folder, record, on_event, stop)
     return folder
 
@@ -83,18 +86,31 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
     """Go on with a group that was cut short: rounds that are done stay, the others run again as a whole.
 
     Raises:
-        UserError: it is still running, or ran on another machine.
+        UserError: it is still running, or ran on another machine, or its record does not have all that its jobs need.
     """
-    with GroupRecord.locked(folder):
-        record = read_group(folder)
-        record.go_on(folder)
-        for each in record.rounds:
-            if each.status != "done":
-                each.status, each.go_at, each.ended_at = "waiting", None, None
-                each.jobs = [
-                    JobOutcome(job.job, job.label, attempt=job.attempt + (job.status != "waiting")) for job in each.jobs
-                ]
-        _run_rounds(folder, record, on_event, stop)
+    try:
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            record = read_group(folder)
+            if HIDDEN in json.dumps(record.content()):
+                raise UserError(
+                    f"{folder}: arguments of its jobs look like secrets, and group.json has {HIDDEN} in their place: "
+                    "run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
+                )
+            if record.host != platform.node():
+                raise UserError(
+                    f"{folder}: this group ran on {record.host}, and times of two machines cannot be compared: run it "
+                    "anew here."
+                )
+            record.status, record.ended_at = "running", None
+            record.pid, record.pid_started = own_process()
+            for each in record.rounds:
+                if each.status != "done":
+                    each.status, each.go_at, each.ended_at = "waiting", None, None
+                    attempts = {job.job: job.attempt + (job.status != "waiting") for job in each.jobs}
+                    each.jobs = [JobOutcome(job.job, job.label, attempt=attempts[job.job]) for job in each.jobs]
+            _run_rounds(folder, record, on_event, stop)
+    except filelock.Timeout:
+        raise UserError(f"{folder}: another process is still running this group: wait for it, or stop it.") from None
 
 
 def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: StopRequest) -> None:

@@ -113,29 +113,31 @@ class Round:
                 self.supervised.end(name)
 
     def _hear(self, event: dict[str, Any]) -> None:
+        outcome = self.outcomes.get(event.get("job"))
         if event["kind"] == "ended":
-            self._process_ended(event)
-        if event["kind"] != "told":
+            self._running.discard(outcome.job)
+            if outcome.status not in ENDED:  # it had no word to say
+                self._finish(outcome, "stopped" if event["asked"] else "failed", how_ended(event))
+            outcome.reason = "; ".join(filter(None, [outcome.reason, *event["still"]]))
+            told = {"kind": "Over", "status": outcome.status, "reason": outcome.reason}
+        elif event["kind"] == "told":
+            told = event["event"]
+            if told["kind"] == "Started":
+                outcome.run = told["run"]
+            elif told["kind"] == "Ready":
+                self._built.add(outcome.job)
+            elif told["kind"] in ("Ended", "Failed"):
+                answer = told if told["kind"] == "Ended" else told["answer"] or {}
+                result = answer.get("result", {})
+                if outcome.run is None and "folder" in answer:
+                    outcome.run = Path(answer["folder"]).name
+                reason = told.get("reason") or result.get("reason", "")
+                self._finish(outcome, told["status"], reason, result.get("wall_s"))
+        else:
             return
-        told = event["event"]
-        outcome = self.outcomes[event["job"]]
-        if told["kind"] == "Started":
-            outcome.run = told["run"]
+        if told["kind"] in ("Started", "Ended", "Failed", "Over"):
             self.save()
-        elif told["kind"] == "Ready":
-            self._built.add(outcome.job)
-        elif told["kind"] in ("Ended", "Failed"):
-            self._job_ended(outcome, told)
         self.on_event(JobEvent(outcome.job, told))
-
-    def _job_ended(self, outcome: JobOutcome, told: dict[str, Any]) -> None:
-        answer = told if told["kind"] == "Ended" else told["answer"]
-        result = (answer or {}).get("result", {})
-        status = told["status"] if told["kind"] == "Failed" or answer is None else answer["status"]
-        if answer is not None and outcome.run is None:
-            outcome.run = Path(answer["folder"]).name
-        reason = told.get("reason") or result.get("reason", "")
-        self._finish(outcome, status, reason, result.get("wall_s"))
 
     def _finish(self, outcome: JobOutcome, status: str, reason: str, wall_s: float | None = None) -> None:
         if status == "stopped" and self._why_ending is not None:
@@ -143,17 +145,6 @@ class Round:
         if wall_s is None and self._went_at is not None:
             wall_s = time.monotonic() - self._went_at
         outcome.status, outcome.reason, outcome.wall_s = status, reason, wall_s
-        self.save()
-
-    def _process_ended(self, event: dict[str, Any]) -> None:
-        self._running.discard(event["job"])
-        outcome = self.outcomes[event["job"]]
-        if outcome.status not in ENDED:  # it had no word to say
-            self._finish(outcome, "stopped" if event["asked"] else "failed", how_ended(event))
-        if event["still"]:
-            outcome.reason = "; ".join([outcome.reason, *event["still"]])
-            self.save()
-        self.on_event(JobEvent(outcome.job, {"kind": "Over", "status": outcome.status, "reason": outcome.reason}))
 
     def _end_all(self, status: str, reason: str) -> None:
         for outcome in self.outcomes.values():

@@ -17,11 +17,7 @@ WORKER = (sys.executable, "-m", "labkit.tracking.worker")
 
 
 def script_command(job: PlannedJob) -> ScriptCommand:
-    """What a job runs, wherever that is; {seed} still stands in its arguments.
-
-    Raises:
-        UserError: there is no such script.
-    """
+    """What a job runs, wherever that is; {seed} still stands in its arguments."""
     return ScriptCommand(str(script_of(job.script)), job.arguments, folder=job.folder)
 
 
@@ -38,11 +34,14 @@ def worker_process(
         told: what the run's record says of those it shares the device with (`told_of_mix`).
         memory_bytes: cap on its memory, where that is not the share's own.
     """
-    memory_bytes = share.memory_bytes if memory_bytes is None else memory_bytes
+    memory_bytes, budget = memory_bytes or share.memory_bytes, None
+    if memory_bytes is not None:
+        cores = "" if share.cores is None else f"cores={len(share.cores)},"
+        budget = f"{cores}memory={memory_bytes // 2**20}MiB"
     command = replace(
         script_command(job),
         runs_dir=str(folder),
-        budget=None if memory_bytes is None else _partition(share, memory_bytes),
+        budget=budget,
         device=share.torch_name,
         cores=share.cores,
         waits=True,
@@ -51,9 +50,3 @@ def worker_process(
     if job.takes_seed:
         command = command.seeded(job.seed)
     return JobProcess(job.name, WORKER, command.to_dict(), str(folder / log), share.environment)
-
-
-def _partition(share: Share, memory_bytes: int) -> str:
-    """A partition as the name of a budget."""
-    memory = f"memory={memory_bytes // 2**20}MiB"
-    return memory if share.cores is None else f"cores={len(share.cores)},{memory}"

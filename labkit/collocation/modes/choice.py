@@ -78,10 +78,9 @@ def mode_shares(
     spin: bool = False,
     quiet: bool | None = None,
 ) -> dict[str, Share]:
-    """What each job gets, by its name.
+    """What each job gets, by its name. Arguments are those of `mode_refusals`, and
 
     Args:
-        mode: as for `mode_refusals`, and so are jobs, device, devices, nvml and needs.
         spin: whether idle CPU threads of a job wait busily.
         quiet: whether other programs leave the CPU alone; None looks, which takes half a second.
 
@@ -97,12 +96,7 @@ def mode_shares(
 
 
 def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str, str | None]:
-    """Each mode, with the reason why none of the devices has it, or None where one has.
-
-    Args:
-        devices: what there is, the CPU first.
-        nvml: a session that is not yet open.
-    """
+    """Each mode, with the reason why none of the devices (the CPU first) has it, or None where one has."""
     found: dict[str, str | None] = {}
     with nvml or Nvml() as session:
         for mode, (why_not, _) in BY_NAME.items():

@@ -67,19 +67,15 @@ def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
         return refused
     cores, memory = place.devices[0].cores, read_cpu().memory_available_bytes
     refused = _too_much(jobs, "cores", cores, str, "cores", f"this process may use {cores}")
-    over = _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
-    if over:
-        return refused + over
-    dealt = deal_memory(jobs, memory)
-    for job in jobs:
-        need = None if job.memory_bytes else place.needs.get(job.name)
-        if need is not None and need > dealt[job.name]:
-            why = (
-                f"{job.name} needs {size_text(need)} by its estimate, and its partition has "
-                f"{size_text(dealt[job.name])}: run fewer jobs together, or give each its memory"
-            )
-            refused.append((job.name, why))
-    return refused
+    refused += _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
+    if refused:
+        return refused
+    why = "{} needs {} by its estimate, and its partition has {}: run fewer jobs together, or give each its memory"
+    return [
+        (job.name, why.format(job.name, size_text(place.need(job)), size_text(own)))
+        for job, own in zip(jobs, deal_memory(jobs, memory).values(), strict=True)
+        if job.memory_bytes is None and (place.need(job) or 0) > own
+    ]
 
 
 def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
@@ -107,12 +103,8 @@ def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int], root: Path = Pa
     """Cores for each job: as many as it asks for, and an equal share of the others for those that ask for none.
 
     Hardware threads of one core go to one job as far as the numbers allow, because they share its caches. Where
-    there are more jobs than cores left, the cores are dealt round robin.
-
-    Args:
-        jobs: none of which asks for more than there is.
-        order: the logical CPUs, one of every physical core first.
-        root: the root of the file system, for tests.
+    there are more jobs than cores left, the cores are dealt round robin. `order` is the logical CPUs, one of every
+    physical core first; `root` that of the file system, for tests.
     """
     asking = [job for job in jobs if job.cores is not None]
     others = [job for job in jobs if job.cores is None]
@@ -148,15 +140,14 @@ def _why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
 def _too_much(
     jobs: Sequence[PlannedJob], wish: str, there: int, text: Callable[[int], str], of: str, at_most: str
 ) -> list[Refusal]:
-    """Jobs that ask for more than there is, each by itself, else all together, who must leave some for the others."""
+    """Why the jobs cannot have what they ask for together, with some left for those that ask for nothing."""
     asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
-    refused = [(name, f"{name} asks for {text(n)} {of}: {at_most}") for name, n in asked.items() if n > there]
     total = sum(asked.values())
-    if not refused and (total > there or (total == there and len(asked) < len(jobs))):
-        each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
-        left = "" if total > there else ", and the others need some, too"
-        refused = [(None, f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less")]
-    return refused
+    if total < there or (total == there and len(asked) == len(jobs)):
+        return []
+    each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
+    left = "" if total > there else ", and the others need some, too"
+    return [(None, f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less")]
 
 
 def _physical(cpu: int, root: Path) -> int:

@@ -32,16 +32,7 @@ REMOVE_S, AGAIN_S = 20.0, 0.5
 def made_slices(
     plan: Plan, estimate: Callable[[PlannedJob, str], int | None], tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Make what the workloads of mode mig lack, and remove just that at the end.
-
-    Args:
-        plan: what shares what.
-        estimate: of a job's memory, which its slice must have.
-        tell: told of each change.
-
-    Raises:
-        UserError: a layout cannot be made.
-    """
+    """Make what the workloads of mode mig lack, with the memory that is estimated, and remove just that at the end."""
     with contextlib.ExitStack() as stack:
         for workload in plan.workloads:
             if workload.mode != "mig":
@@ -65,10 +56,6 @@ def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None
 
     It never turns MIG on or off, and never removes what it did not make. The process that uses it must outlive the
     jobs: after `kill -9` the instances stay, and nvidia-smi removes them.
-
-    Args:
-        layout: from `labkit.collocation.modes.mig.proposed_layout`.
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
 
     Raises:
         UserError: a process uses the GPU, nvidia-smi refuses, or an instance cannot be removed.

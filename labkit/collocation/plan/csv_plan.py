@@ -94,14 +94,11 @@ def read_csv_plan(path: Path) -> CsvPlan:
     rows: dict[str, dict[str, CsvRow]] = {}
     notices: list[str] = []
     for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
-        finished = sum(FINISHED in row["Status"] for row in together)
-        if finished == len(together):
-            notices.append(f"{name} is finished, and left out.")
-            continue
-        if finished:
-            notices.append(
-                f"{name}: {finished} of {len(together)} rows are finished; they run together, so all run again."
-            )
+        if finished := sum(FINISHED in row["Status"] for row in together):
+            again = f"{finished} of {len(together)} rows are finished; they run together, so all run again."
+            notices.append(f"{name}: {again}" if finished < len(together) else f"{name} is finished, and left out.")
+            if finished == len(together):
+                continue
         if (workload := _workload(name, together, path.parent, mistakes, notices)) is not None:
             workloads.append(workload)
             rows[name] = {job.name: row for job, row in zip(workload.jobs, together, strict=True)}

@@ -64,13 +64,9 @@ def read_setting(text: Any, kind: Kind) -> Any:
 def read_settings(
     texts: Mapping[str, Any], kinds: Mapping[str, Kind], others: Sequence[str] = (), hint: str = ""
 ) -> dict[str, Any]:
-    """The values of settings by name.
+    """The values of settings as the plan has them, given the kinds of all that there are.
 
-    Args:
-        texts: as the plan has them.
-        kinds: of all that there are.
-        others: fields beside them, which a misspelt one may mean.
-        hint: after the error of an unknown one.
+    A misspelt one may mean one of the `others`, fields beside them; `hint` follows the error of an unknown one.
 
     Raises:
         UserError: some are unknown or wrong, one a line.
@@ -138,11 +134,7 @@ def jobs_of(
 
 
 def find_script(text: str, folders: Sequence[Path]) -> Path:
-    """The first file of that name in the folders, as a path from the working folder.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The first file of that name in the folders; a UserError where there is none."""
     looked = [folder / Path(text).expanduser() for folder in folders]
     for path in looked:
         if path.is_file():

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from labkit.collocation.plan.job_names import numbered
@@ -17,11 +18,8 @@ from labkit.errors import UserError
 EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
 QUOTED = r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'"""
 BRACKETS = rf"""\[(?:{QUOTED}|[^\[\]'"\\])*\]"""
-ITEM = re.compile(
-    rf"""\s*(?P<what>(?:{QUOTED}|{BRACKETS}|[^\s\['"\\])*?)(?P<settings>{BRACKETS})?
-    (?:\s+(?P<arguments>\S.*?))??(?:(?:\s+|(?<=\]))[xX](?P<copies>\d{{1,9}}))?\s*""",
-    re.DOTALL | re.VERBOSE,
-)
+TOKEN = re.compile(rf"""{QUOTED}|{BRACKETS}|[^\s\['"\\]+|\s+""", re.DOTALL)
+COPIES = re.compile(r"(?<=[\s\]])[xX](\d{1,9})$")
 
 
 def parse_jobs(text: str) -> list[PlannedJob]:
@@ -61,23 +59,26 @@ def item_jobs(text: str, where: str, folders: Sequence[Path]) -> list[PlannedJob
         UserError: it is no job.
     """
     split_outside(text)  # all quotes and brackets are closed
-    item = ITEM.fullmatch(text)
-    what = "".join(split_words(item["what"])) if item else ""
+    copies = COPIES.search(text := text.strip())
+    tokens = TOKEN.findall(text[: copies.start()] if copies else text)
+    head = list(takewhile(lambda token: not token.isspace(), tokens))
+    arguments = split_words("".join(tokens[len(head) :]))
+    brackets = head.pop() if len(head) > 1 and head[-1].startswith("[") else ""
+    what = "".join(split_words("".join(head)))
     if not what:
         raise UserError(f"there is no job in it: write jobs such as {EXAMPLE}.")
     settings: dict[str, str] = {}
-    for part in split_outside((item["settings"] or "[]")[1:-1]):
+    for part in split_outside(brackets[1:-1]) if brackets else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if item["settings"] and not equals:
+        if not equals:
             raise UserError(
                 f"{part.strip()!r} is no setting: write name=value in the brackets, as in [batch_size=256]."
             )
         if name in settings:
             raise UserError(f"field {name!r}: it stands there twice: leave one away.")
-        if name:
-            settings[name] = " ".join(split_words(value))
-    arguments, copies = split_words(item["arguments"] or ""), int(item["copies"] or 1)
-    return jobs_of(what, where, folders, settings=settings, arguments=arguments, copies=copies)
+        settings[name] = " ".join(split_words(value))
+    times = int(copies[1]) if copies else 1
+    return jobs_of(what, where, folders, settings=settings, arguments=arguments, copies=times)
 
 
 def split_outside(text: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from labkit.collocation.plan.job_names import numbered
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -31,17 +30,19 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
     def key(job: PlannedJob) -> tuple:
         return job.likeness, job.seed if baseline == "each" else None
 
-    seen = {key(job) for each in plan.workloads if each.mode == "alone" for job in each.jobs}
-    missing = []
-    for job in [job for each in plan.workloads if each.mode != "alone" for job in each.jobs]:
-        if key(job) not in seen:
-            seen.add(key(job))
-            missing.append(job)
-    if baseline == "none" or not missing:
+    if baseline == "none":
         return plan
-    names = numbered([job.name for job in missing])
-    jobs_alone = tuple(replace(job, name=name) for job, name in zip(missing, names, strict=True))
-    return replace(plan, workloads=(Workload("baseline", "alone", jobs_alone), *plan.workloads))
+    seen = {key(job) for each in plan.workloads if each.mode == "alone" for job in each.jobs}
+    baselines = []
+    for each in plan.workloads:
+        missing: dict[tuple, PlannedJob] = {}
+        for job in each.jobs:
+            if key(job) not in seen:
+                missing.setdefault(key(job), job)
+        if missing:
+            baselines.append(Workload(f"{each.name}-alone", "alone", tuple(missing.values())))
+            seen |= missing.keys()
+    return replace(plan, workloads=(*baselines, *plan.workloads)) if baselines else plan
 
 
 def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:

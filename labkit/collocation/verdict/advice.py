@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.plan.plan import CPU_MODES, MODES
-from labkit.collocation.verdict.accuracy import ALL
 from labkit.collocation.verdict.verdict import Verdict
 
-GIB = 2**30
 FASTER = 0.9
 """A job that takes less than this share of its time alone hints at a baseline that was disturbed."""
 
@@ -41,10 +39,10 @@ def advise(found: Verdict) -> list[Advice]:
     interval and leads to no advice. A mode in which a job broke is never advised.
     """
     mixes = found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False)
-    return [_of_mix(mix, modes.set_index("mode"), found.time_to_accuracy) for mix, modes in mixes]
+    return [_of_mix(mix, modes.set_index("mode")) for mix, modes in mixes]
 
 
-def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
+def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
     # alone, a job that was cut short had its speed until then, and no neighbour that it could break
     whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
     sound = modes[whole & modes["gain"].notna()]
@@ -60,7 +58,7 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
     once = list(shared.index[shared["gain_low"].isna()])
 
     def said(mode: str | None, *reasons: str, no_different: Iterable[str] = ()) -> Advice:
-        return Advice(mix, mode, " ".join(filter(None, [*reasons, *tail])), tuple(no_different), missing)
+        return Advice(mix, mode, " ".join([*reasons, *tail]), tuple(no_different), missing)
 
     if "alone" not in sound.index:
         return said(None, "Without the jobs' runs alone there is nothing to compare with: add mode alone.")
@@ -97,8 +95,7 @@ def _of_mix(mix: str, modes: pd.DataFrame, accuracy: pd.DataFrame) -> Advice:
     if no_different:
         names = " and ".join([mode, *no_different])
         why += f" Between {names} there is no difference that {_repeats(tied)} can show."
-    details = _price(sound.loc[mode]), _memory(mode, sound), _last_target(mix, mode, accuracy)
-    return said(mode, why, *details, no_different=no_different)
+    return said(mode, why, _price(sound.loc[mode]), no_different=no_different)
 
 
 def _gain_text(row: pd.Series) -> str:
@@ -123,25 +120,6 @@ def _price(row: pd.Series) -> str:
         f"Each job takes {row['slowdown']:.2f} times as long as alone, the slowest {row['worst_slowdown']:.2f} times "
         f"({fair}){makespan}{energy}."
     )
-
-
-def _memory(mode: str, sound: pd.DataFrame) -> str:
-    column = "peak_gpu_memory_bytes" if sound.loc[mode, "on"] == "gpu" else "peak_memory_bytes"
-    together, alone = sound.loc[mode, column], sound.loc["alone", column]
-    if not (np.isfinite(together) and np.isfinite(alone)):
-        return ""
-    return f"Its jobs' peaks add up to {together / GIB:.3g} GiB; the largest alone needs {alone / GIB:.3g} GiB."
-
-
-def _last_target(mix: str, mode: str, accuracy: pd.DataFrame) -> str:
-    own = accuracy[(accuracy["mix"] == mix) & (accuracy["job"] == ALL)].set_index("mode")
-    if mode not in own.index or "alone" not in own.index:
-        return ""
-    shared, alone = (
-        f"after {own.loc[name, 'median_s']:.3g} s" if np.isfinite(own.loc[name, "median_s"]) else "never"
-        for name in (mode, "alone")
-    )
-    return f"The last job reaches its target {shared}, alone in turn {alone}."
 
 
 def _broke(mode: str, row: pd.Series) -> str:

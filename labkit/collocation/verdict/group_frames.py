@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
+from labkit.collocation.launching.group_record import JobOutcome, read_group
 from labkit.errors import UserError
-from labkit.runs import RunRecord, read_events, read_metrics, read_run
+from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
 from labkit.runs.others import in_words
 from labkit.telemetry import peak_memory
@@ -45,12 +45,17 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     """
     folder = Path(group_folder)
     group = read_group(folder)
-    kinds = _likenesses(group)
+    kinds = {
+        (workload.name, workload.mode, job.name): repr(job.likeness)
+        for workload in group.plan.workloads
+        for job in workload.jobs
+    }
     folders = [folder / job.run for round_ in group.rounds for job in round_.jobs if job.run]
     metrics = dict(list(read_metrics(folders).groupby("run", sort=False)))
     rows = []
     for number, round_ in enumerate(group.rounds):
-        known = {"round": number, "provenance": group.provenance.kind, **_of_round(round_)}
+        known = {"round": number, "provenance": group.provenance.kind}
+        known |= {name: getattr(round_, name) for name in ("workload", "mode", "repeat", "go_at", "ended_at")}
         own = [_of_job(folder, job, metrics.get(job.run)) for job in round_.jobs]
         until_s = float(np.min([last_step_s(course) for _, course in own]))  # NaN where one of them has no run
         for job, (row, progress) in zip(round_.jobs, own, strict=True):
@@ -71,38 +76,25 @@ def last_step_s(course: tuple[np.ndarray, np.ndarray]) -> float:
     return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
 
 
-def _likenesses(group: GroupRecord) -> dict[tuple[str, str, str], str]:
-    return {
-        (workload.name, workload.mode, job.name): repr(job.likeness)
-        for workload in group.plan.workloads
-        for job in workload.jobs
-    }
-
-
-def _of_round(round_: RoundRecord) -> dict:
-    return {name: getattr(round_, name) for name in ("workload", "mode", "repeat", "go_at", "ended_at")}
-
-
 def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tuple[dict, tuple[np.ndarray, np.ndarray]]:
     """Its row, and (steps, wall_s) of its course from (0, 0) to the end of its training; NaN where it had none."""
     row = {name: getattr(job, name) for name in ("job", "label", "status", "reason", "wall_s", "device", "run")}
     broke = job.status in ("failed", "out_of_memory")
     row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
-    record = _record(folder / job.run) if job.run else None
-    if record is None:
-        return row, (np.array([np.nan]), np.array([np.nan]))
+    no_course = np.array([np.nan]), np.array([np.nan])
+    if not job.run:
+        return row, no_course
+    try:
+        record = read_run(folder / job.run)
+    except UserError as error:
+        note_left_out(folder / job.run, str(error))
+        return row, no_course
     result, train = record.result or {}, record.config.get("train", {})
     steps, wall_s = _course(metrics, result)
     reached_s = result.get("time_to_target_s")
     if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
-        reached_s = next(
-            (
-                e.get("wall_s")
-                for e in read_events(folder / job.run)
-                if (e["event"], e.get("kind")) == ("target_reached", "first")
-            ),
-            None,
-        )
+        events = [e for e in read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"]
+        reached_s = events[0].get("wall_s") if events else None
     gave_up = job.status == "done" and unreached(record.status, result, train.get("max_seconds")) == "failed"
     evaluated = [] if metrics is None else metrics.loc[metrics["name"] == train.get("target_metric"), "wall_s"]
     memory = result["peak_memory_bytes"] if "peak_memory_bytes" in result else peak_memory(folder / job.run)
@@ -122,15 +114,6 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
         "disturbed": in_words(result.get("others")),
     }
     return row, (steps, wall_s)
-
-
-def _record(folder: Path) -> RunRecord | None:
-    """A run's record; None, with a note, for one that cannot be read."""
-    try:
-        return read_run(folder)
-    except UserError as error:
-        note_left_out(folder, str(error))
-        return None
 
 
 def _course(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:

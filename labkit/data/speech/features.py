@@ -1,4 +1,4 @@
-"""80 log-mel bins a frame, computed for many utterances at once.
+"""80 log-mel bins a frame, computed for many utterances at once, and normalised for each speaker.
 
 Frames are 25 ms long and 10 ms apart; frame t is centred on sample 160·t, with zeros beyond both ends, so that
 a batch's padding changes nothing: an utterance of n samples has 1 + n // 160 frames.
@@ -9,12 +9,14 @@ N utterances, n samples, T frames, F = 80 bins.
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from labkit.data.speech.audio import SAMPLE_RATE_HZ
-from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
 HOP = SAMPLE_RATE_HZ // 100
@@ -25,6 +27,8 @@ FLOOR = 1e-6
 """Added to the energies: quieter than the noise of 16-bit speech, so digital silence has no deep valleys."""
 BATCH_SAMPLES = 10 * SAMPLE_RATE_HZ
 """Samples of a batch, padding included: ten seconds, which stay in a core's cache (benchmarks/speech_features.py)."""
+MIN_DEVIATION = 0.1
+"""A bin that hardly moves (above 4 kHz in resampled 8 kHz audio) stays quiet and is not blown up."""
 
 
 def frame_count(samples: int) -> int:
@@ -57,25 +61,59 @@ def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
     padded = torch.zeros(len(waves), max(len(wave) for wave in waves))  # (N, n)
     for row, wave in zip(padded, waves, strict=True):
         row[: len(wave)] = torch.from_numpy(wave)
-    lengths = torch.tensor([frame_count(len(wave)) for wave in waves])
     with torch.inference_mode():
-        mel = (mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
-    return [values[:length] for values, length in zip(mel.numpy(), lengths.tolist(), strict=True)]
+        mel = (mel_energies(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
+    return [values[: frame_count(len(wave))] for values, wave in zip(mel.numpy(), waves, strict=True)]
 
 
-@functools.lru_cache
-def mel_spectrogram() -> torch.nn.Module:
-    """torchaudio's transform of waves (..., n) to energies (..., F, T)."""
-    import_torchaudio()
-    from torchaudio.transforms import MelSpectrogram
+def mel_energies(waves: Tensor) -> Tensor:
+    """Energies (..., F, T) in mel bands of waves (..., n)."""
+    window = torch.hann_window(WINDOW)
+    spectrum = torch.stft(waves, FFT, HOP, WINDOW, window, pad_mode="constant", return_complex=True)  # (..., 257, T)
+    return mel_bands() @ spectrum.abs().square()
 
-    return MelSpectrogram(
-        SAMPLE_RATE_HZ,
-        n_fft=FFT,
-        win_length=WINDOW,
-        hop_length=HOP,
-        n_mels=MEL_BINS,
-        mel_scale="slaney",
-        norm="slaney",
-        pad_mode="constant",
-    )
+
+@functools.cache
+def mel_bands() -> Tensor:
+    """Triangles (F, 257) over the frequencies of the transform, even on Slaney's mel scale and of equal area.
+
+    Source: M. Slaney, Auditory Toolbox (1998), as librosa has it: 15 mel are 1 kHz, linear below it and
+    27 mel a factor of 6.4 above it.
+    """
+    mel = np.linspace(0, 15 + 27 * np.log(SAMPLE_RATE_HZ / 2 / 1000) / np.log(6.4), MEL_BINS + 2)
+    corners = np.where(mel < 15, mel * 1000 / 15, 1000 * 6.4 ** ((mel - 15) / 27))  # Hz
+    low, centre, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]  # (F, 1)
+    frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, FFT // 2 + 1)
+    triangle = np.minimum((frequency - low) / (centre - low), (high - frequency) / (high - centre)).clip(0)
+    return torch.from_numpy(triangle * 2 / (high - low)).float()
+
+
+def normalise_speakers(path: Path, keys: list[tuple[str, ...]], frames: list[int], bins: int) -> None:
+    """Rewrite a file of features, for each speaker mean 0 and variance 1 a bin over all of their frames.
+
+    That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from
+    another: over a single word of 0.3 s the word itself is most of what a mean and variance see. Splits are normalised
+    apart, so nothing of the test split reaches training.
+
+    Args:
+        path: float16 (sum of frames, bins), utterance after utterance.
+        keys: for each utterance what it is normalised with: split and speaker.
+        frames: frames of each utterance.
+        bins: bins of a frame.
+    """
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), bins))
+    spans: dict[tuple[str, ...], list[slice]] = defaultdict(list)
+    for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
+        spans[key].append(slice(end - count, end))
+    for own in spans.values():
+        total, squares, count = np.zeros(bins), np.zeros(bins), 0
+        for span in own:
+            values = features[span].astype(np.float64)
+            total += values.sum(0)
+            squares += np.square(values).sum(0)
+            count += len(values)
+        mean = total / count
+        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0)).clip(MIN_DEVIATION)
+        for span in own:
+            features[span] = (features[span].astype(np.float32) - mean) / deviation
+    features.flush()

@@ -8,15 +8,11 @@ from pathlib import Path
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.synthetic import SYNTHETIC
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.common_voice import is_common_voice, read_common_voice
 from labkit.data.speech.fsdd import is_fsdd, read_fsdd
-from labkit.data.speech.librispeech import is_librispeech, read_librispeech
-from labkit.data.speech.manifest import read_manifest
+from labkit.data.speech.layouts import is_common_voice, is_librispeech, read_common_voice, read_librispeech
+from labkit.data.speech.manifest import SHIPPED, read_manifest, read_shipped
 from labkit.data.speech.prepare import prepare_speech
 from labkit.data.speech.prepared import FORMAT_VERSION, SpeechSet
-from labkit.data.speech.shipped import NAME as SHIPPED
-from labkit.data.speech.shipped import read_shipped
-from labkit.data.speech.transcript import check_punctuation
 from labkit.data.speech.utterance import Source
 from labkit.data.store import Progress, file_fingerprint, fingerprint, prepare_once, prepared_root, tree_fingerprint
 from labkit.errors import UserError
@@ -62,7 +58,8 @@ def load_speech(
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
     punctuation = source.punctuation if punctuation is None else punctuation
-    check_punctuation(punctuation)
+    if punctuation not in ("keep", "remove"):
+        raise UserError(f"punctuation is {punctuation!r}: choose keep or remove.")
     alphabet = Alphabet()
     content = fingerprint(
         format=FORMAT_VERSION,
@@ -108,7 +105,7 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     if not path.is_dir():
         raise _unknown(data)
     # An unpacked archive often has its layout one or two folders down.
-    for folder in (path, *_folders(path, "*"), *_folders(path, "*/*")):
+    for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))):
         manifests = sorted(folder.glob("*.jsonl"))
         if len(manifests) == 1:
             return read_manifest(manifests[0], bad)
@@ -124,10 +121,6 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     )
 
 
-def _folders(path: Path, pattern: str) -> list[Path]:
-    return sorted(folder for folder in path.glob(pattern) if folder.is_dir())
-
-
 def _unknown(data: str) -> UserError:
     if data == "fsdd":
         return UserError(
@@ -136,8 +129,7 @@ def _unknown(data: str) -> UserError:
         )
     if data in SYNTHETIC:
         return UserError(f"{data!r} is a click log, not speech: train on it with `labkit train dlrm`.")
-    near = difflib.get_close_matches(data, [SHIPPED], 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    hint = f"Did you mean {SHIPPED!r}? " if difflib.get_close_matches(data, [SHIPPED]) else ""
     return UserError(
         f"{data!r} is neither a file or folder nor the name of a speech set. {hint}The name is {SHIPPED!r}; a path can "
         f"be {LAYOUTS}. `labkit data list` shows every dataset."

@@ -10,10 +10,12 @@ Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transc
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.utterance import Segment, Source, Utterance, is_file, open_listing
+from labkit.data.store import shipped_datasets
 from labkit.errors import DataError
 
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
@@ -27,10 +29,15 @@ SPLIT_NAMES = {
     "dev": "validation",
     "test": "test",
 }
-
-
 LARGEST = 1e9
 """Seconds or Hz; no audio is longer."""
+SHIPPED = "shipped"
+"""The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
+
+
+def read_shipped(bad: BadRows) -> Source:
+    """The utterances of the shipped corpus."""
+    return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
 
 
 def read_manifest(path: Path, bad: BadRows) -> Source:

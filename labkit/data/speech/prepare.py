@@ -21,13 +21,11 @@ import pyarrow.parquet as pq
 import torch
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.alphabet import Alphabet, outputs_needed
+from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import Decoded, decode
-from labkit.data.speech.features import MEL_BINS, frame_count, log_mel
-from labkit.data.speech.normalise import normalise_speakers
+from labkit.data.speech.features import MEL_BINS, frame_count, log_mel, normalise_speakers
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S
 from labkit.data.speech.splits import fill_splits
-from labkit.data.speech.transcript import transcript
 from labkit.data.speech.utterance import SPLITS, Source, Utterance
 from labkit.data.store import Progress, write_json
 from labkit.errors import DataError
@@ -176,7 +174,7 @@ def _work(utterances: list[Utterance], frames_an_output: int) -> Group:
         for utterance, wave in zip(utterances, decoded.waves, strict=True)
     ]
     computed = iter(log_mel([wave for wave, error in zip(decoded.waves, found, strict=True) if error is None]))
-    features = [next(computed).astype(np.float16) if error is None else error for error in found]
+    features = [next(computed).astype(np.float16, order="C") if error is None else error for error in found]
     decoded.waves.clear()
     return Group(utterances, decoded, features)
 

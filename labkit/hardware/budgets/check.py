@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget, too_much
-from labkit.hardware.budgets.names import parse_budget
+from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.hardware.tiers import Tier, get_tier, match_tier
+from labkit.hardware.tiers import get_tier, match_tier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,16 +70,16 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
         UserError: a budget cannot be enforced here.
     """
     devices = get_devices()
-    whole: dict[str, _Speeds] = {}
+    wholes = {budget.torch_name: budget for budget in offered_budgets(devices)}  # of a CPU, all cores come last
+    speeds: dict[str, _Speeds] = {}
     checks = []
     for name in names:
         budget = parse_budget(name, devices)
-        base = "all-cores" if budget.torch_name == "cpu" else _gpu_name(budget, devices)
-        if base not in whole:
-            whole[base] = _measured(parse_budget(base, devices), repeats)
-        found = _measured(budget, repeats)
-        shares = found.gflops / whole[base].gflops, found.gb_per_s / whole[base].gb_per_s
-        predicted = _predicted(budget, devices, whole[base].gb_per_s)
+        if budget.torch_name not in speeds:
+            speeds[budget.torch_name] = _measured(wholes[budget.torch_name], repeats)
+        whole, found = speeds[budget.torch_name], _measured(budget, repeats)
+        shares = found.gflops / whole.gflops, found.gb_per_s / whole.gb_per_s
+        predicted = _predicted(budget, devices, whole.gb_per_s)
         binds = None if budget.memory_bytes is None else overdraw(name, budget.memory_bytes)[0]
         kind = "emulated" if budget.emulated else "measured"
         checks.append(BudgetCheck(name, budget.cores, found.cores_used, *shares, *predicted, binds, kind))
@@ -105,11 +105,6 @@ def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["budget", "quantity", "share", "provenance"])
 
 
-def _gpu_name(budget: Budget, devices: list[Device]) -> str:
-    gpus = [device.torch_name for device in devices[1:] if device.torch_name]
-    return "gpu" if len(gpus) == 1 else f"gpu:{gpus.index(budget.torch_name)}"
-
-
 def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[float | None, float | None]:
     """Shares of arithmetic and of the bandwidth `gb_per_s` that the whole has; None where nothing predicts them."""
     stands_for = get_tier(budget.tier) if budget.tier else None
@@ -120,12 +115,8 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
     own = match_tier(next(device for device in devices[1:] if device.torch_name == budget.torch_name))
     if stands_for is None or own is None:
         return budget.gpu_percent / 100 if budget.gpu_percent else 1.0, None
-    return _ratio(stands_for, own, "fp32_tflops"), _ratio(stands_for, own, "bandwidth_gb_s")
-
-
-def _ratio(tier: Tier, own: Tier, figure: str) -> float | None:
-    values = getattr(tier, figure), getattr(own, figure)
-    return None if None in values else values[0] / values[1]
+    figures = [(getattr(stands_for, name), getattr(own, name)) for name in ("fp32_tflops", "bandwidth_gb_s")]
+    return tuple(None if None in pair else pair[0] / pair[1] for pair in figures)
 
 
 def _measured(budget: Budget, repeats: int) -> _Speeds:

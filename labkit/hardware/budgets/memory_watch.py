@@ -156,14 +156,10 @@ class Watch:
                 break
             self._judge(holds)
             took = time.perf_counter() - began
-            self._hear(min(LONGEST_S, max(self._room(holds) / GROWTH, took / MOST_OF_A_CORE)))
+            limit = self._told["limit"] or sys.maxsize
+            room = (limit if self._asked_at is None else hard_limit(limit)) - holds
+            self._hear(min(LONGEST_S, max(room / GROWTH, took / MOST_OF_A_CORE)))
         self._close()
-
-    def _room(self, holds: int) -> float:
-        limit = self._told["limit"]
-        if limit is None:
-            return float("inf")
-        return max(0, (limit if self._asked_at is None else hard_limit(limit)) - holds)
 
     def _look(self) -> int | None:
         """Bytes that all hold; None where the process has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.profiling.recording.recorder import StepWatcher
-from labkit.profiling.recording.script_steps import ScriptSteps
+from labkit.profiling.recording.script_steps import ScriptSteps, replaced
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import OnEvent
 from labkit.tracking.script import print_error, run_command
@@ -25,7 +25,7 @@ def profile_script(
     on_event: OnEvent,
     budget: Budget | None = None,
 ) -> tuple[Path, list[str]]:
-    """Run a script until its profile is recorded, then end it.
+    """Run a script until its profile is recorded, then end it: the run's folder, and what its user should know.
 
     Args:
         command: what to run.
@@ -33,9 +33,6 @@ def profile_script(
         stop: ends it politely when requested.
         on_event: called with what happens.
         budget: the command's, where this process is bound to it already.
-
-    Returns:
-        The run's folder, and what its user should know.
 
     Raises:
         UserError: there is no such script; it failed, or ended before a step was recorded.
@@ -88,18 +85,15 @@ def _ended_early(command: ScriptCommand, observer: StepWatcher, reason: str) -> 
     raise UserError(f"{command.script}: {reason} {why}.")
 
 
-@contextlib.contextmanager
-def _only_profiler(observer: StepWatcher) -> Iterator[None]:
+def _only_profiler(observer: StepWatcher) -> contextlib.AbstractContextManager[None]:
     """Refuse a script's own torch.profiler, which would end ours."""
-    plain = torch.profiler.profile.start
 
-    def start(profiler: torch.profiler.profile) -> None:
-        if profiler is not observer.profiler and not observer.is_done:
-            raise UserError("the script starts a profiler of its own, and there can be but one: leave that out")
-        plain(profiler)
+    def guarded(plain: Callable) -> Callable:
+        def start(profiler: torch.profiler.profile) -> None:
+            if profiler is not observer.profiler and not observer.is_done:
+                raise UserError("the script starts a profiler of its own, and there can be but one: leave that out")
+            plain(profiler)
 
-    torch.profiler.profile.start = start
-    try:
-        yield
-    finally:
-        torch.profiler.profile.start = plain
+        return start
+
+    return replaced(torch.profiler.profile, "start", guarded)

@@ -20,7 +20,6 @@ from torch.autograd import profiler
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
-from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.step_time import AFTER_BACKWARD, BETWEEN, OTHER, PHASES
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, SYNC, watched_by
 
@@ -31,12 +30,23 @@ OF_RUN = (INPUT, SYNC)
 """Phases that `labkit.Run` names, whatever the script does"""
 
 
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, by: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace an attribute during the block by what is made of it."""
+    plain = getattr(owner, name)
+    setattr(owner, name, by(plain))
+    try:
+        yield
+    finally:
+        setattr(owner, name, plain)
+
+
 class ScriptSteps:
     """Turns what a script calls into steps and phases of whoever observes it."""
 
     def __init__(self, observer: StepWatcher):
         """Watch for an observer, by its clock."""
-        self._observer = observer
+        self._observer, self._clock = observer, observer.clock
         self._thread = threading.get_ident()
         self._depth = 0
         """Modules that call each other"""
@@ -74,14 +84,10 @@ class ScriptSteps:
                 optimizers.register_optimizer_step_post_hook(self._stepped),
             ):
                 stack.callback(hook.remove)
-            for name in ("backward", "grad"):
-                stack.enter_context(self._around(name))
-            stack.enter_context(self._at_ends_of_annotations())
+            for name in ("backward", "grad"):  # `Tensor.backward` calls that of torch.autograd
+                stack.enter_context(replaced(torch.autograd, name, self._backward))
+            stack.enter_context(replaced(profiler, "record_function", self._telling))
             yield
-
-    @property
-    def _clock(self) -> PhaseClock:
-        return self._observer.clock
 
     def _to(self, phase: str | None) -> None:
         """Go from one phase to the next."""
@@ -152,26 +158,18 @@ class ScriptSteps:
         if self._has_stepped and name.startswith("Optimizer.step#") and not self._inside:
             self._close()
 
-    @contextlib.contextmanager
-    def _at_ends_of_annotations(self) -> Iterator[None]:
-        plain, told = profiler.record_function, self._annotated
+    def _telling(self, plain: type) -> type:
+        """A class of annotations that tell of their end."""
+        told = self._annotated
 
         class Telling(plain):
             def __exit__(self, *error: Any) -> None:
                 super().__exit__(*error)
                 told(self.name)
 
-        profiler.record_function = Telling
-        try:
-            yield
-        finally:
-            profiler.record_function = plain
+        return Telling
 
-    @contextlib.contextmanager
-    def _around(self, name: str) -> Iterator[None]:
-        """Tell the backward pass; `Tensor.backward` calls `torch.autograd.backward`."""
-        plain = getattr(torch.autograd, name)
-
+    def _backward(self, plain: Callable) -> Callable:
         @functools.wraps(plain)
         def backward(*arguments: Any, **keywords: Any) -> Any:
             if self._is_elsewhere:
@@ -182,8 +180,4 @@ class ScriptSteps:
             finally:
                 self._to(AFTER_BACKWARD)
 
-        setattr(torch.autograd, name, backward)
-        try:
-            yield
-        finally:
-            setattr(torch.autograd, name, plain)
+        return backward

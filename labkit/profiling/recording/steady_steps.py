@@ -1,21 +1,64 @@
-"""Opens a window on a run's steady steps, for profilers that are programs of their own."""
+"""Opens a window on a run's steady steps, in which a profiler that is a program of its own looks at this process."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from labkit.errors import UserError
+from labkit.hardware.tools import which
+from labkit.process.child import OUT_OF_CTRL_C
+from labkit.process.containment import end_killed
 from labkit.profiling.recording.recorder import StepWatcher
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.tools.attached import Attached
 from labkit.profiling.tools.programs import FACTS, PROGRAMS
 
 STEP = "step"
 """Name of the NVTX range of each step in the window"""
+GRACE_S = 30.0
+"""py-spy writes its stacks within a second."""
+STOP = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT)
+
+
+class Attached:
+    """A tool's command to look at this process, which ends with it, however it ends."""
+
+    def __init__(self, command: Sequence[str]):
+        self._name = command[0]
+        self._process = subprocess.Popen(
+            [which(command[0]), *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | {"LC_ALL": "C"},  # numbers are written as 1234.5
+            **OUT_OF_CTRL_C,
+        )
+
+    def end(self) -> None:
+        """Let it write what it saw, and end it.
+
+        Raises:
+            UserError: it had ended by itself, or does not end.
+        """
+        if (status := self._process.poll()) is None:
+            self._process.send_signal(STOP)
+        try:
+            said, _ = self._process.communicate(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            end_killed(self._process)
+            raise UserError(f"{self._name} did not end within {GRACE_S:g} s and was stopped: profile again.") from None
+        if status:
+            raise UserError(f"{self._name} ended before the steps did, with status {status}: {' '.join(said.split())}")
 
 
 class SteadySteps(StepWatcher):

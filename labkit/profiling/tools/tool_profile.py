@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from labkit.errors import UserError
 from labkit.json_data import read_json
-from labkit.profiling.tools.nsys_stats import read_stats
+from labkit.profiling.tools.outputs import python_functions, read_stats
 from labkit.profiling.tools.programs import FACTS, PROGRAMS
-from labkit.profiling.tools.py_spy_samples import python_functions
 from labkit.runs import read_run
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class ToolProfile:
     facts: Facts
     """What was noted of the window: tool, steps, window_s, device, threads, …"""
     tables: dict[str, pd.DataFrame]
-    """nsys: kernels, api_calls, ranges (`nsys_stats.read_stats`); py-spy: functions (`python_functions`)"""
+    """nsys: kernels, api_calls, ranges (`outputs.read_stats`); py-spy: functions (`python_functions`)"""
     text: str = ""
     """perf's own"""
 
@@ -71,13 +70,12 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     """Read what a tool saw of a run.
 
     Raises:
-        UserError: no tool looked at it, or it saw nothing.
+        FileNotFoundError: no tool looked at it (`is_tool_profile`).
+        UserError: it saw nothing.
         DataError: its file is damaged.
     """
     folder = Path(folder)
     read_run(folder)  # or say that it is none
-    if not is_tool_profile(folder):
-        raise UserError(f"{folder}: no tool looked at this run: `labkit profile dlrm --tool py-spy` makes one, say.")
     facts = read_json(folder / "trace" / FACTS, Facts, fix="Profile again.")
     profile = ToolProfile(folder, facts, {})
     if facts["steps"] <= 0 or facts["window_s"] <= 0:

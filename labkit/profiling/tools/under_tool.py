@@ -23,7 +23,7 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.tools import which
 from labkit.process.containment import kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.tools.nsys_stats import export_stats
+from labkit.profiling.tools.outputs import export_stats
 from labkit.profiling.tools.programs import NCU_FORBIDDEN, PROGRAMS
 from labkit.runs.atomic import replace_text
 from labkit.tracking.binding import bind_process
@@ -67,7 +67,8 @@ def profile_under_tool(
         command = [*program.starts(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
         status = _run(command)
-        answer = _answer(request)
+        result = request.with_name(RESULT)
+        answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
         if "error" in answer:  # more to the point than what the tool says of a program that failed
             raise UserError(answer["error"])
         if not answer:
@@ -105,11 +106,6 @@ def _run(command: list[str]) -> int:
                 each.terminate()
             psutil.wait_procs(started, GRACE_S)
             kill_until_gone(lambda: started, process.poll)
-
-
-def _answer(request: Path) -> dict[str, Any]:
-    result = request.with_name(RESULT)
-    return json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
 
 
 def main(request: Path) -> int:

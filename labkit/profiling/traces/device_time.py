@@ -8,6 +8,7 @@ what the trace's last step launched (unless it is asked to count that), or what 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,10 @@ def device_breakdown(trace: Trace) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for device, work in _work(trace).groupby("device"):
-        start, end = work["start_us"].to_numpy(), work["end_us"].to_numpy()
-        computes = work["kind"].to_numpy() == KINDS[0]
-        span, busy = end.max() - start.min(), _covered(start, end)
-        compute = _covered(start[computes], end[computes])
-        rows.append((device, span, span - busy, compute, busy - compute))
+    for device, lasts, is_on in _stretches(trace):
+        computes, works = is_on[0], is_on.any(axis=0)
+        times = (lasts[which].sum() for which in (~works, computes, works & ~computes))
+        rows.append((device, lasts.sum(), *times))
     parts = ("idle", "compute", "non_compute")
     frame = pd.DataFrame(rows, columns=["device", "span_us", *(f"{part}_us" for part in parts)])
     for part in parts:
@@ -65,13 +64,7 @@ def kernel_breakdown(trace: Trace) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for device, work in _work(trace).groupby("device"):
-        running = np.stack([(work["kind"] == kind).to_numpy() for kind in KINDS])  # (kinds, N)
-        moments = np.concatenate([work["start_us"], work["end_us"]])
-        change = np.concatenate([running, -1 * running], axis=1)  # (kinds, 2 N)
-        order = np.argsort(moments, kind="stable")
-        is_on = (np.cumsum(change[:, order], axis=1) > 0)[:, :-1]  # of the stretch after each moment
-        lasts = np.diff(moments[order])
+    for device, lasts, is_on in _stretches(trace):
         for combination in np.unique(is_on, axis=1).T:
             time = lasts[(is_on == combination[:, None]).all(axis=0)].sum()
             if combination.any() and time > RESOLUTION_US:
@@ -108,30 +101,22 @@ def launched_directly_us(trace: Trace) -> np.ndarray:
     return found
 
 
-def _work(trace: Trace) -> pd.DataFrame:
-    """What ran on devices: device, kind, start_us, end_us."""
+def _stretches(trace: Trace) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each device: how long it is from each start or end of its work to the next (M,), and what kinds go on then."""
     found = trace.events[trace.events["category"].isin(ON_THE_DEVICE)]
-    name = found["name"].astype(str)
-    lanes = found["lane"].astype(str)
+    name, lanes = found["name"].astype(str), found["lane"].astype(str)
     if not lanes.str.match(r"\d{1,9}/").all():
         raise TraceError(
             f"{trace.path}: of some kernels the process is no number of a device, as torch.profiler writes it: their "
             "times on devices cannot be told."
         )
     is_copy = (found["category"] != "kernel") | name.str.match(MEMORY)
-    work = found[["start_us"]].assign(
-        end_us=found["start_us"] + found["duration_us"],
-        # Kineto's process of such an event is the device, its thread the stream
-        device=[int(lane.partition("/")[0]) for lane in lanes],
-        kind=np.select([is_copy, name.str.match(COMMUNICATION)], [KINDS[2], KINDS[1]], KINDS[0]),
-    )
-    return work.astype({"device": int})
-
-
-def _covered(start: np.ndarray, end: np.ndarray) -> float:
-    """The length of the union of intervals."""
-    if not len(start):
-        return 0.0
-    order = np.argsort(start)
-    start, reached = start[order], np.maximum.accumulate(end[order])
-    return reached[-1] - start[0] - np.maximum(start[1:] - reached[:-1], 0).sum()
+    kinds = np.select([is_copy, name.str.match(COMMUNICATION)], [KINDS[2], KINDS[1]], KINDS[0])
+    # Kineto's process of such an event is the device, its thread the stream
+    devices = lanes.str.partition("/")[0].astype(int) if len(found) else lanes
+    for device, work in found.assign(kind=kinds).groupby(devices):
+        running = np.stack([(work["kind"] == kind).to_numpy() for kind in KINDS])  # (kinds, N)
+        moments = np.concatenate([work["start_us"], work["start_us"] + work["duration_us"]])
+        change = np.concatenate([running, -1 * running], axis=1)  # (kinds, 2 N)
+        order = np.argsort(moments, kind="stable")
+        yield device, np.diff(moments[order]), (np.cumsum(change[:, order], axis=1) > 0)[:, :-1]

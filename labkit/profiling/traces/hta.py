@@ -30,19 +30,16 @@ def queue_lengths(paths: Sequence[Path | str]) -> pd.DataFrame:
         UserError: HTA is missing, or no kernel ran on a device.
         TraceError: a file is no trace, or a damaged one.
     """
-    summary = _analysis(paths).get_queue_length_summary(ranks=list(range(len(paths))))
-    return summary["queue_length"].reset_index()
+    return _analysis(paths).get_queue_length_summary(ranks=list(range(len(paths))))["queue_length"].reset_index()
 
 
 def critical_path(path: Path | str, step: int) -> pd.DataFrame:
     """The longest chain of work, each waiting for the one before, from the start of a step to its end.
 
-    Shortening what is on it shortens the step; nothing else does. The first step of a trace may lack events.
-
     Args:
         path: a trace file of torch.profiler. With `enable_cuda_sync_events` of its experimental configuration, it says
             what waited for what; without, HTA guesses.
-        step: the number of the step, as in `Trace.phases`.
+        step: the number of the step, as in `Trace.phases`; the first one of a trace may lack events.
 
     Returns:
         A row for each stretch of the chain, in no order: name (of the operator, call or kernel; empty where HTA names
@@ -55,16 +52,12 @@ def critical_path(path: Path | str, step: int) -> pd.DataFrame:
         TraceError: the file is no trace, or a damaged one.
     """
     analysis = _analysis([path])
-    symbols = analysis.t.symbol_table.get_sym_table()
-    events = analysis.t.get_trace(0)
-    names = [symbols[code] for code in events["name"]]
-    # HTA counts a step's annotations on the device among the steps
-    steps = [
-        (name, symbols[category]) for name, category in zip(names, events["cat"], strict=True) if name.startswith(STEP)
-    ]
+    symbols, events = analysis.t.symbol_table.get_sym_table(), analysis.t.get_trace(0)
+    named = ((symbols[name], symbols[kind]) for name, kind in zip(events["name"], events["cat"], strict=True))
+    steps = [each for each in named if each[0].startswith(STEP)]  # HTA counts those on the device, too
     wanted = (f"{STEP}{step}", "user_annotation")
     if wanted not in steps:
-        numbers = sorted({int(name.removeprefix(STEP)) for name, category in steps if category == wanted[1]})
+        numbers = sorted({int(name.removeprefix(STEP)) for name, kind in steps if kind == wanted[1]})
         raise UserError(
             f"{path}: step {step} is not in this trace. It has {', '.join(map(str, numbers)) or 'no steps'}."
         )

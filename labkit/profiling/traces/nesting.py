@@ -49,15 +49,12 @@ def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tup
 
 
 def innermost(events: pd.DataFrame, parent: np.ndarray, moments_us: np.ndarray) -> np.ndarray:
-    """The event that was going on at each moment, the innermost one.
+    """The innermost event, of one thread, that was going on at each moment: their labels (M,), −1 where none was.
 
     Args:
-        events: of one thread, in order of time, its labels those of the rows of `parent`.
+        events: in order of time, labelled by their rows in `parent`.
         parent: (N,) of all events of the trace.
         moments_us: (M,).
-
-    Returns:
-        (M,) labels of events, −1 where none was going on.
     """
     start = events["start_us"].to_numpy()
     end = dict(zip(events.index.tolist(), (start + events["duration_us"].to_numpy()).tolist(), strict=True))

@@ -35,16 +35,16 @@ def timeline(trace: Trace) -> pd.DataFrame:
     begin, end = chosen["start_us"], chosen["start_us"] + chosen["duration_us"]
     inside = events[(events["start_us"] >= begin) & (events["start_us"] < end)]
     host = inside[inside["category"].isin(ON_THE_HOST)]
-    depth = _depth(events["parent"].to_numpy())[host.index]
-    host = host[depth <= DEEPEST].assign(level=depth[depth <= DEEPEST])
+    host = host.assign(level=_depth(events["parent"].to_numpy())[host.index])
+    host = host[host["level"] <= DEEPEST]
     device = inside[inside["category"].isin(ON_THE_DEVICE)].assign(level=0)
-    lanes = _by_use(host, chosen["lane"])
+    lanes = sorted(host["lane"].astype(str).unique(), key=lambda lane: (lane != chosen["lane"], lane))
     width = len(str(len(lanes)))  # so that they sort as numbers do
-    threads = {lane: f"thread {number:0{width}}" for number, lane in enumerate(lanes, start=1)}
-    both = [_rows(host, threads), _rows(device, {lane: _stream(lane) for lane in device["lane"].unique()})]
+    names = {lane: f"thread {number:0{width}}" for number, lane in enumerate(lanes, start=1)}
+    names |= {lane: _stream(lane) for lane in device["lane"].unique()}
     import pandas as pd
 
-    frame = pd.concat(both, ignore_index=True)
+    frame = pd.concat([_rows(host, names), _rows(device, names)], ignore_index=True)
     frame["start_us"] -= begin
     longest = frame["duration_us"].nlargest(MOST_EVENTS).index
     return frame.loc[longest].sort_values(["lane", "start_us"], ignore_index=True)
@@ -58,11 +58,6 @@ def _rows(events: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
         kind=events["category"].astype(str).map(KINDS).fillna("copy or fill"),
         name=events["name"].astype(str),
     )[["lane", "kind", "name", "start_us", "duration_us"]]
-
-
-def _by_use(host: pd.DataFrame, first: str) -> list[str]:
-    """Threads, that of the steps first."""
-    return sorted(host["lane"].astype(str).unique(), key=lambda lane: (lane != first, lane))
 
 
 def _stream(lane: str) -> str:

@@ -38,11 +38,7 @@ class Inputs(NamedTuple):
         return prod(self.shapes[place]) * self.element(place)
 
     def element(self, place: int = 0) -> int:
-        """Bytes of one of its elements.
-
-        Raises:
-            KeyError: it is of a type that is not known, or no tensor.
-        """
+        """Bytes of one of its elements; a KeyError where it is no tensor, or of a type that is not known."""
         return ELEMENT_BYTES[self.types[place]]
 
     def tensors(self) -> list[int]:
@@ -50,11 +46,7 @@ class Inputs(NamedTuple):
         return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
 
     def elements_of_list(self, place: int = 0) -> int:
-        """Elements of all tensors of a list.
-
-        Raises:
-            ValueError: it is no list, or one whose shapes are not there: the profiler leaves out those of more than 30.
-        """
+        """Of all tensors of a list; a ValueError where the profiler left out its shapes, as of more than 30."""
         if self.types[place] != LIST or not self.shapes[place]:
             raise ValueError
         return sum(map(prod, self.shapes[place]))

@@ -50,28 +50,19 @@ def operators_at_work(trace: Trace) -> pd.DataFrame:
 
     events = trace.events
     calls = events[(events["category"] == "cpu_op") & (events["shapes"] != "")]
-    what = ["name", "shapes", "types", "values"]
-    kinds = calls.drop_duplicates(what)[what].astype(str)
-    works = {
-        tuple(kind): work
-        for kind in kinds.itertuples(index=False)
-        if (work := operator_work(kind.name, Inputs(*map(ast.literal_eval, kind[1:])))) is not None
-    }
-    names, shapes, types, values = (calls[column].astype(str).to_numpy() for column in what)
-    found = [works.get(key) for key in zip(names, shapes, types, values, strict=True)]
+    kinds = list(zip(*(calls[column].astype(str) for column in ("name", "shapes", "types", "values")), strict=True))
+    works = {kind: operator_work(kind[0], Inputs(*map(ast.literal_eval, kind[1:]))) for kind in set(kinds)}
     known = np.zeros(len(events), dtype=bool)
-    known[calls.index[[work is not None for work in found]]] = True
+    known[calls.index[[works[kind] is not None for kind in kinds]]] = True
     outermost = known & ~_inside(known, events["parent"].to_numpy())
     took = calls["duration_us"] if trace.kernels.empty else launched_us(trace)[calls.index]
     rows = [
-        (name, duration, *work)
-        for name, duration, work, row in zip(names, took, found, calls.index, strict=True)
-        if outermost[row]
+        (kind[0], 1, duration, *works[kind])
+        for kind, duration, counts in zip(kinds, took, outermost[calls.index], strict=True)
+        if counts
     ]
-    frame = pd.DataFrame(rows, columns=["operator", "time_us", "flop", "bytes"])
-    sums = frame.groupby("operator").agg(
-        calls=("operator", "size"), time_us=("time_us", "sum"), flop=("flop", "sum"), bytes=("bytes", "sum")
-    )
+    frame = pd.DataFrame(rows, columns=["operator", "calls", "time_us", "flop", "bytes"])
+    sums = frame.groupby("operator").sum()
     sums["gflop_per_s"] = sums["flop"] / sums["time_us"] / 1e3
     sums["gb_per_s"] = sums["bytes"] / sums["time_us"] / 1e3
     sums["flop_per_byte"] = sums["flop"] / sums["bytes"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from labkit.hardware.devices import JETSON, JETSON_LOADS
 from labkit.telemetry.reading import Reading
@@ -17,26 +16,12 @@ from labkit.telemetry.sources.tool_stream import ToolStream
 _CLOCKS = ("sys/class/devfreq/*gpu*/cur_freq", "sys/class/devfreq/*.g[vpa]*b/cur_freq")
 _RAILS = ("VDD_IN", "POM_5V_IN")
 """Names of the rail that feeds the whole module. AGX boards have none: their rails feed a part each."""
-_PATTERNS = {
-    "gpu_utilisation": re.compile(r"GR3D_FREQ (\d+)%"),
-    "sm_clock": re.compile(r"GR3D_FREQ \d+%@\[?(\d+)"),
-    "board_power": re.compile(rf"(?:{'|'.join(_RAILS)}) (\d+)(?:mW)?/"),
+_QUANTITIES = {
+    "gpu_utilisation": ("device", "%", 1, re.compile(r"GR3D_FREQ (\d+)%")),
+    "sm_clock": ("device", "MHz", 1, re.compile(r"GR3D_FREQ \d+%@\[?(\d+)")),
+    "board_power": ("host", "W", 1e-3, re.compile(rf"(?:{'|'.join(_RAILS)}) (\d+)(?:mW)?/")),
 }
-
-
-class _Quantity(NamedTuple):
-    counter: str
-    scope: str
-    unit: str
-    per_tegrastats: float
-    """Ours in tegrastats' unit"""
-
-
-_QUANTITIES = (
-    _Quantity("gpu_utilisation", "device", "%", 1),
-    _Quantity("sm_clock", "device", "MHz", 1),
-    _Quantity("board_power", "host", "W", 1e-3),
-)
+"""By counter: scope, unit, ours in tegrastats' unit, and how tegrastats says it."""
 
 
 class JetsonCounters:
@@ -62,7 +47,7 @@ class JetsonCounters:
     def read(self) -> Iterator[Reading]:
         """Yield the load, the clock and the board's power."""
         line = "".join(self._tool.lines()) if self._tool else ""
-        for counter, scope, unit, per_tegrastats in _QUANTITIES:
+        for counter, (scope, unit, per_tegrastats, pattern) in _QUANTITIES.items():
             device, read = self._gpu if scope == "device" else "host", self._files[counter]
             if read is not None:
                 try:
@@ -70,7 +55,7 @@ class JetsonCounters:
                 except (OSError, ValueError) as error:
                     yield Reading(device, scope, counter, None, unit, "Jetson sysfs", str(error))
                 continue
-            found = _PATTERNS[counter].search(line)
+            found = pattern.search(line)
             value = float(found[1]) * per_tegrastats if found else None
             why = None if found else self._tool.why or "neither sysfs nor tegrastats gives it on this board"
             yield Reading(device, scope, counter, value, unit, "tegrastats", why)

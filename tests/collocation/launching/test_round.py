@@ -46,18 +46,12 @@ def run_round(processes, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0
 
 
 def test_no_job_goes_before_all_are_ready(tmp_path):
-    outcomes, happened, record = run_round(processes_of(tmp_path, "", "", ""))
+    outcomes, happened, record = run_round(processes_of(tmp_path, *[""] * 16))
     go = happened.index(("", "Go"))
-    assert sorted(happened[:go].count((f"job-{n}", "Ready")) for n in range(3)) == [1, 1, 1]
+    assert [happened[:go].count((f"job-{n}", "Ready")) for n in range(16)] == [1] * 16
     assert all(kind != "Ended" for _, kind in happened[:go])
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     assert (record.status, record.go_at is None) == ("done", False)
-
-
-def test_forty_jobs_start_together(tmp_path):
-    outcomes, happened, _ = run_round(processes_of(tmp_path, *[""] * 40))
-    assert [outcome.status for outcome in outcomes.values()] == ["done"] * 40
-    assert happened[: happened.index(("", "Go"))].count(("job-39", "Ready")) == 1
 
 
 def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
@@ -69,19 +63,11 @@ def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
     assert record.status == "stopped"
 
 
-def test_a_job_that_dies_is_told_by_its_signal_and_its_neighbours_go_on(tmp_path):
-    outcomes, _, record = run_round(processes_of(tmp_path, "dies", ""))
-    assert outcomes["job-0"].status == "failed"
-    assert outcomes["job-0"].reason == "its process was ended by SIGKILL"
-    assert outcomes["job-1"].status == "done"
-    assert record.status == "failed"
-
-
-def test_the_time_out_ends_a_job_that_is_deaf_to_sigterm(tmp_path):
-    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", ""), timeout_s=1.5)
-    assert outcomes["job-0"].status == "timed_out"
-    assert outcomes["job-0"].reason == "not done 1.5 s after it was started"
-    assert outcomes["job-1"].status == "done"
+def test_a_job_that_dies_or_is_deaf_to_sigterm_is_told_and_its_neighbours_go_on(tmp_path):
+    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", "dies", ""), timeout_s=8.0)
+    assert [outcome.status for outcome in outcomes.values()] == ["timed_out", "failed", "done"]
+    assert outcomes["job-0"].reason == "not done 8 s after it was started"
+    assert outcomes["job-1"].reason == "its process was ended by SIGKILL"
     assert record.status == "failed"
 
 
@@ -102,9 +88,9 @@ def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, mon
     (tmp_path / "python").chmod(0o755)
     processes = processes_of(tmp_path, "stays deaf", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    outcomes, _, record = run_round(processes, timeout_s=1.0)
+    outcomes, _, record = run_round(processes, timeout_s=6.0)
     assert outcomes["job-0"].status == "timed_out"
-    assert outcomes["job-0"].reason.startswith("not done 1 s after it was started; process ")
+    assert outcomes["job-0"].reason.startswith("not done 6 s after it was started; process ")
     assert record.left
     for pid in record.left:
         assert f"process {pid} is still there after SIGKILL, in state disk-sleep: it waits" in outcomes["job-0"].reason
@@ -139,10 +125,11 @@ def process_of(job: PlannedJob, folder, **share) -> JobProcess:
 
 
 SCRIPT = """
-import sys
+import os, sys
 from pathlib import Path
 import torch
-Path({out!r}).write_text(repr((sys.argv[1:], __name__, __file__, sys.stdin.read())))
+bound = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+Path({out!r}).write_text(repr((sys.argv[1:], __name__, __file__, sys.stdin.read(), bound)))
 model, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
 optimisers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other)]
 for step in range(30):
@@ -153,7 +140,7 @@ print("printed by the script")
 """
 
 
-def test_an_unchanged_script_and_a_job_share_a_round(tmp_path):
+def test_an_unchanged_script_in_a_partition_and_a_job_share_a_round(tmp_path):
     script = tmp_path / "my script.py"
     script.write_text(SCRIPT.format(out=str(tmp_path / "seen")))
     arguments = ("--note", "two words", "--path=a b", 'it\'s "quoted"', "")
@@ -161,9 +148,11 @@ def test_an_unchanged_script_and_a_job_share_a_round(tmp_path):
         PlannedJob("script", str(script), arguments),
         PlannedJob("clicks", "dlrm", ("--data", "synthetic-small", "--max-epochs", "1", "--precision", "fp32")),
     ]
-    outcomes, happened, record = run_round([process_of(job, tmp_path) for job in jobs], polite_s=5)
+    share = {"cores": (0,), "memory_bytes": 3 * 2**30, "environment": dict.fromkeys(THREAD_VARIABLES, "1")}
+    processes = [process_of(jobs[0], tmp_path, **share), process_of(jobs[1], tmp_path)]
+    outcomes, happened, record = run_round(processes, polite_s=5)
     assert record.status == "done", outcomes
-    assert (tmp_path / "seen").read_text() == repr((list(arguments), "__main__", str(script), ""))
+    assert (tmp_path / "seen").read_text() == repr((list(arguments), "__main__", str(script), "", ([0], 1)))
     run = read_run(tmp_path / outcomes["script"].run)
     assert (run.status, run.result["steps"], run.result["reason"]) == ("done", 30, "the script ended")
     assert list(read_metrics([tmp_path / run.id])["name"].unique()) == ["steps"]
@@ -205,15 +194,16 @@ optimiser.step()
 """
 
 
-@pytest.mark.parametrize(
-    ("ending", "status"), [("sys.exit(3)", "failed"), ("1 / 0", "failed"), ("sys.exit(0)", "done")]
-)
-def test_a_script_ends_as_it_says(tmp_path, ending, status):
-    script = tmp_path / "ends.py"
-    script.write_text(f"{STEP}import sys\n{ending}\n")
-    outcomes, _, _ = run_round([process_of(PlannedJob("ends", str(script)), tmp_path)])
-    assert outcomes["ends"].status == status
-    assert read_run(tmp_path / outcomes["ends"].run).status == status
+def test_scripts_end_as_they_say(tmp_path):
+    endings = {"sys.exit(3)": "failed", "1 / 0": "failed", "sys.exit(0)": "done"}
+    jobs = []
+    for number, ending in enumerate(endings):
+        script = tmp_path / f"ends-{number}.py"
+        script.write_text(f"{STEP}import sys\n{ending}\n")
+        jobs.append(PlannedJob(script.stem, str(script)))
+    outcomes, _, _ = run_round([process_of(job, tmp_path) for job in jobs])
+    assert [outcome.status for outcome in outcomes.values()] == list(endings.values())
+    assert [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()] == list(endings.values())
 
 
 def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
@@ -233,16 +223,3 @@ def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
     assert outcomes["long"].status == "stopped"
     assert (tmp_path / "saved").exists()
     assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
-
-
-def test_a_partition_binds_cores(tmp_path):
-    script = tmp_path / "bound.py"
-    script.write_text(
-        "import os, torch\nfrom pathlib import Path\n"
-        "bound = sorted(os.sched_getaffinity(0)), torch.get_num_threads()\n"
-        f"Path({str(tmp_path / 'seen')!r}).write_text(repr(bound))\n"
-    )
-    share = {"cores": (0,), "memory_bytes": 3 * 2**30, "environment": dict.fromkeys(THREAD_VARIABLES, "1")}
-    outcomes, _, _ = run_round([process_of(PlannedJob("bound", str(script)), tmp_path, **share)])
-    assert outcomes["bound"].status == "done", outcomes
-    assert (tmp_path / "seen").read_text() == repr(([0], 1))

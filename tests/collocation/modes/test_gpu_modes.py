@@ -1,9 +1,7 @@
 """Modes alone, naive and mps over machines that have no GPU, an old one, a new one, or a guarded one."""
 
 import os
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pynvml
@@ -19,7 +17,6 @@ from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
-from labkit.hardware.budgets.mps import start_mps
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.runs.others import in_words
@@ -86,15 +83,12 @@ def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
     ],
 )
 def test_a_compute_mode_refuses_what_it_forbids(mode, compute_mode, refused, control):
-    found = refusals(mode, [A, B], fake_nvml("ampere", compute_mode=compute_mode))
+    library = fake_nvml("ampere", compute_mode=compute_mode)
+    found = refusals(mode, [A, B], library)
+    assert refusals("naive", [A], library) == [] or compute_mode == pynvml.NVML_COMPUTEMODE_PROHIBITED
     assert bool(found) == (mode in refused)
     for name, reason in found:
         assert name is None and f"nvidia-smi -i {FIRST} -c DEFAULT" in reason
-
-
-def test_one_process_may_have_a_gpu_in_exclusive_mode():
-    library = fake_nvml("ampere", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
-    assert refusals("naive", [A], library) == []
 
 
 @pytest.mark.parametrize("mode", ["alone", "naive", "mps"])
@@ -104,14 +98,6 @@ def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(mode, name, co
     ((job, reason),) = refusals(mode, [A, B], library)
     assert job is None and "used by someone else: process 1 " in reason
     assert refusals(mode, [A, B], library, device="1") == []
-
-
-def test_refused_shares_are_an_error_with_every_reason(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError) as refused:
-        shares("mps", [A], fake_nvml("ampere", computing={FIRST: [process(1)]}))
-    assert "used by someone else" in str(refused.value)
-    assert "nvidia-cuda-mps-control is not on PATH" in str(refused.value)
 
 
 def test_clients_of_mps_have_their_limits_and_a_uuid(control, monkeypatch):
@@ -161,38 +147,10 @@ def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
     assert "Linux only" in reason
     monkeypatch.undo()
     monkeypatch.setenv("PATH", str(tmp_path))
-    ((_, reason),) = refusals("mps", [A], fake_nvml("hopper"))
-    assert "nvidia-cuda-mps-control is not on PATH" in reason
-
-
-def test_a_daemon_of_somebody_is_neither_used_nor_touched(control, monkeypatch, tmp_path):
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    settings = {"CUDA_MPS_PIPE_DIRECTORY": str(theirs), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    with subprocess.Popen([str(control), "-f"]) as foreign:
-        try:
-            while not (theirs / "control").exists():
-                assert foreign.poll() is None
-            library = fake_nvml("hopper")
-            found = shares("mps", [A, B], library)
-            pipes, guard = start_mps([FIRST])
-            ours = Path(pipes["CUDA_MPS_PIPE_DIRECTORY"])
-            daemon = psutil.Process(int((ours / "pid").read_text()))
-            assert ours != theirs and daemon.pid != foreign.pid
-            assert daemon.environ()["CUDA_VISIBLE_DEVICES"] == FIRST
-            assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in daemon.environ()
-            assert all("CUDA_MPS_PIPE_DIRECTORY" not in share.environment for share in found.values())
-            guard.communicate()
-            assert not daemon.is_running()
-            # and modes without MPS do not become its clients by accident
-            assert shares("naive", [A], library)["a"].environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
-            assert foreign.poll() is None
-            assert not (theirs / "asked").exists()
-            assert sorted(each.name for each in theirs.iterdir()) == ["control", "pid"]
-        finally:
-            (theirs / "quit").touch()
+    with pytest.raises(UserError) as refused:
+        shares("mps", [A], fake_nvml("ampere", computing={FIRST: [process(1)]}))
+    assert "used by someone else" in str(refused.value)
+    assert "nvidia-cuda-mps-control is not on PATH" in str(refused.value)
 
 
 @pytest.mark.parametrize(

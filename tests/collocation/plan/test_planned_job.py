@@ -13,15 +13,12 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 
 
-@pytest.mark.parametrize("profile", ["3g.40gb", "1g.5gb", "1c.3g.40gb", "1g.10gb+me", "7G.80GB"])
-def test_a_mig_profile_is_written_as_nvidia_smi_lists_it(profile):
-    assert PlannedJob("a", "dlrm", mig_profile=profile).mig_profile == profile
-
-
-@pytest.mark.parametrize("profile", ["3g20gb", "40gb", "3g.40", ""])
-def test_another_text_is_no_mig_profile(profile):
-    with pytest.raises(UserError, match=r"is no MIG profile: write one such as 3g\.40gb"):
-        PlannedJob("a", "dlrm", mig_profile=profile)
+def test_a_mig_profile_is_written_as_nvidia_smi_lists_it():
+    for profile in ("3g.40gb", "1g.5gb", "1c.3g.40gb", "1g.10gb+me", "7G.80GB"):
+        assert PlannedJob("a", "dlrm", mig_profile=profile).mig_profile == profile
+    for profile in ("3g20gb", "40gb", "3g.40", ""):
+        with pytest.raises(UserError, match=r"is no MIG profile: write one such as 3g\.40gb"):
+            PlannedJob("a", "dlrm", mig_profile=profile)
 
 
 @pytest.mark.parametrize("name", ["..", "-x", "a/b", "a b", "", "a" * 61])

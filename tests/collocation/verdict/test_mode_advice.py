@@ -2,7 +2,6 @@
 
 import pandas as pd
 
-from labkit.collocation.verdict.accuracy import ALL, SUMMARY_COLUMNS
 from labkit.collocation.verdict.advice import advise
 from labkit.collocation.verdict.verdict import ROUND_COLUMNS, Verdict, mode_table
 
@@ -33,10 +32,8 @@ def judged(gains: dict[str, list[float]], *, fairness: dict[str, float] | None =
         for repeat, gain in enumerate(own)
     ]
     table = pd.DataFrame(rows, columns=ROUND_COLUMNS)
-    accuracy = [("2 × dlrm:tour", mode, ALL, 3, 3, 20.0 / own[0], None, None, 0, 0) for mode, own in gains.items()]
     nothing = pd.DataFrame()
-    summary = pd.DataFrame(accuracy, columns=SUMMARY_COLUMNS)
-    return Verdict(nothing, table, mode_table(table), nothing, nothing, summary)
+    return Verdict(nothing, table, mode_table(table), nothing, nothing, nothing)
 
 
 ALONE = [0.99, 1.0, 1.01]
@@ -52,8 +49,6 @@ def test_a_clear_gain_is_advised_with_what_it_costs():
     assert (advice.mode, advice.no_different, advice.not_measured) == ("cpu-shared", (), ())
     assert "Use cpu-shared: it gets 1.60 times (95 % interval 1.55 to 1.65) as much work done" in advice.reason
     assert "Each job takes 1.25 times as long as alone, the slowest 1.38 times (fairness 0.90" in advice.reason
-    assert "add up to 2 GiB; the largest alone needs 1 GiB" in advice.reason
-    assert "The last job reaches its target after 12.7 s, alone in turn after 20.2 s" in advice.reason
     assert "no difference" not in advice.reason
 
 

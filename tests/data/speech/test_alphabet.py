@@ -1,4 +1,4 @@
-"""Text to ids, and CTC's ids back to text."""
+"""Text to ids, CTC's ids back to text, and how texts are scored."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data.speech.alphabet import BLANK, ENGLISH, Alphabet, outputs_needed
+from labkit.data.speech.metrics import speech_metrics
 from labkit.errors import UserError
 
 texts = st.text(ENGLISH, max_size=12)
@@ -21,12 +22,9 @@ def collapse(ids: list[int], alphabet: Alphabet) -> str:
     return "".join(alphabet.characters[i - 1] for i, _ in itertools.groupby(ids) if i != BLANK)
 
 
-def test_the_alphabet_has_the_blank_first_and_28_characters():
+def test_the_alphabet_has_the_blank_first_and_28_characters_and_names_others():
     assert len(Alphabet()) == 29
     assert sorted(Alphabet().encode(ENGLISH).tolist()) == list(range(1, 29))
-
-
-def test_an_unknown_character_is_named():
     with pytest.raises(UserError, match="'é'"):
         Alphabet().encode("café")
 
@@ -48,3 +46,9 @@ def test_what_is_written_with_blanks_between_repeats_reads_back(text):
     assert len(ids) == outputs_needed(text)
     # One more frame, so that an empty text is a batch too; its length says it is not real.
     assert alphabet.decode(np.array([[*ids, 5]]), np.array([len(ids)])) == [text]
+
+
+def test_error_rates_count_over_all_utterances_together():
+    # one wrong character of 17 and one wrong word of 4: each utterance counts by its length
+    scores = speech_metrics(["one", "two three four"], ["onx", "two three four"])
+    assert scores == {"cer": pytest.approx(1 / 17), "wer": pytest.approx(1 / 4)}

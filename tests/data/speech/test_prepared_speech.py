@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,9 @@ import soundfile
 import torch
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.audio import KERNEL_VALUES, decode, ratio
-from labkit.data.speech.features import frame_count, log_mel, log_mel_batch
-from labkit.data.speech.normalise import normalise_speakers
+from labkit.data.speech.audio import decode
+from labkit.data.speech.features import frame_count, log_mel, log_mel_batch, mel_bands, normalise_speakers
 from labkit.data.speech.utterance import SPLITS, Segment, Utterance
-from labkit.data.torchaudio_cpu import import_torchaudio
 
 
 def utterance(*segments: Segment) -> Utterance:
@@ -33,19 +30,7 @@ def written(path: Path, wave: np.ndarray, rate_hz: int, **options) -> Path:
     return path
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 11_025, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000, 192_000])
-def test_usual_rates_are_resampled_exactly(rate_hz):
-    assert ratio(rate_hz) == Fraction(rate_hz, 16_000)
-
-
-@pytest.mark.parametrize("rate_hz", [*range(8_000, 8_040), 15_999, 16_001, 44_101, 44_056, 131_071, 700_001, 768_000])
-def test_an_odd_rate_is_resampled_nearly_with_a_kernel_of_bounded_size(rate_hz):
-    used = ratio(rate_hz)
-    assert abs(used * 16_000 / rate_hz - 1) < 0.00035
-    assert used.numerator * used.denominator <= KERNEL_VALUES
-
-
-@pytest.mark.parametrize("rate_hz", [8_000, 22_050, 44_100, 44_101, 48_000])
+@pytest.mark.parametrize("rate_hz", [8_000, 44_100, 44_101])
 def test_any_rate_is_resampled_to_16_khz(tmp_path, rate_hz):
     path = written(tmp_path / "tone.wav", tone(1_000, rate_hz), rate_hz)
     (wave,) = decode([utterance(Segment(path))]).waves
@@ -90,15 +75,19 @@ def test_a_speakers_frames_have_mean_zero_and_variance_one_in_each_bin(tmp_path)
     assert abs(features[0].mean()) > 1e-3  # not each utterance by itself
 
 
+def test_mel_bands_are_those_of_torchaudio_2_11():
+    bands = mel_bands()  # melscale_fbanks(257, 0, 8000, 80, 16000, "slaney", "slaney")
+    assert bands.sum().item() == pytest.approx(2.5582609)
+    assert [(row.argmax().item(), row.max().item()) for row in bands[[0, 40, 79]]] == [
+        (1, pytest.approx(0.022534560)), (55, pytest.approx(0.014444176)), (246, pytest.approx(0.0032521484))
+    ]  # fmt: skip
+
+
 def test_a_tone_that_starts_raises_the_bin_of_its_frequency():
     wave = np.concatenate([np.zeros(8_000, np.float32), tone(1_000, 16_000, 0.5)])
     wave += 1e-3 * np.random.default_rng(0).standard_normal(len(wave)).astype(np.float32)
     (features,) = log_mel([wave])
-    import_torchaudio()
-    from torchaudio.functional import melscale_fbanks
-
-    bands = melscale_fbanks(257, 0, 8_000, 80, 16_000, "slaney", "slaney")  # (frequencies, bins)
-    expected = int(bands[32].argmax())  # frequency 32 of 256 up to 8 kHz is 1 kHz
+    expected = int(mel_bands()[:, 32].argmax())  # frequency 32 of 256 up to 8 kHz is 1 kHz
     rise = features[60:].mean(0) - features[:40].mean(0)
     assert abs(int(rise.argmax()) - expected) <= 1
 
@@ -139,7 +128,9 @@ def test_prepared_features_are_those_of_the_audio(manifest):
 
 
 def test_the_second_start_reads_no_audio(manifest, monkeypatch):
+    threads = torch.get_num_threads()
     first = load_speech(str(manifest))
+    assert torch.get_num_threads() == threads
     monkeypatch.setattr("labkit.data.speech.load.prepare_speech", None)
     again = load_speech(str(manifest))
     assert (again.fingerprint, again.folder) == (first.fingerprint, first.folder)
@@ -167,6 +158,7 @@ def test_a_changed_source_is_prepared_anew(manifest, write_audio, changed):
 def test_what_was_decided_changes_the_fingerprint(manifest):
     chosen = [load_speech(str(manifest), **options) for options in ({}, {"seed": 1}, {"on_bad_row": "skip"})]
     assert len({speech.fingerprint for speech in chosen}) == 3
+    assert load_speech(str(manifest), frames_an_output=2).fingerprint == chosen[0].fingerprint  # only another model
 
 
 def test_a_torn_preparation_leaves_nothing_and_the_next_one_succeeds(manifest, tmp_path, monkeypatch):
@@ -178,9 +170,3 @@ def test_a_torn_preparation_leaves_nothing_and_the_next_one_succeeds(manifest, t
     assert not [path for path in (tmp_path / "cache" / "speech").iterdir() if path.is_dir()]
     speech = load_speech(str(manifest), cache_dir=tmp_path / "cache")
     assert [len(speech.split(name)) for name in SPLITS] == [3, 1, 1]
-
-
-def test_preparing_leaves_torchs_threads_as_they_were(manifest, tmp_path):
-    before = torch.get_num_threads()
-    load_speech(str(manifest), cache_dir=tmp_path / "cache")
-    assert torch.get_num_threads() == before

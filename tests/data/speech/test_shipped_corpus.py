@@ -24,47 +24,27 @@ def lines() -> list[dict]:
     return [json.loads(line) for line in (FOLDER / "manifest.jsonl").read_text().splitlines()]
 
 
-def test_it_lasts_an_hour_and_weighs_at_most_14_mb(lines):
+def test_it_lasts_an_hour_weighs_at_most_14_mb_and_can_be_written(lines):
     assert sum(line["duration"] for line in lines) > 3600
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 14e6
+    assert all(outputs_needed(line["text"]) <= line["duration"] * 25 for line in lines)  # outputs a second
 
 
-def test_no_voice_is_in_two_splits(lines):
-    voices = defaultdict(set)
+def test_voices_are_of_one_split_and_words_of_a_small_grammar(lines):
+    voices, variants, words = defaultdict(set), defaultdict(set), defaultdict(set)
     for line in lines:
+        # A speaker is named SPLIT-NUMBER-VARIANT; the variant is what makes espeak-ng sound like another person.
+        split, _, variant = line["speaker"].split("-")
         voices[line["split"]].add(line["speaker"])
+        variants[variant].add(split)
+        words[line["split"]] |= set(line["text"].split())
+    assert all(len(of_variant) == 1 for of_variant in variants.values())
     train, validation, test = voices["train"], voices["validation"], voices["test"]
     assert len(train | validation | test) == len(train) + len(validation) + len(test) >= 24
-    assert len(validation) >= 3
-    assert len(test) >= 4
-
-
-def test_an_espeak_variant_is_the_voice_of_one_split_only(lines):
-    # A speaker is named SPLIT-NUMBER-VARIANT; the variant is what makes espeak-ng sound like another person.
-    splits = defaultdict(set)
-    for line in lines:
-        split, _, variant = line["speaker"].split("-")
-        splits[variant].add(split)
-    assert all(len(of_variant) == 1 for of_variant in splits.values())
-
-
-def test_its_vocabulary_is_digits_and_a_small_grammar(lines):
-    words = {word for line in lines for word in line["text"].split()}
-    assert set(DIGITS) <= words
-    assert {"set", "start", "stop", "run", "jobs"} <= words
-    assert len(words) <= 60
-    assert not Alphabet().outside("".join(words))
-
-
-def test_every_word_of_the_test_and_validation_splits_is_heard_in_training(lines):
-    words = defaultdict(set)
-    for line in lines:
-        words[line["split"]] |= set(line["text"].split())
+    assert len(validation) >= 3 and len(test) >= 4
     assert words["test"] | words["validation"] <= words["train"]
-
-
-def test_every_transcript_fits_into_25_outputs_a_second(lines):
-    assert all(outputs_needed(line["text"]) <= line["duration"] * 25 for line in lines)
+    assert {*DIGITS, "set", "start", "stop", "run", "jobs"} <= words["train"]
+    assert len(words["train"]) <= 60 and not Alphabet().outside("".join(words["train"]))
 
 
 def test_utterances_lie_one_after_the_other_inside_their_files(lines):

@@ -1,8 +1,16 @@
+"""Batches of utterances of like length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
 import torch
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches, ByLength
+from labkit.data.speech.batches import BucketedBatches, ByLength, length_bucketed_batches
 from labkit.data.speech.waveforms import textbook_loader
+
+LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
 
 
 def test_batches_from_the_middle_of_an_epoch_are_those_of_the_whole():
@@ -23,3 +31,27 @@ def test_a_textbooks_loader_has_the_same_utterances_padded_to_the_longest():
         for features, length in zip(batch.features, batch.feature_lengths, strict=True):
             assert not features[length:].any()
             torch.testing.assert_close(features[:length].mean(0), torch.zeros(80), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 1003, 5000])
+def test_an_epoch_has_every_utterance_once_in_full_batches_of_its_seed(batch_size):
+    batches = length_bucketed_batches(LENGTHS, batch_size, seed=0, epoch=0)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
+    sizes = sorted(len(batch) for batch in batches)
+    assert sizes[1:] == [min(batch_size, len(LENGTHS))] * (len(batches) - 1)
+    texts = [str([batch.tolist() for batch in length_bucketed_batches(LENGTHS, batch_size, *which)])
+             for which in ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
+    assert texts[0] == texts[1] and len(set(texts)) == 3
+
+
+def test_buckets_spare_most_of_the_padding_and_do_not_come_in_the_order_of_their_length():
+    def padded_frames(batches: list[np.ndarray]) -> int:
+        return sum(len(batch) * int(LENGTHS[batch].max()) for batch in batches)
+
+    bucketed = length_bucketed_batches(LENGTHS, 16, seed=0, epoch=0)
+    shuffled = np.random.default_rng(0).permutation(len(LENGTHS))
+    at_random = [shuffled[start : start + 16] for start in range(0, len(LENGTHS), 16)]
+    real = int(LENGTHS.sum())
+    assert padded_frames(bucketed) - real < 0.25 * (padded_frames(at_random) - real)
+    longest = [int(LENGTHS[batch].max()) for batch in bucketed]
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
-from labkit.data.speech.utterance import SPLITS
-from labkit.errors import DataError, UserError
+from labkit.data.speech.fsdd import DIGITS, read_fsdd
+from labkit.data.speech.load import read_source
+from labkit.data.speech.utterance import SPLITS, Utterance
+from labkit.errors import DataError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
 
@@ -89,27 +93,20 @@ def test_common_voices_tables_are_the_splits_and_punctuation_goes(write_common_v
     assert speech.info["files_resampled"] == 4
 
 
-def test_a_missing_clip_is_refused_with_its_table_and_line(write_common_voice):
-    folder = write_common_voice({"train.tsv": [(f"{word}.mp3", word) for word in WORDS]})
-    (folder / "clips" / "two.mp3").unlink()
-    with pytest.raises(DataError) as caught:
-        load_speech(str(folder))
-    assert (caught.value.file, caught.value.line, caught.value.field) == (folder / "train.tsv", 3, "path")
-
-
-def test_latin_1_in_a_common_voice_table_is_refused_with_its_line_or_skipped(write_common_voice):
+def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped(write_common_voice):
     folder = write_common_voice({"train.tsv": [(f"{word}.mp3", word) for word in WORDS]})
     table = folder / "train.tsv"
-    table.write_bytes(table.read_bytes().replace(b"\tthree\t", b"\tthre\xe9\t"))
-    with pytest.raises(DataError, match="not UTF-8") as caught:
-        load_speech(str(folder))
-    assert (caught.value.file, caught.value.line) == (table, 4)
-    assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
-
-
-def test_a_common_voice_table_without_a_column_is_refused(write_common_voice):
-    folder = write_common_voice({"train.tsv": [("a.mp3", "one")]})
-    (folder / "train.tsv").write_text("client_id\tpath\n")
+    good = table.read_bytes()
+    for changed, field in (
+        (good.replace(b"two.mp3", b"gone.mp3"), "path"),
+        (good.replace(b"two\t", b"tw\xe9\t"), "sentence"),
+    ):
+        table.write_bytes(changed)
+        with pytest.raises(DataError) as caught:
+            load_speech(str(folder))
+        assert (caught.value.file, caught.value.line, caught.value.field) == (table, 3, field)
+        assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
+    table.write_text("client_id\tpath\n")
     with pytest.raises(DataError, match="'sentence' is missing"):
         load_speech(str(folder))
 
@@ -159,12 +156,66 @@ def test_a_folder_may_have_a_name_that_is_not_utf8(tmp_path, write_manifest):
     assert len(load_speech(str(folder / "utterances.jsonl"), cache_dir=folder / "cache").split("train")) == 4
 
 
-def test_another_model_does_not_make_the_same_data_others(write_manifest):
-    manifest = write_manifest({"audio": "0.wav", "text": "one"})
-    marks = {load_speech(str(manifest), frames_an_output=frames).fingerprint for frames in (2, 4)}
-    assert len(marks) == 1
+@pytest.fixture
+def recordings(tmp_path) -> Path:
+    """Names of recordings of two speakers; what is in the files is not looked at."""
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for speaker in ("anna", "ben"):
+        for digit in range(10):
+            for index in range(15):
+                (folder / f"{digit}_{speaker}_{index}.wav").touch()
+    return folder
 
 
-def test_a_click_log_is_told_apart_from_speech():
-    with pytest.raises(UserError, match="labkit train dlrm"):
-        load_speech("synthetic")
+def parts(utterance: Utterance) -> list[tuple[str, str, int]]:
+    """Digit, speaker and index of each recording in an utterance."""
+    names = [segment.audio.stem.split("_") for segment in utterance.segments]
+    return [(DIGITS[int(digit)], speaker, int(index)) for digit, speaker, index in names]
+
+
+def test_connected_digits_are_of_one_speaker_and_split_and_fixed_by_the_seed(recordings):
+    utterances = read_fsdd(recordings, seed=0).utterances
+    assert {len(each.segments) for each in utterances} == {1, 2, 3, 4, 5, 6}
+    used = {split: set() for split in SPLITS}
+    for each in utterances:
+        assert each.text.split() == [word for word, _, _ in parts(each)]
+        assert {speaker for _, speaker, _ in parts(each)} == {each.speaker}
+        used[each.split] |= set(parts(each))
+    assert used["test"] == {(word, who, index) for word in DIGITS for who in ("anna", "ben") for index in range(5)}
+    assert not used["train"] & used["validation"]
+    assert len(used["train"]) + len(used["validation"]) + len(used["test"]) == 300
+    texts = [[each.text for each in read_fsdd(recordings, seed).utterances] for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_digits_without_the_test_recordings_are_refused(recordings):
+    for index in range(5):
+        for path in recordings.glob(f"*_{index}.wav"):
+            path.unlink()
+    with pytest.raises(DataError, match="no recording of the test split"):
+        read_source(str(recordings), BadRows("error"), seed=0)
+
+
+def test_the_real_recordings_are_dealt_into_some_thousand_utterances(shared_data):
+    utterances = read_fsdd(shared_data / "fsdd" / "recordings", seed=0).utterances
+    of_split = {split: [each for each in utterances if each.split == split] for split in SPLITS}
+    assert 4_000 < len(of_split["train"]) < 8_000
+    assert 200 < len(of_split["validation"]) < 400
+    assert 200 < len(of_split["test"]) < 400
+    assert {each.speaker for each in of_split["test"]} == {"george", "jackson", "lucas", "nicolas"}
+    assert len({part for each in of_split["test"] for part in parts(each)}) == 200
+
+
+def test_real_recordings_become_connected_digits(shared_data, tmp_path):
+    for path in (shared_data / "fsdd" / "recordings").glob("*.wav"):
+        # Two training recordings of each digit and speaker are enough here.
+        if int(path.stem.rpartition("_")[2]) < 10:
+            (tmp_path / path.name).symlink_to(path)
+    speech = load_speech(str(tmp_path))
+    test = speech.split("test")
+    # A spoken digit takes a fifth of a second to one second and a half, silence included.
+    frames_a_digit = test.lengths.sum() / sum(len(text.split()) for text in test.texts)
+    assert 20 < frames_a_digit < 150
+    assert speech.info["files_resampled"] == 4 * 10 * 10
+    assert speech.info["skipped"]["rows"] == 0

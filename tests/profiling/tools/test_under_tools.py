@@ -17,9 +17,8 @@ from labkit.cli import main
 from labkit.errors import UserError
 from labkit.profiling.recording import steady_steps
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.recording.steady_steps import SteadySteps
-from labkit.profiling.tools import attached, under_tool
-from labkit.profiling.tools.attached import Attached
+from labkit.profiling.recording.steady_steps import Attached, SteadySteps
+from labkit.profiling.tools import under_tool
 from labkit.profiling.tools.programs import PROGRAMS
 from labkit.profiling.tools.tool_profile import NO_COUNTERS, read_tool_profile
 from labkit.runs import read_run
@@ -148,7 +147,7 @@ def test_an_attached_tool_that_fails_or_hangs_is_told_and_ended(monkeypatch):
     fails._process.wait()
     with pytest.raises(UserError, match="sh ended before the steps did, with status 3: Error: no such process"):
         fails.end()
-    monkeypatch.setattr(attached, "GRACE_S", 0.1)
+    monkeypatch.setattr(steady_steps, "GRACE_S", 0.1)
     hangs = Attached(["sh", "-c", "trap '' INT; echo ready; exec sleep 300"])
     hangs._process.stdout.readline()
     with pytest.raises(UserError, match=r"did not end within 0.1 s and was stopped"):

@@ -109,12 +109,9 @@ def test_a_process_that_fails_says_what_it_said_and_such_a_profiler_is_left_out(
 
 def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    tools = {"nvidia-smi every second": "nvidia-smi", "dcgmi every second": "dcgmi", "nsys": "nsys"}
     missing = {each.name: each.why_not for each in observers() if each.why_not}
-    assert missing == {
-        "nvidia-smi every second": "nvidia-smi is not on PATH",
-        "dcgmi every second": "dcgmi is not on PATH",
-        "nsys": "nsys is not on PATH",
-    }
+    assert missing == {name: f"{tool} is not on PATH" for name, tool in tools.items()}
 
 
 def test_a_loop_runs_only_while_it_looks(monkeypatch, tmp_path):
