@@ -13,9 +13,6 @@ from labkit.errors import UserError
 if TYPE_CHECKING:
     from labkit.data.store import Progress
 
-TABLE_WIDTH = 132
-"""Characters the list needs for one line a dataset"""
-
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("data", help="list, make and prepare datasets")
@@ -31,20 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     clicks.add_argument("--rows", type=int, default=100_000, metavar="N", help="default: 100000")
     clicks.add_argument("--seed", type=int, default=0, metavar="N", help="of the teacher and the rows; default: 0")
     clicks.add_argument("--out", required=True, metavar="FILE", help="a name ending in .gz is packed")
-    clicks.add_argument(
-        "--format",
-        default="criteo",
-        choices=("criteo", "csv", "parquet"),
-        help="criteo: 40 fields, tabs, no header (default); csv and parquet have a header",
-    )
+    layout = "criteo: 40 fields, tabs, no header (default); csv and parquet have a header"
+    clicks.add_argument("--format", default="criteo", choices=("criteo", "csv", "parquet"), help=layout)
     clicks.add_argument("--dense-dim", type=int, metavar="N", help="number of dense features; default: 13")
-    clicks.add_argument(
-        "--num-rows",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="rows of each table; default: 26, from 200 to 30000",
-    )
+    tables = "rows of each table; default: 26, from 200 to 30000"
+    clicks.add_argument("--num-rows", type=int, nargs="+", metavar="N", help=tables)
     clicks.add_argument("--zipf-exponent", type=float, metavar="X", help="skew of the categories; default: 1.05")
     clicks.add_argument("--bayes-auc", type=float, metavar="X", help="AUC of the true probabilities; default: 0.8")
     clicks.add_argument("--base-rate", type=float, metavar="X", help="share of clicks; default: 0.25")
@@ -54,12 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     prepare = commands.add_parser("prepare", help="download if need be, check and prepare a dataset")
     prepare.add_argument("data", metavar="NAME|PATH", help="a name from `labkit data list`, a file or a folder")
     prepare.add_argument("--schema", metavar="FILE", help="what the columns of a table mean; see datasets/schemas")
-    prepare.add_argument(
-        "--on-bad-row",
-        choices=("error", "skip"),
-        default="error",
-        help="stop at a bad row, or count and list it",
-    )
+    policy = "stop at a bad row, or count and list it"
+    prepare.add_argument("--on-bad-row", choices=("error", "skip"), default="error", help=policy)
     prepare.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of a generator or a random split; default: 0"
     )
@@ -73,25 +57,22 @@ def run_list(args: argparse.Namespace) -> int:
 
     datasets = list_datasets()
     if args.json:
-        fields = ("name", "kind", "extent", "size_bytes", "licence", "source", "origin")
-        rows = [{**{field: getattr(item, field) for field in fields}, "state": item.state()} for item in datasets]
-        print(json.dumps(rows, indent=2))
+        rows = [vars(item) | {"state": item.state()} for item in datasets]
+        print(json.dumps([{key: row[key] for key in row if key != "archives"} for row in rows], indent=2))
         return 0
 
-    from rich import box
-    from rich.table import Table
+    import pandas as pd
 
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("name", "kind", "extent", "MB", "here?", "licence", "source"):
-        table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=heading != "source")
-    for item in datasets:
-        size = "-" if item.size_bytes is None else f"{item.size_bytes / 1e6:,.0f}"
-        table.add_row(item.name, item.kind, item.extent, size, item.state(), item.licence, item.source)
+    columns = ("name", "kind", "extent", "MB", "here?", "licence", "source")
+    sizes_mb = [None if item.size_bytes is None else f"{item.size_bytes / 1e6:,.0f}" for item in datasets]
+    lines = [
+        (item.name, item.kind, item.extent, size_mb, item.state(), item.licence, item.source)
+        for item, size_mb in zip(datasets, sizes_mb, strict=True)
+    ]
     console = Console()
-    console.width = max(console.width, TABLE_WIDTH)
-    console.print(table)
+    print_frame(console, pd.DataFrame(lines, columns=columns))
     console.print(f"Prepared data is kept in {prepared_root()} (LABKIT_CACHE chooses another folder).", soft_wrap=True)
     return 0
 
@@ -126,16 +107,15 @@ def run_prepare(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         if data in DOWNLOADS:
             data = str(fetch(data, DOWNLOADS[data].archives, progress=progress))
+        options = {"on_bad_row": args.on_bad_row, "progress": progress, "seed": args.seed}
         if args.schema is None and kind_of(data) == "speech":
             from labkit.data.speech import load_speech
 
-            prepared = load_speech(data, on_bad_row=args.on_bad_row, progress=progress, seed=args.seed)
+            prepared = load_speech(data, **options)
         else:
             from labkit.data.clicks import load_clicks
 
-            prepared = load_clicks(
-                data, schema=args.schema, on_bad_row=args.on_bad_row, progress=progress, seed=args.seed
-            )
+            prepared = load_clicks(data, schema=args.schema, **options)
     print(prepared)
     if data != args.data:
         print(f"Downloaded to {data}: train on it with --data and that path.")
@@ -157,13 +137,8 @@ def progress_bar() -> Iterator[Progress]:
 
     from labkit.cli.console import Console
 
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    words = (TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(BarColumn(), *words, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
 
         def show(fraction: float, text: str) -> None:

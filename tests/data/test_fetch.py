@@ -77,26 +77,20 @@ def test_a_dataset_is_downloaded_checked_and_unpacked_once(server, tmp_path):
     assert fetch("set", archives, root=tmp_path, progress=quiet) == folder
 
 
-def test_a_file_with_another_checksum_is_refused_and_not_kept(server, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.bin", b"other", r"not the published file.*SHA-256"),
+        ("missing.bin", b"", r"missing\.bin failed: 404.*run the command again"),
+        ("short-a.bin", b"content", r"short-a\.bin"),
+    ],
+    ids=["another checksum", "missing", "cut short"],
+)
+def test_a_file_that_is_not_the_published_one_is_not_kept(server, tmp_path, name, content, words):
     url, files = server
-    files["a.bin"] = b"content"
-    with pytest.raises(UserError, match=r"not the published file.*SHA-256"):
-        download(archive(f"{url}/a.bin", b"other"), tmp_path, quiet)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_file_says_what_the_server_said(server, tmp_path):
-    url, _ = server
-    with pytest.raises(UserError, match=r"a\.bin failed: 404.*run the command again"):
-        download(archive(f"{url}/a.bin", b""), tmp_path, quiet)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_download_that_is_cut_short_is_not_kept(server, tmp_path):
-    url, files = server
-    files["short-a.bin"] = b"content"
-    with pytest.raises(UserError, match=r"short-a\.bin"):
-        download(archive(f"{url}/short-a.bin", b"content"), tmp_path, quiet)
+    files["a.bin"] = files["short-a.bin"] = b"content"
+    with pytest.raises(UserError, match=words):
+        download(archive(f"{url}/{name}", content), tmp_path, quiet)
     assert not list(tmp_path.iterdir())
 
 

@@ -7,24 +7,19 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from filelock import FileLock, Timeout
 
 from labkit.data import store
 from labkit.errors import UserError
 
 
-def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
+def test_the_cache_folder_can_be_chosen_and_the_shipped_schemas_are_found(monkeypatch, tmp_path):
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     assert store.prepared_root() == tmp_path
     monkeypatch.delenv("LABKIT_CACHE")
     assert store.prepared_root().name == "labkit"
-
-
-def test_the_shipped_schemas_are_found():
     assert (store.shipped_datasets() / "schemas" / "adult.toml").is_file()
 
 
@@ -79,19 +74,6 @@ assert (prepare_once(root / "data", build) / "file").read_text() == "x"
     assert (tmp_path / "builds").read_text() == "build\n"
 
 
-def test_the_lock_is_held_while_a_folder_is_built(tmp_path):
-    def build(temporary: Path) -> None:
-        # From another thread: a thread that waits for its own lock is told so in another way.
-        with ThreadPoolExecutor(1) as pool:
-            lock = FileLock(tmp_path / ".data.lock", thread_local=False)
-            with pytest.raises(Timeout):
-                pool.submit(lock.acquire, timeout=0).result()
-        (temporary / "built").touch()
-
-    store.prepare_once(tmp_path / "data", build)
-    assert (tmp_path / "data" / "built").is_file()
-
-
 @pytest.mark.parametrize("damage", ["flipped", "shorter", "gone", "large and shorter", "listed otherwise"])
 def test_a_folder_damaged_since_is_built_anew(tmp_path, damage):
     def build(temporary: Path) -> None:
@@ -130,32 +112,28 @@ def make_old(path: Path) -> None:
     os.utime(path, (then, then))
 
 
-def test_an_untouched_file_is_not_read_again(tmp_path, monkeypatch):
+def test_a_file_is_read_again_where_it_may_have_changed(tmp_path, monkeypatch):
     path = tmp_path / "source"
+
+    def mark() -> dict:
+        return store.file_fingerprint(path, tmp_path / "cache")
+
     path.write_bytes(b"content")
     make_old(path)
-    first = store.file_fingerprint(path, tmp_path / "cache")
-    monkeypatch.setattr(store, "hash_file", lambda *_: pytest.fail("read again"))
-    assert store.file_fingerprint(path, tmp_path / "cache") == first
-
-
-@pytest.mark.parametrize("content", [b"content!", b"CONTENT"], ids=["other size", "same size"])
-def test_a_changed_file_has_another_fingerprint(tmp_path, content):
-    path = tmp_path / "source"
-    path.write_bytes(b"content")
+    first = mark()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "hash_file", lambda *_: pytest.fail("read again"))
+        assert mark() == first
+    os.utime(path)  # only touched
+    assert mark() == first
     make_old(path)
-    first = store.file_fingerprint(path, tmp_path / "cache")
-    path.write_bytes(content)
-    assert store.file_fingerprint(path, tmp_path / "cache") != first
-
-
-def test_a_file_that_was_only_touched_has_the_same_fingerprint(tmp_path):
-    path = tmp_path / "source"
-    path.write_bytes(b"content")
-    make_old(path)
-    first = store.file_fingerprint(path, tmp_path / "cache")
-    os.utime(path)
-    assert store.file_fingerprint(path, tmp_path / "cache") == first
+    mark()
+    for memory in (tmp_path / "cache" / "sources").iterdir():
+        memory.write_text("{")
+    assert mark() == first
+    for content in (b"content!", b"CONTENT"):  # another size, the same size
+        path.write_bytes(content)
+        assert mark() != first
 
 
 def test_a_large_file_is_hashed_by_its_ends_and_size(tmp_path, monkeypatch):
@@ -177,13 +155,3 @@ def test_a_tree_is_known_by_names_sizes_and_times(tmp_path):
     assert store.tree_fingerprint(tmp_path, tmp_path.iterdir()) == first
     (tmp_path / "b").write_text("x")
     assert store.tree_fingerprint(tmp_path, tmp_path.iterdir()) != first
-
-
-def test_a_damaged_memory_of_hashes_is_made_again(tmp_path):
-    path = tmp_path / "source"
-    path.write_bytes(b"content")
-    make_old(path)
-    first = store.file_fingerprint(path, tmp_path / "cache")
-    for memory in (tmp_path / "cache" / "sources").iterdir():
-        memory.write_text("{")
-    assert store.file_fingerprint(path, tmp_path / "cache") == first

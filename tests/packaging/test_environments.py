@@ -41,27 +41,15 @@ def conda_requirements(name: str) -> dict[str, SpecifierSet]:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_conda_takes_torch_and_pip_the_rest(name):
-    conda = conda_requirements(name)
+def test_conda_takes_python_and_torch_in_the_ranges_of_pyproject_and_pip_the_rest(name):
+    conda, project = conda_requirements(name), project_table()
     assert {"pytorch-cpu", "pip", "python"} <= set(conda)
     assert environment(name)["channels"] == ["conda-forge", "nodefaults"]
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_conda_ranges_are_those_of_pyproject(name):
-    required = {
-        canonicalize_name(requirement.name): requirement.specifier
-        for requirement in map(Requirement, project_table()["dependencies"])
-    }
-    for package, specifier in conda_requirements(name).items():
-        if package not in ("python", "pip"):
-            assert specifier == required[canonicalize_name(PIP_NAMES.get(package, package))], package
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_conda_python_is_one_that_labkit_supports(name):
-    (python,) = conda_requirements(name)["python"]
-    assert SpecifierSet(project_table()["requires-python"]).contains(python.version.removesuffix(".*"))
+    required = {canonicalize_name(each.name): each.specifier for each in map(Requirement, project["dependencies"])}
+    for package in conda.keys() - {"python", "pip"}:
+        assert conda[package] == required[canonicalize_name(PIP_NAMES.get(package, package))], package
+    (python,) = conda["python"]
+    assert SpecifierSet(project["requires-python"]).contains(python.version.removesuffix(".*"))
 
 
 def test_pip_installs_this_checkout_with_an_extra_that_exists():

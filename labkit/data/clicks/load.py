@@ -61,9 +61,7 @@ def load_clicks(
     if not path.exists():
         raise _unknown(data)
     chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
-    if isinstance(chosen, CriteoSchema):
-        return _load_criteo(path, chosen, root, on_bad_row, progress)
-    return _load_table(path, chosen, root, on_bad_row, seed, progress)
+    return _load_files(path, chosen, root, on_bad_row, seed, progress)
 
 
 def find_schema(path: Path) -> TableSchema | CriteoSchema:
@@ -109,48 +107,30 @@ def _load_synthetic(name: str, root: Path, seed: int, progress: Progress, option
     return ClickLog(prepare_once(folder, build))
 
 
-def _load_criteo(path: Path, schema: CriteoSchema, root: Path, on_bad_row: str, progress: Progress) -> ClickLog:
-    files = criteo_files(path)
-    bad = BadRows(on_bad_row)
-    folder, mark = _place(path, files, schema, root, on_bad_row, None)
-
-    def build(temporary: Path) -> None:
-        progress(0.0, preflight(files, folder))
-        prepare_criteo(temporary, files, schema, name=path.stem, fingerprint=mark, bad=bad, progress=progress)
-
-    return ClickLog(prepare_once(folder, build))
-
-
-def _load_table(
-    path: Path, schema: TableSchema, root: Path, on_bad_row: str, seed: int, progress: Progress
+def _load_files(
+    path: Path, schema: TableSchema | CriteoSchema, root: Path, on_bad_row: str, seed: int, progress: Progress
 ) -> ClickLog:
-    bad = BadRows(on_bad_row)
-    folder, mark = _place(path, [path], schema, root, on_bad_row, seed)
-
-    def build(temporary: Path) -> None:
-        progress(0.0, preflight_table(path))
-        prepare_table(temporary, path, schema, name=path.stem, fingerprint=mark, seed=seed, bad=bad, progress=progress)
-
-    return ClickLog(prepare_once(folder, build))
-
-
-def _place(
-    path: Path,
-    files: list[Path],
-    schema: TableSchema | CriteoSchema,
-    root: Path,
-    on_bad_row: str,
-    seed: int | None,
-) -> tuple[Path, str]:
-    """The folder of a prepared source, and the fingerprint of what makes it."""
+    criteo = isinstance(schema, CriteoSchema)
+    files, bad = criteo_files(path) if criteo else [path], BadRows(on_bad_row)
     mark = fingerprint(
         format=FORMAT_VERSION,
         sources=[file_fingerprint(file, root) for file in files],
         schema=dataclasses.asdict(schema),
         on_bad_row=on_bad_row,
-        seed=seed,
+        seed=None if criteo else seed,
     )
-    return root / "clicks" / f"{path.stem}-{mark}", mark
+    folder = root / "clicks" / f"{path.stem}-{mark}"
+
+    def build(temporary: Path) -> None:
+        told = {"name": path.stem, "fingerprint": mark, "bad": bad, "progress": progress}
+        if criteo:
+            progress(0.0, preflight(files, folder))
+            prepare_criteo(temporary, files, schema, **told)
+        else:
+            progress(0.0, preflight_table(path))
+            prepare_table(temporary, path, schema, seed=seed, **told)
+
+    return ClickLog(prepare_once(folder, build))
 
 
 BROUGHT = {

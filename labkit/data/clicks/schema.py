@@ -158,12 +158,7 @@ def read_schema(path: Path) -> TableSchema | CriteoSchema:
 
 def build(kind: type, content: dict, prefix: str = ""):
     """Make one of the dataclasses above from TOML values or options, checking names and kinds."""
-    fields = {item.name: item for item in dataclasses.fields(kind)}
-    for name in content:
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it can be one of {', '.join(fields)}."
-            raise UserError(f"The key {prefix + name!r} is unknown: {hint}")
+    fields = _known(content, kind, "key", prefix)
     for name, item in fields.items():
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
         if required and name not in content:
@@ -177,13 +172,19 @@ def override(config, options: dict):
     Raises:
         UserError: an unknown option, or a value of the wrong kind.
     """
-    fields = {item.name: item.type for item in dataclasses.fields(config)}
-    for name in options:
+    _known(options, config, "option")
+    return dataclasses.replace(config, **options)
+
+
+def _known(given: dict, kind, what: str, prefix: str = "") -> dict[str, dataclasses.Field]:
+    """The fields of a dataclass by name, which what is given has to be among."""
+    fields = {item.name: item for item in dataclasses.fields(kind)}
+    for name in given:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it can be one of {', '.join(fields)}."
-            raise UserError(f"The option {name!r} is unknown: {hint}")
-    return dataclasses.replace(config, **options)
+            raise UserError(f"The {what} {prefix + name!r} is unknown: {hint}")
+    return fields
 
 
 def _convert(value, annotation: str, name: str):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.data.auc import auc
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
+from labkit.data.clicks.metrics import auc
 from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
 from labkit.data.store import Progress
 

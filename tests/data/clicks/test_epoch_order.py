@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from labkit.data.clicks.order import WINDOW_ROWS, EpochOrder
+from labkit.data.clicks.batches import WINDOW_ROWS, EpochOrder
 
 
 def visited(num_rows: int, batch: int, seed: int = 0, epoch: int = 0, **options) -> np.ndarray:

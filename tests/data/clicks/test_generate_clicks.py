@@ -12,10 +12,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
-from labkit.data.auc import auc
-from labkit.data.clicks.generate import BLOCK_ROWS, ClickGenerator, GeneratorConfig, expected_auc
+from labkit.data.clicks.generate import (
+    BLOCK_ROWS,
+    ClickGenerator,
+    GeneratorConfig,
+    ZipfSampler,
+    alias_table,
+    expected_auc,
+)
+from labkit.data.clicks.metrics import auc
 from labkit.data.clicks.synthetic import log_loss
-from labkit.data.clicks.zipf import ZipfSampler, alias_table
 from labkit.errors import UserError
 
 SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labkit.data.auc import auc
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.generate import ClickGenerator
+from labkit.data.clicks.metrics import auc
 from labkit.data.clicks.prepared import ClickWriter
 from labkit.data.clicks.synthetic import SYNTHETIC
 from labkit.errors import UserError
