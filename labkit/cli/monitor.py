@@ -137,7 +137,7 @@ def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool])
 
 def _of_run(folder: Path) -> Iterator:
     from labkit.runs import read_events, read_run
-    from labkit.telemetry.tail import Tail
+    from labkit.telemetry.samples import Tail
 
     tail = Tail(folder)
     while True:

@@ -9,20 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from labkit.hardware.tiers import Figure, Tier
 
-COLUMNS = {
-    "memory_gb": "GB",
-    "bandwidth_gb_s": "GB/s",
-    "fp32_tflops": "FP32",
-    "tf32_tflops": "TF32",
-    "bf16_tflops": "BF16",
-    "l2_mb": "L2 MB",
-    "sms": "SMs",
-    "power_w": "W",
-    "list_price_usd": "$",
-    "rental_price_usd_per_h": "$/h",
-}
-"""Figures of the catalogue, and their headings."""
-
 TABLE_WIDTH = 116
 """Characters the catalogue needs"""
 LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price, $/h: rent.
@@ -55,10 +41,11 @@ def _print_catalogue(tiers: list[Tier]) -> None:
     import pandas as pd
 
     from labkit.cli.console import Console, print_frame
+    from labkit.hardware.tiers import FIGURES
 
     rows = [
         {"tier": tier.name, "year": str(tier.year or "-"), "cores": str(tier.cores or "-")}
-        | {heading: _cell(tier.figure(name)) for name, heading in COLUMNS.items()}
+        | {heading: _cell(tier.figure(name)) for name, (heading, _) in FIGURES.items()}
         for tier in tiers
     ]
     # wider than a classic terminal: better long lines than numbers cut in two
@@ -79,7 +66,7 @@ def _print_tier(tier: Tier) -> None:
     if tier.note:
         console.print(tier.note)
     rows = []
-    for name, meaning in FIGURES.items():
+    for name, (_, meaning) in FIGURES.items():
         figure = tier.figure(name)
         remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
         said = "\n".join(filter(None, remarks))

@@ -14,18 +14,18 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 
 FIGURES = {
-    "fp32_tflops": "FP32 peak, dense, TFLOP/s",
-    "tf32_tflops": "TF32 tensor peak, dense, TFLOP/s",
-    "bf16_tflops": "BF16 tensor peak, dense, TFLOP/s",
-    "memory_gb": "memory, GB",
-    "bandwidth_gb_s": "memory bandwidth, GB/s",
-    "l2_mb": "L2 cache, MB",
-    "sms": "streaming multiprocessors",
-    "power_w": "power limit, W",
-    "list_price_usd": "list price, $",
-    "rental_price_usd_per_h": "rental price, $/h",
+    "memory_gb": ("GB", "memory, GB"),
+    "bandwidth_gb_s": ("GB/s", "memory bandwidth, GB/s"),
+    "fp32_tflops": ("FP32", "FP32 peak, dense, TFLOP/s"),
+    "tf32_tflops": ("TF32", "TF32 tensor peak, dense, TFLOP/s"),
+    "bf16_tflops": ("BF16", "BF16 tensor peak, dense, TFLOP/s"),
+    "l2_mb": ("L2 MB", "L2 cache, MB"),
+    "sms": ("SMs", "streaming multiprocessors"),
+    "power_w": ("W", "power limit, W"),
+    "list_price_usd": ("$", "list price, $"),
+    "rental_price_usd_per_h": ("$/h", "rental price, $/h"),
 }
-"""Every figure of a tier, with its meaning and unit."""
+"""Every figure of a tier, with its heading in a table, and its meaning and unit."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from labkit.plots.words import metric_label
 from labkit.runs import read_events, read_run
 from labkit.telemetry.energy import gpu_of
 from labkit.telemetry.latest import Latest
-from labkit.telemetry.tail import Tail
+from labkit.telemetry.samples import Tail
 
 SHOWN = {
     ("process", "cpu_percent"): "CPU of the run (% of a core)",

@@ -58,10 +58,10 @@ class Monitor(FigureView):
     """Status, buttons, curves and their description; it refreshes itself until the run is over."""
 
     def __init__(self, folder: Path, refresh_s: float = REFRESH_S, template: str = "labkit_light"):
+        self._closed = threading.Event()  # before anything may fail: a widget is closed then, too
         super().__init__(template)
         self.folder, self._refresh_s = folder, refresh_s
         self._feed = RunFeed(folder)
-        self._closed = threading.Event()
         self._drawing = threading.Lock()
         self.status, self.counters = widgets.HTML(), widgets.HTML()
         self.pause = widgets.ToggleButton(

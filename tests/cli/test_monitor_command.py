@@ -12,7 +12,7 @@ from labkit.runs.record import Provenance
 from labkit.runs.writer import RunWriter
 from labkit.telemetry.latest import Latest
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.tail import Tail
+from labkit.telemetry.samples import Tail
 
 
 def text(capsys) -> str:

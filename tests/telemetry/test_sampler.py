@@ -61,25 +61,18 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_sampler(tmp_path):
     assert len(read_telemetry([tmp_path])) > 0
 
 
-def test_a_sampler_that_cannot_start_says_why(tmp_path):
+def test_a_sampler_that_cannot_start_or_hangs_is_given_up_and_says_why(tmp_path, monkeypatch):
     (tmp_path / "telemetry").write_text("in the way")
     with Sampler(tmp_path) as sampler:
         assert "telemetry" in sampler.failure
-
-
-def test_a_sampler_that_hangs_before_its_first_sample_is_given_up(tmp_path, monkeypatch):
+    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr("labkit.telemetry.sampler.START_S", 0.5)
-    monkeypatch.setattr("labkit.process.child.sys.executable", write_endless(tmp_path / "python"))
+    monkeypatch.setattr("labkit.process.child.sys.executable", str(tmp_path / "python"))
     before = psutil.Process().children()
     with Sampler(tmp_path / "run") as sampler:
         assert sampler.failure == "it took no sample within 0.5 s"
     assert psutil.Process().children() == before
-
-
-def write_endless(path):
-    path.write_text("#!/bin/sh\nexec sleep 600\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def samples(folder, counter: str) -> list[float]:

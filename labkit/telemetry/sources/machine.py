@@ -12,12 +12,10 @@ from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import OnFault
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.host import HostCounters, ProcessCounters
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
 from labkit.telemetry.sources.jetson import JetsonCounters
-from labkit.telemetry.sources.ladder import Counters, Ladder
+from labkit.telemetry.sources.ladder import Counters, Ladder, Patient
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
-from labkit.telemetry.sources.patience import Patient
-from labkit.telemetry.sources.rapl import RaplCounters
 
 
 @contextlib.contextmanager

@@ -10,8 +10,7 @@ import psutil
 import pytest
 
 from labkit.telemetry.sources import host
-from labkit.telemetry.sources.host import HostCounters, ProcessCounters
-from labkit.telemetry.sources.rapl import RaplCounters
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
 
 WAITS = [sys.executable, "-c", "ballast = b'x' * int(input()); print(flush=True); input()"]
 

@@ -13,10 +13,9 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.ladder import Ladder
+from labkit.telemetry.sources.ladder import Ladder, Patient
 from labkit.telemetry.sources.machine import open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
-from labkit.telemetry.sources.patience import Patient
 
 ALL = list(GENERATIONS)
 
