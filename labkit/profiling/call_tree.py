@@ -35,8 +35,8 @@ def call_tree(time: StepTime) -> pd.DataFrame:
 
     for segment in time.segments.itertuples():
         row = rows[node(0, segment.phase, segment.phase)]
-        row[6] += segment.end_us - segment.start_us
-        row[7] += segment.end_us - segment.start_us
+        row[6] += segment.us
+        row[7] += segment.us
     for phase in dict.fromkeys(time.segments["phase"]):
         rows[known[0, phase]][5] = time.steps
     node_of = [-1] * len(time.events)

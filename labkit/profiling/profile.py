@@ -33,9 +33,7 @@ def _check_pair(times: list[float]) -> None:
         raise ValueError("the time of a phase is two numbers, of the wall and of the process")
 
 
-class Facts(TypedDict):
-    """What readers rely on of `profile.json`."""
-
+class _Facts(TypedDict):
     settings: ProfileSettings
     device: str
     phases_us: list[dict[str, Annotated[list[float], _check_pair]]]
@@ -43,7 +41,9 @@ class Facts(TypedDict):
     unprofiled_step_us: list[float]
 
 
-class _MoreFacts(Facts, total=False):
+class Facts(_Facts, total=False):
+    """What readers rely on of `profile.json`; these are missing in older ones."""
+
     event_cost_us: float
     fault_cost_us: float | None
     unprofiled_faults: list[float] | None
@@ -234,7 +234,7 @@ def read_profile(folder: Path | str) -> Profile:
         )
     fix = "Profile again."
     try:
-        facts = read_json(place / FACTS, _MoreFacts, fix=fix)
+        facts = read_json(place / FACTS, Facts, fix=fix)
         card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
             raise TypeError("a machine that computes or copies nothing")

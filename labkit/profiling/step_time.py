@@ -53,7 +53,7 @@ class StepTime:
     """The steps of a trace, taken apart."""
 
     segments: pd.DataFrame
-    """The steps in pieces without gaps or overlaps: start_us, end_us, phase, step (its number)"""
+    """The steps in pieces without gaps or overlaps: start_us, end_us, phase, step (its number), us (how long)"""
     events: pd.DataFrame
     """The operators within them, in order of time: name, start_us, duration_us, self_us, parent (row in this frame, −1
     without one), phase, step, shapes, types, values; `row` is that of the trace's events"""
@@ -62,7 +62,7 @@ class StepTime:
     @property
     def total_us(self) -> float:
         """Of all steps together."""
-        return float((self.segments["end_us"] - self.segments["start_us"]).sum())
+        return float(self.segments["us"].sum())
 
     @property
     def step_us(self) -> float:
@@ -72,8 +72,7 @@ class StepTime:
     @property
     def lengths_us(self) -> list[float]:
         """Of each step."""
-        length = self.segments["end_us"] - self.segments["start_us"]
-        return length.groupby(self.segments["step"]).sum().tolist()
+        return self.segments.groupby("step")["us"].sum().tolist()
 
     def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
         """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
@@ -82,27 +81,21 @@ class StepTime:
             idle_us: of one step, in which it had no core outside of input and sync; it is taken from the phases in
                 proportion, and stands beside them as "idle".
         """
-        length = self.segments["end_us"] - self.segments["start_us"]
-        found = (length.groupby(self.segments["phase"]).sum() / self.steps).to_dict()
-        times = {phase: found.get(phase, 0.0) for phase in PHASES}
-        left = 1 - self.idle_share(idle_us)
-        taken = sum(times.values())
-        times = {phase: us if phase in OWN_IDLENESS else us * left for phase, us in times.items()}
-        times[IDLE] = taken - sum(times.values())
-        return times
+        times = (self.segments.groupby("phase")["us"].sum() / self.steps).reindex(PHASES, fill_value=0.0)
+        left = times.where(times.index.isin(OWN_IDLENESS), times * (1 - self.idle_share(idle_us)))
+        return left.to_dict() | {IDLE: float(times.sum() - left.sum())}
 
     def idle_share(self, idle_us: float) -> float:
         """Of the phases in which waiting is idleness, the share that was idle."""
-        length = self.segments["end_us"] - self.segments["start_us"]
-        busy_us = length[~self.segments["phase"].isin(OWN_IDLENESS)].sum() / self.steps
+        busy_us = self.segments.loc[~self.segments["phase"].isin(OWN_IDLENESS), "us"].sum() / self.steps
         return min(idle_us / busy_us, 1.0) if busy_us else 0.0
 
     def phases(self, idle_us: float = 0.0) -> pd.DataFrame:
         """`phase_us` as a frame: phase, time_us (of one step), share; without those that took no time."""
         import pandas as pd
 
-        times = {phase: us for phase, us in self.phase_us(idle_us).items() if us > 1e-9}
-        frame = pd.DataFrame({"phase": list(times), "time_us": list(times.values())})
+        times = pd.Series(self.phase_us(idle_us), name="time_us").rename_axis("phase")
+        frame = times[times > 1e-9].reset_index()
         return frame.assign(share=frame["time_us"] / self.step_us)
 
     @property
@@ -143,6 +136,7 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
     events = trace.events[trace.events["lane"] == lane]
     segments = _segments(recorded, _named(events))
     frame = pd.DataFrame(segments, columns=["start_us", "end_us", "phase", "step"])
+    frame["us"] = frame["end_us"] - frame["start_us"]
     return StepTime(frame, _operators(trace, lane, segments), len(recorded))
 
 

@@ -120,7 +120,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(tmp_path, script, cap
     said = capsys.readouterr().err
     assert "nothing was started:" in said
     assert "mode mps shares a GPU, and the device is the CPU: use mode cpu-shared, or choose a GPU" in said
-    assert "asks for 900 GiB of memory" in said
+    assert "ask for 901 GiB of memory together (dlrm-tour 900 GiB, train 1 GiB)" in said
     assert main(["collocate", "--jobs", f"{script}[memory=1GiB] 1 0 x2", "--mode", "cpu-pinned", "--check"]) == 0
     assert "before the start" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 from kineto import event, note, steps, trace_of
@@ -145,13 +146,12 @@ def test_phases_of_our_jobs_agree_with_a_clock_within_two_per_cent(job, tmp_path
     answer = json.loads(answer.stdout.splitlines()[-1])
     assert sum(phase["time_us"] for phase in answer["phases"]) == pytest.approx(answer["step_us"], rel=0.02)
     profile = read_profile(answer["folder"])
-    clock = {}
-    for step in profile.facts["phases_us"]:
-        for phase, (wall_us, _) in step.items():
-            clock[phase] = clock.get(phase, 0.0) + wall_us / profile.time.steps
-    assert sum(clock.values()) == pytest.approx(profile.time.step_us, rel=0.02)
-    found = phases(profile.time)
-    for phase in ("forward", "backward"):
-        # of the step: the clock reads around the annotation, which itself takes microseconds
-        assert abs(found[phase] - clock[phase]) < 0.02 * profile.time.step_us
+    segments = profile.time.segments
+    traced = segments.groupby(["step", "phase"])["us"].sum().unstack(fill_value=0.0)
+    clocked = [{phase: wall_us for phase, (wall_us, _) in step.items()} for step in profile.facts["phases_us"]]
+    # the clock reads around the annotation, which itself takes microseconds; in one step or other, other programs take
+    # the core between the two
+    apart = {phase: median(abs(traced[phase] - [step[phase] for step in clocked])) for phase in ("forward", "backward")}
+    apart["step"] = median(abs(traced.sum(axis=1) - [sum(step.values()) for step in clocked]))
+    assert max(apart.values()) < 0.02 * profile.time.step_us, apart
     assert profile.time.operators["self_us"].sum() == pytest.approx(profile.time.step_us)

@@ -1,24 +1,52 @@
-"""One fault, really run: a client that fails beside clients that do not."""
+"""One fault, really run: a client that fails beside clients that do not.
+
+Nothing waits for a clock but the windows in which rates are measured: each act begins when the one before it has been
+heard to be over.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import signal
+import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-from labkit.collocation.faults.fault import FAULTS
-from labkit.collocation.faults.fault_play import FAULTY, POLITE_S, FaultPlay
+import numpy as np
+import pandas as pd
+
+from labkit.collocation.faults.fault import FAULTS, Fault
 from labkit.collocation.faults.fault_report import FaultReport
-from labkit.collocation.faults.scene import Scene
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
+from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
 from labkit.process.containment import marked
-from labkit.process.supervised import SupervisedJobs
+from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
+
+FAULTY = "faulty"
+PROGRAM = (sys.executable, "-m", "labkit.collocation.faults.faulty_client")
+POLITE_S = 1.0
+"""For clients without a fault to end when all is over."""
+DEAF_S = 0.5
+"""A hung client is sent SIGTERM, and so long later SIGKILL."""
+SHORTEST_S = 0.2
+"""A shorter time has too few of what a client tells for a rate."""
+LISTEN_S = 0.02
+"""So late at most a moment is noticed."""
+PATIENCE_S = 120.0
+"""What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
 
 
 def run_fault(
@@ -45,7 +73,6 @@ def run_fault(
     """
     if fault not in FAULTS:
         raise UserError(f"fault {fault!r} is unknown: choose one of {', '.join(FAULTS)}.")
-    kind = FAULTS[fault]
     if mode not in MODES:
         raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
     if mode == "alone":
@@ -54,17 +81,241 @@ def run_fault(
         raise UserError(f"neighbours is {neighbours}: give a whole number from 1.")
     devices = get_devices()
     chosen = find_device("cpu" if device is None and mode.startswith("cpu") else device, devices)
-    if kind.gpu_only and chosen.kind == "cpu":
+    if FAULTS[fault].gpu_only and chosen.kind == "cpu":
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
     names = [FAULTY, *(f"neighbour-{number}" for number in range(1, neighbours + 1))]
-    # only their names and device matter to the mode; what they train is in their program
     with (
         leased_cpu(chosen),
         tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder,
     ):
+        # only their names and device matter to the mode; what they train is in their program
         shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
         with SupervisedJobs(POLITE_S) as supervised:
             supervised.remove_at_end(Path(folder))
-            play = FaultPlay(kind, mode, shares, Scene(supervised, Path(folder)), seconds)
-            play.run(recovery)
-        return play.report(len({*play.scene.left, *(each.pid for each in marked(supervised.mark))}))
+            run = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder), seconds)
+            run.run(recovery)
+        return run.report(len({*run.left, *(each.pid for each in marked(supervised.mark))}))
+
+
+@dataclass
+class Client:
+    """One client, as far as it is known; moments are those of `time.monotonic`."""
+
+    pid: int = 0
+    ready: bool = False
+    over: bool = False
+    """Whether its process has ended"""
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    """When it had taken how many"""
+    fails_at: float | None = None
+    """When it began to fail, if that was its own doing"""
+    ended: bool = False
+    """Whether it said so, or its process has ended"""
+    status: str = "alive"
+    """alive, done, failed, out_of_memory, or killed"""
+    reason: str = ""
+
+    def rate(self, begin: float, end: float) -> float:
+        """Steps per second between two moments; NaN where they are too close together."""
+        if end - begin < 0.99 * SHORTEST_S:
+            return math.nan
+        moments, counts = zip(*self.steps, strict=True)
+        at_begin, at_end = np.interp([begin, end], moments, counts)  # none is before the first, or after the last
+        return float(at_end - at_begin) / (end - begin)
+
+    def end(self, status: str, reason: str) -> None:
+        self.ended, self.status, self.reason = True, status, reason
+
+
+class FaultRun:
+    """One experiment: `run` and then `report`, once."""
+
+    def __init__(
+        self,
+        fault: Fault,
+        mode: str,
+        shares: dict[str, Share],
+        supervised: SupervisedJobs,
+        folder: Path,
+        seconds: float,
+    ):
+        self.fault, self.mode, self.shares, self.seconds = fault, mode, shares, seconds
+        self.supervised, self.folder = supervised, folder
+        self.names = list(shares)
+        self.clients: dict[str, Client] = {}
+        """Fresh ones included"""
+        self.left: list[int] = []
+        """Processes that the supervisor could not end"""
+        self.clients_of_mps: dict[str, str] = {}
+        self.windows: dict[str, tuple[float, float]] = {}
+        self.fresh_before_s: float | None = None
+        self.fresh_after_s: float | None = None
+        self.attempts, self.ended_by = 0, "itself"
+        self.struck_at, self.gone_at = 0.0, 0.0
+        self.fates: dict[str, tuple[str, str]] = {}
+        """Status and reason of each client, before all that live are ended"""
+
+    def run(self, recovery: bool) -> None:
+        """Let it happen, and end all clients.
+
+        Args:
+            recovery: whether fresh clients are started.
+
+        Raises:
+            UserError: a client ends before its time, or nothing happens any more.
+        """
+        faulty, neighbours = self.names[:1], self.names[1:]
+        if self.mode == "mps":
+            gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
+            self.clients_of_mps = self.supervised.start_mps(gpus)
+        for name in self.names:
+            self._start(name, name, self.fault.name if name == FAULTY else None)
+        self._until_each(self.names, lambda client: client.ready, "it was ready")
+        for together in (neighbours, faulty):
+            self.supervised.go(*together)
+            self._until_each(together, lambda client: len(client.steps) > 0, "its first step")
+            if together is neighbours and recovery:
+                self.fresh_before_s = self._fresh("before")
+        self.windows["before"] = self._watch(self.seconds)
+        self._fail(recovery)
+        self.windows.setdefault("during", (self.struck_at, self.gone_at))
+        self.windows["after"] = self._watch(self.seconds)
+        self.fates = {name: (self.clients[name].status, self.clients[name].reason) for name in self.names}
+        for name, client in self.clients.items():
+            if not client.over:
+                self.supervised.end(name)
+        self._until(lambda: all(client.over for client in self.clients.values()), "the end of all clients")
+        self.left += self.supervised.sweep()
+
+    def _fail(self, recovery: bool) -> None:
+        faulty = self.clients[FAULTY]
+        if self.fault.name == "kill":
+            self.struck_at, self.ended_by = time.monotonic(), "SIGKILL"
+            self.supervised.kill(FAULTY)
+        else:
+            self.supervised.go(FAULTY)
+            self._until(lambda: faulty.fails_at is not None, "the fault")
+            self.struck_at = faulty.fails_at
+        if self.fault.hangs:
+            self.fresh_after_s = self._fresh("after") if recovery else None
+            self.windows["during"] = self._watch(self.seconds)
+            self.ended_by = "SIGTERM"
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(faulty.pid, signal.SIGTERM)
+            self._watch(DEAF_S)
+            if not faulty.over:
+                self.ended_by = "SIGKILL"
+                self.supervised.kill(FAULTY)
+        self.gone_at = self._until(lambda: faulty.over, "the end of the faulty client")
+        if recovery and not self.fault.hangs:
+            began = time.monotonic()
+            self.fresh_after_s = began - self.struck_at + self._fresh("after")
+
+    def _start(self, name: str, of: str, fault: str | None = None, steps: int | None = None) -> None:
+        """Start a client that has the share of one of the clients; it waits for its cue."""
+        self.clients[name] = Client()
+        self.supervised.start(self.process(name, self.shares[of], fault, steps))
+
+    def process(self, name: str, share: Share, fault: str | None, steps: int | None) -> JobProcess:
+        content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
+        log = str(self.folder / f"{name}.log")
+        return JobProcess(name, PROGRAM, content, log, self.clients_of_mps | share.environment)
+
+    def _fresh(self, when: str) -> float:
+        """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
+        began, self.attempts = time.monotonic(), 0
+        while time.monotonic() < began + PATIENCE_S:
+            self.attempts += 1
+            name = f"fresh-{when}-{self.attempts}"
+            self._start(name, FAULTY, steps=1)
+            self.supervised.go(name)
+            fresh = self.clients[name]
+            self._until(lambda fresh=fresh: fresh.over, "the only step of a fresh client")
+            if fresh.steps:
+                return fresh.steps[0][0] - began
+        raise UserError(f"No fresh client could use the device for {PATIENCE_S:g} s after the fault.")
+
+    def _until_each(self, names: Sequence[str], came: Callable[[Client], bool], what: str) -> None:
+        clients = {name: self.clients[name] for name in names}
+        self._until(lambda: all(came(each) or each.ended for each in clients.values()), what)
+        for name, client in clients.items():
+            if not came(client):
+                raise UserError(f"The client {name} ended before {what}: {client.reason}. {self._last_words()}")
+
+    def _until(self, happened: Callable[[], bool], what: str) -> float:
+        """Listen until something has happened; the moment."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not happened():
+            if time.monotonic() > give_up:
+                raise UserError(
+                    f"The fault experiment was given up: {what} did not happen in {PATIENCE_S:g} s. "
+                    f"{self._last_words()}"
+                )
+            self._listen()
+        return time.monotonic()
+
+    def _watch(self, seconds: float) -> tuple[float, float]:
+        """Listen for so long; the moments it began and ended."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            self._listen()
+        return begin, time.monotonic()
+
+    def _listen(self) -> None:
+        event = self.supervised.next_event(LISTEN_S)
+        if event is None:
+            return
+        client, told = self.clients[event["job"]], event.get("event", event)
+        if told["kind"] == "started":
+            client.pid = told["pid"]
+        elif told["kind"] == "ended":
+            client.over = True
+            self.left += told["left"]
+            if not client.ended:
+                killed = told["status"] is not None and told["status"] < 0
+                client.end("killed" if killed else "failed", how_ended(told))
+        elif told["kind"] == "Ready":
+            client.ready = True
+        elif told["kind"] in ("Steps", "Fails"):
+            client.steps.append((told["at_s"], told["steps"]))
+            client.fails_at = told["at_s"] if told["kind"] == "Fails" else client.fails_at
+        elif told["kind"] in ("Ended", "Failed"):
+            client.end(told["status"], told.get("reason", ""))
+
+    def _last_words(self) -> str:
+        """The end of each log, for messages."""
+        last = {path.stem: path.read_text(errors="replace").strip()[-300:] for path in self.folder.glob("*.log")}
+        return " ".join(f"{name} said: {words}" for name, words in sorted(last.items()) if words)
+
+    def report(self, left: int) -> FaultReport:
+        """What was measured; `left` is how many processes still lived when all was over."""
+        jobs = [
+            {
+                "job": name,
+                "faulty": name == FAULTY,
+                "status": status,
+                "reason": reason,
+                **{when: self.clients[name].rate(*window) for when, window in self.windows.items()},
+                "provenance": "measured",
+            }
+            for name, (status, reason) in self.fates.items()
+        ]
+        return FaultReport(
+            self.fault.name,
+            self.mode,
+            self.shares[FAULTY].device,
+            pd.DataFrame(jobs),
+            pd.concat([self._timeline(name) for name in self.names], ignore_index=True),
+            self.gone_at - self.struck_at,
+            self.ended_by,
+            self.fresh_before_s,
+            self.fresh_after_s,
+            self.attempts,
+            left,
+        )
+
+    def _timeline(self, job: str) -> pd.DataFrame:
+        edges = np.arange(self.windows["before"][0], self.windows["after"][1], SHORTEST_S)
+        rates = [self.clients[job].rate(begin, end) for begin, end in pairwise(edges)]
+        at_s = edges[:-1] + SHORTEST_S / 2 - self.struck_at
+        return pd.DataFrame({"job": job, "at_s": at_s, "steps_per_s": rates, "provenance": "measured"})

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import psutil
 from filelock import FileLock
@@ -21,7 +21,6 @@ from labkit.hardware.devices import get_devices
 from labkit.jobs.command import script_of
 from labkit.json_data import check_shape, parse_json
 from labkit.runs.atomic import replace_text
-from labkit.runs.private import shielded
 from labkit.telemetry.samples import read_samples
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
@@ -42,24 +41,20 @@ loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when t
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What a script's process takes of a device."""
+    """What a script's process takes of a device, at its peak; None where it is not known."""
 
-    bytes: int | None
-    """At its peak, room to grow included; None where it is not known"""
-    first_steps_bytes: int | None
-    """At the peak of its first steps, where these were measured"""
-    provenance: str
-    """"measured", "predicted" by formula, or "unknown" """
-    note: str
-    """On what it rests, or why it is not known, in words"""
+    bytes: int | None = None
+    """Room to grow included, or by formula"""
+    first_steps_bytes: int | None = None
+    """Of its first steps, where these were measured"""
 
 
 def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     """Take a script's first steps in a process of its own, and note how much memory that held.
 
-    What was measured is kept (`memory.json` beside the prepared data) by machine, text of the script, and arguments but
-    for the seed, so that many copies are tried once. A job of labkit's whose tables are larger than what is free is not
-    tried; its need is predicted.
+    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the script, and arguments but
+    for the seed, so that many copies are tried once. A DLRM of labkit's whose tables are larger than what is free is
+    not tried; its need is predicted.
 
     Args:
         command: of the script; budget, cores and the folder for runs do not matter.
@@ -72,37 +67,32 @@ def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     command = ScriptCommand(
         command.script, command.arguments, module=command.module, device=device, folder=command.folder, sample_hz=10
     )
-    key, path = _key(command), prepared_root() / "memory.json"
+    key, path = _key(command), prepared_root() / "needs.json"
     if key in (kept := _kept(path)):
-        return MemoryNeed(**kept[key]["need"])
+        return MemoryNeed(**kept[key])
     need = _too_large(command) or _tried(command)
-    if need.provenance == "measured":
-        told = shielded({"script": command.script, "arguments": list(command.arguments), "need": asdict(need)})
-        with FileLock(path.with_name(".memory.json.lock")):
-            replace_text(path, json.dumps(_kept(path) | {key: told}, indent=1) + "\n")
+    if need.first_steps_bytes is not None:
+        with FileLock(path.with_name(".needs.json.lock")):
+            replace_text(path, json.dumps(_kept(path) | {key: asdict(need)}, indent=1) + "\n")
     return need
 
 
 def _tried(command: ScriptCommand) -> MemoryNeed:
-    name = Path(command.script).name
     prepared_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
         try:
             answer = _first_steps(replace(command.seeded(0), seed=None, runs_dir=folder))
         except (UserError, WorkerFailed) as error:
             what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
+            name = Path(command.script).name
             raise UserError(f"{name} was tried for its first steps, to know its memory, and failed: {what}") from error
         if answer is None or not answer["result"]["steps"]:
-            ended = answer is not None and answer["status"] == "done"
-            why = "ended without a step" if ended else f"took no step within {LONGEST_TRIAL_S:.0f} s"
-            return MemoryNeed(None, None, "unknown", f"{name} {why}, so its memory is not known: give it")
-        peak, grows = answer["result"]["peak_memory_bytes"], GROWTH_BYTES
+            return MemoryNeed()
         if command.device != "cpu":
-            peak, grows = _peak_on_gpu(answer["result"], Path(answer["folder"])), 0
-    if peak is None:
-        return MemoryNeed(None, None, "unknown", f"{name} ran, and its memory was not sampled: give it")
-    note = f"over the first {answer['result']['steps']} steps on {time.strftime('%Y-%m-%d')}"
-    return MemoryNeed(peak + grows, peak, "measured", note)
+            peak = _peak_on_gpu(answer["result"], Path(answer["folder"]))
+            return MemoryNeed(peak, peak)
+    peak = answer["result"]["peak_memory_bytes"]
+    return MemoryNeed(peak and peak + GROWTH_BYTES, peak)
 
 
 def _first_steps(command: ScriptCommand) -> dict[str, Any] | None:
@@ -150,16 +140,15 @@ def _too_large(command: ScriptCommand) -> MemoryNeed | None:
     """What a DLRM of labkit's is predicted to take whose tables and optimiser state are more than is free."""
     if Path(command.script).absolute() != script_of("dlrm").absolute():
         return None
-    from labkit.collocation.memory.formula import formula
+    from labkit.collocation.memory.formulas import formula
     from labkit.jobs.plain_step import plain_step
 
     device = next((each for each in get_devices() if each.torch_name == command.device), get_devices()[0])
-    limits = [device.memory_bytes, psutil.virtual_memory().available if device.kind == "cpu" else None]
+    free = psutil.virtual_memory().available
+    limit = min(device.memory_bytes or free, free) if device.kind == "cpu" else device.memory_bytes
     terms = formula(plain_step("dlrm", command.seeded(0).arguments))
-    if not any(limit is not None and terms["parameters"] + terms["optimiser"] > limit for limit in limits):
-        return None
-    note = "by formula, since its tables and their optimiser's state alone are more than is free"
-    return MemoryNeed(sum(terms.values()), None, "predicted", note)
+    is_too_large = limit is not None and terms["parameters"] + terms["optimiser"] > limit
+    return MemoryNeed(sum(terms.values())) if is_too_large else None
 
 
 def _key(command: ScriptCommand) -> str:
@@ -181,15 +170,11 @@ def without_seed(arguments: tuple[str, ...]) -> list[str]:
     return [each for before, each in pairs if before != "--seed" and each.partition("=")[0] != "--seed"]
 
 
-class _Kept(TypedDict):
-    need: MemoryNeed
-
-
 def _kept(path: Path) -> dict[str, dict[str, Any]]:
     """All that was measured; none where the file is damaged."""
     try:
         content = parse_json(path.read_bytes())
-        check_shape(content, dict[str, _Kept])
+        check_shape(content, dict[str, MemoryNeed])
     except (OSError, ValueError):
         return {}
     return content

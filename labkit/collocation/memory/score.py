@@ -1,12 +1,20 @@
-"""What ways of predicting a job's memory are worth, beside what it takes; for the kit's jobs with plain kernels."""
+"""What ways of predicting a job's memory are worth, beside what it takes; for the kit's jobs with plain kernels.
+
+Run as a program, it takes a job's first steps while every allocation of a tensor is counted.
+"""
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 from labkit.jobs.command import job_command
+from labkit.process.child import Child, Parent
+from labkit.tracking.command import ScriptCommand
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +22,8 @@ if TYPE_CHECKING:
 METHODS = ("formula", "torch's tracker", "Horus' formula")
 PROCESS = "the whole process"
 """Stands where a method does: nothing predicts it, and what was measured is of all of the process"""
+STEPS = 3
+"""That are counted: the optimiser's state is there while a whole step is taken, twice."""
 
 
 def estimates(job: str, **settings: Any) -> pd.DataFrame:
@@ -31,9 +41,7 @@ def estimates(job: str, **settings: Any) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from labkit.collocation.memory.formula import formula
-    from labkit.collocation.memory.horus import horus_estimate
-    from labkit.collocation.memory.tracker import tracked_bytes
+    from labkit.collocation.memory.formulas import formula, horus_estimate, tracked_bytes
     from labkit.jobs.plain_step import plain_step
 
     if settings.get("kernels") != "plain" or settings.get("precision") not in ("fp32", "bf16"):
@@ -56,7 +64,6 @@ def score(jobs: Iterable[tuple[str, dict[str, Any]]]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from labkit.collocation.memory.counted import counted_bytes
     from labkit.collocation.memory.need import memory_need
 
     frames = []
@@ -67,3 +74,38 @@ def score(jobs: Iterable[tuple[str, dict[str, Any]]]) -> pd.DataFrame:
         frames += [frame, frame.iloc[:1].assign(**process)]
     scored = pd.concat(frames, ignore_index=True).astype({"predicted": float, "measured": float})
     return scored.assign(**{"error_%": 100 * (scored["predicted"] / scored["measured"] - 1)})
+
+
+def counted_bytes(command: ScriptCommand) -> int:
+    """Peak of all tensors in a script's first steps on a CPU, in a process of its own.
+
+    Raises:
+        UserError: it failed; the text ends with what it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+        content = replace(command, runs_dir=folder, device="cpu").to_dict()
+        with Child("labkit.collocation.memory.score", content) as child:
+            counted = next((message["bytes"] for message in child.messages() if message["kind"] == "Counted"), None)
+            if counted is None:
+                said = child.last_words().strip().splitlines()[-1:]
+                raise UserError(f"{command.script}: the process that counts its tensors failed: {''.join(said)}")
+    return counted
+
+
+def main() -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    from labkit.tracking.script import run_command
+    from labkit.tracking.stop import StopRequest
+
+    parent, steps = Parent(), itertools.count(1)
+    command = ScriptCommand.from_dict(parent.content)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run_command(command, StopRequest(), lambda event: None, on_step=lambda: next(steps) == STEPS)
+    events = sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    parent.tell("Counted", bytes=max(itertools.accumulate(changes)))
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ import psutil
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.devices import get_devices
-from labkit.hardware.tools import which
+from labkit.hardware.tools import perf_limit, which
 from labkit.process.containment import kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.outputs import export_stats
@@ -66,6 +66,9 @@ def profile_under_tool(
         request.write_text(json.dumps(asked), encoding="utf-8")
         command = [*program.starts(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
+        if tool == "nsys" and (limit := perf_limit()):
+            mends = "`sudo sysctl kernel.perf_event_paranoid=2` mends it until the next start"
+            on_event(Notice(f"No samples of the CPU: {limit}; {mends}."))
         status = _run(command)
         result = request.with_name(RESULT)
         answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}

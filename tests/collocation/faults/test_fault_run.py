@@ -9,10 +9,9 @@ import psutil
 import pytest
 import torch
 
-from labkit.collocation.faults import fault_play, fault_run
-from labkit.collocation.faults.fault_play import FaultPlay
+from labkit.collocation.faults import fault_run
 from labkit.collocation.faults.fault_report import fault_table
-from labkit.collocation.faults.fault_run import run_fault
+from labkit.collocation.faults.fault_run import Client, FaultRun, run_fault
 from labkit.collocation.faults.faulty_client import LEAK_BYTES
 from labkit.errors import UserError
 
@@ -27,16 +26,17 @@ def clients() -> list[psutil.Process]:
 
 
 @pytest.fixture(scope="module")
-def crash():
+def crash(tmp_path_factory):
     """A crash beside a neighbour, after which two fresh clients are refused, as an MPS server does for a while."""
-    really = FaultPlay._process
+    really = FaultRun.process
 
-    def refused_twice(play, name, **how):
-        process = really(play, name, **how)
+    def refused_twice(run, name, *how):
+        process = really(run, name, *how)
         return replace(process, program=("false",)) if name in ("fresh-after-1", "fresh-after-2") else process
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FaultPlay, "_process", refused_twice)
+        patch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.mktemp("cores")))
+        patch.setattr(FaultRun, "process", refused_twice)
         return run_fault("segfault", "cpu-shared", seconds=0.3)
 
 
@@ -94,7 +94,7 @@ def test_a_kill_from_outside_leaves_nothing():
 
 
 def test_a_client_that_does_not_start_is_told(monkeypatch):
-    monkeypatch.setattr(fault_play, "PROGRAM", ["false"])
+    monkeypatch.setattr(fault_run, "PROGRAM", ["false"])
     with pytest.raises(UserError, match="faulty ended before it was ready: its process ended with status 1"):
         run_fault("kill", "cpu-shared")
 
@@ -121,11 +121,11 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(arguments, words, 
 
 
 def test_a_rate_is_of_its_window_and_of_nothing_else():
-    client = fault_play.Client(steps=[(0.0, 0), (1.0, 10), (2.0, 40)])
-    assert fault_play._rate(client, 0.0, 1.0) == 10
-    assert fault_play._rate(client, 1.5, 2.0) == 30
-    assert fault_play._rate(client, 2.0, 3.0) == 0  # it said no more
-    assert math.isnan(fault_play._rate(client, 1.0, 1.1))
+    client = Client(steps=[(0.0, 0), (1.0, 10), (2.0, 40)])
+    assert client.rate(0.0, 1.0) == 10
+    assert client.rate(1.5, 2.0) == 30
+    assert client.rate(2.0, 3.0) == 0  # it said no more
+    assert math.isnan(client.rate(1.0, 1.1))
 
 
 @pytest.mark.gpu

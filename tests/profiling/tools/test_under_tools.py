@@ -154,11 +154,13 @@ def test_an_attached_tool_that_fails_or_hangs_is_told_and_ended(monkeypatch):
         hangs.end()
 
 
-def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path, fake, script, capfd):
+def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path, fake, script, monkeypatch, capfd):
+    monkeypatch.setattr(under_tool, "perf_limit", lambda: "the kernel forbids it to users")
     assert profile("nsys", script, "0", "50") == 0
     out, err = capfd.readouterr()
     assert "steps 1 to 3 pass, then nsys looks at 3" in out and "nsys looked at 3 steady steps" in out
     assert "nsys profile --trace=cuda" in out and "trained" not in out + err
+    assert "No samples of the CPU: the kernel forbids it to users" in out
     for words in ("[CUDA memcpy Device-to-Device]", "cudaLaunchKernel", "sample_actions", "nsys-ui"):
         assert words in out.replace("\n", "")
     called = (tmp_path / "arguments").read_text().splitlines()
