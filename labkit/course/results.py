@@ -4,11 +4,8 @@ from __future__ import annotations
 
 MIME = "application/vnd.labkit.results+json"
 
-Bounded = tuple[float | None, float, float]
-"""(value, lowest, highest); the value is None where a run gave none."""
 
-
-def results(**numbers: Bounded) -> None:
+def results(**numbers: tuple[float | None, float, float]) -> None:
     """Print a notebook's numbers and keep them in its output for programs.
 
     Args:

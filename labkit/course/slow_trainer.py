@@ -21,11 +21,9 @@ from torch import Tensor, nn
 
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
 
-DENSE, TABLES, ROWS, DIM, HIDDEN = 13, 64, 500, 16, 512
+DENSE, TABLES, ROWS, DIM, HIDDEN, STORED = 13, 64, 500, 16, 512, 2**14
 Batch = tuple[Tensor, Tensor, Tensor]
 """dense float32 (B, DENSE), categorical int64 (B, F), label float32 (B,)."""
-
-_STORED = 2**14
 
 
 def batch_in_python(size: int, tables: int = TABLES) -> Batch:
@@ -40,16 +38,16 @@ def batch_in_python(size: int, tables: int = TABLES) -> Batch:
 class StoredBatches:
     """Batches cut from samples that were made once, all together."""
 
-    def __init__(self, tables: int = TABLES, *, samples: int = _STORED, seed: int = 0):
-        random_numbers = np.random.default_rng(seed)
-        dense = random_numbers.random((samples, DENSE), dtype=np.float32)
-        categorical = random_numbers.integers(ROWS, size=(samples, tables))
-        label = (random_numbers.random(samples) < 0.25).astype(np.float32)
+    def __init__(self, tables: int = TABLES):
+        random_numbers = np.random.default_rng(0)
+        dense = random_numbers.random((STORED, DENSE), dtype=np.float32)
+        categorical = random_numbers.integers(ROWS, size=(STORED, tables))
+        label = (random_numbers.random(STORED) < 0.25).astype(np.float32)
         self._arrays = tuple(map(torch.from_numpy, (dense, categorical, label)))
         self._next = 0
 
     def __call__(self, size: int, tables: int = TABLES) -> Batch:
-        start = self._next if self._next + size <= len(self._arrays[2]) else 0
+        start = self._next if self._next + size <= STORED else 0
         self._next = start + size
         return tuple(array[start : start + size] for array in self._arrays)
 

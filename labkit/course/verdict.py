@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from nbformat import NotebookNode
 
 from labkit.course.notebook_file import called_names, code_cells
 from labkit.course.results import MIME as RESULTS
 from labkit.plots.show import MIME as PLOTLY
+from labkit.runs.record import Kind
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The type of an output that is an interactive view."""
 WIDGETS = "application/vnd.jupyter.widget-state+json"
-PROVENANCE = ("measured", "recorded", "emulated", "predicted")
+PROVENANCE = get_args(Kind)
 ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS}
 SHOWN_BY = {"show": PLOTLY, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
     ("monitor", "live", "explore", "profile_view"), WIDGET

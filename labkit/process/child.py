@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from labkit.process.containment import PARENT, die_with, end_killed, kill_until_gone, of_session
-from labkit.runs.process import OUT_OF_CTRL_C
 
+OUT_OF_CTRL_C = (
+    {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
+)
+"""Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
 POLITE_S, TERM_S = 30.0, 3.0
 """A child that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
 

@@ -1,17 +1,10 @@
-"""Processes that write runs: whether one still lives, and how to start one that only its parent ends."""
+"""Processes that write runs: whether one still lives."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import psutil
-
-OUT_OF_CTRL_C = (
-    {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
-)
-"""Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
 
 CLOCK_TOLERANCE_S = 2.0
 """Linux derives the time a process began from the boot time, which moves when the clock is set."""

@@ -14,11 +14,11 @@ import torch
 
 from labkit.errors import UserError
 from labkit.hardware.tools import which
+from labkit.process.child import OUT_OF_CTRL_C
 from labkit.process.containment import end_killed
 from labkit.profiling.recording.recorder import StepWatcher
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.programs import FACTS, PROGRAMS
-from labkit.runs.process import OUT_OF_CTRL_C
 
 STEP = "step"
 """Name of the NVTX range of each step in the window"""
