@@ -84,6 +84,11 @@ def print_frame(console: Console, frame: pd.DataFrame, title: str | None = None)
         table.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
     for row in zip(*columns, strict=True):
         table.add_row(*row)
+    print_wide(console, table)
+
+
+def print_wide(console: Console, table: Table) -> None:
+    """Print a table as wide as the terminal is; elsewhere so wide that `grep` finds whole lines."""
     width = console.width
     console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
     console.print(table)

@@ -88,7 +88,7 @@ def _print_table(title: str, rows: list[dict[str, str]]) -> Any:
     from rich import box
     from rich.table import Table
 
-    from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
+    from labkit.cli.console import Console, print_wide
 
     console, names = Console(), list(rows[0]) if rows else []
     table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=any(name.strip() for name in names))
@@ -96,7 +96,7 @@ def _print_table(title: str, rows: list[dict[str, str]]) -> Any:
         table.add_column(name, no_wrap=name in ("run", "status"))
     for row in rows:
         table.add_row(*row.values())
-    console.print(table, width=None if console.is_terminal else max(console.width, WIDTH_FOR_PROGRAMS))
+    print_wide(console, table)
     return console
 
 

@@ -7,6 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from labkit.hardware.tiers import Figure, Tier
 
 TABLE_WIDTH = 116
@@ -38,26 +40,34 @@ def run_tiers(args: argparse.Namespace) -> int:
 
 
 def _print_catalogue(tiers: list[Tier]) -> None:
-    import pandas as pd
-
-    from labkit.cli.console import Console, print_frame
+    from labkit.cli.console import Console
     from labkit.hardware.tiers import FIGURES
 
     rows = [
-        {"tier": tier.name, "year": str(tier.year or "-"), "cores": str(tier.cores or "-")}
-        | {heading: _cell(tier.figure(name)) for name, (heading, _) in FIGURES.items()}
+        [tier.name, str(tier.year or "-"), str(tier.cores or "-"), *(_cell(tier.figure(name)) for name in FIGURES)]
         for tier in tiers
     ]
     # wider than a classic terminal: better long lines than numbers cut in two
     console = Console(width=max(Console().width, TABLE_WIDTH))
-    print_frame(console, pd.DataFrame(rows), "Hardware tiers")
+    console.print(_table(["tier", "year", "cores", *(heading for heading, _ in FIGURES.values())], rows))
     print(LEGEND)
 
 
-def _print_tier(tier: Tier) -> None:
-    import pandas as pd
+def _table(headings: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)) -> Table:
+    """Not `print_frame`: the catalogue is there at once, without pandas."""
+    from rich import box
+    from rich.table import Table
 
-    from labkit.cli.console import Console, print_frame
+    table = Table(box=box.SIMPLE)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _print_tier(tier: Tier) -> None:
+    from labkit.cli.console import Console
     from labkit.hardware.tiers import FIGURES
 
     console = Console(highlight=False)
@@ -70,8 +80,8 @@ def _print_tier(tier: Tier) -> None:
         figure = tier.figure(name)
         remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
         said = "\n".join(filter(None, remarks))
-        rows.append({"figure": meaning, "value": _cell(figure), "source": said, "date": figure.date or ""})
-    print_frame(console, pd.DataFrame(rows))
+        rows.append([meaning, _cell(figure), said, figure.date or ""])
+    console.print(_table(["figure", "value", "source", "date"], rows, left=(0, 2, 3)))
     pages = {figure.source: figure.url for figure in tier.figures.values() if figure.source}
     for title, url in pages.items():
         console.print(f"{title}\n  {url}", soft_wrap=True)

@@ -77,25 +77,15 @@ def test_make_alone_lists_the_targets(checkout):
     assert not (checkout.folder / ".venv").exists()
 
 
-def test_setup_installs_the_pinned_torch_before_labkit(checkout):
+def test_setup_installs_the_pinned_torch_before_labkit_and_only_what_changed_after_that(checkout):
     checkout.add_python()
     done = checkout.run("setup")
     assert done.returncode == 0, done.stderr
     assert checkout.asked[0] == "python3 venv"
     assert checkout.asked[1].endswith(" install torch==2.13.0")
     assert checkout.asked[2].endswith(" install -e .[test]")
-
-
-def test_second_setup_finds_it_done(checkout):
-    checkout.add_python()
-    checkout.run("setup")
     assert checkout.run("setup").returncode == 0
     assert checkout.asked == []
-
-
-def test_changed_requirements_are_installed_into_the_same_environment(checkout):
-    checkout.add_python()
-    checkout.run("setup")
     later = checkout.stamp.stat().st_mtime + 10
     os.utime(checkout.folder / "pyproject.toml", (later, later))
     checkout.run("setup")
@@ -111,22 +101,17 @@ def test_interrupted_setup_starts_again_from_nothing(checkout, broken_at):
     assert checkout.stamp.exists()
 
 
-def test_environment_whose_python_is_gone_is_made_anew(checkout):
-    checkout.add_python()
-    checkout.run("setup")
-    python = checkout.folder / ".venv" / "bin" / "python"
-    python.unlink()
-    python.symlink_to("/nowhere/python3")
-    assert checkout.run("setup").returncode == 0
-    assert checkout.asked[0] == "python3 venv"
-
-
-def test_environment_copied_from_another_checkout_is_made_anew(checkout, tmp_path):
+def test_an_environment_that_is_broken_or_of_another_checkout_is_made_anew(checkout, tmp_path):
     checkout.add_python()
     checkout.run("setup")
     other = tmp_path / "other"
     shutil.copytree(checkout.folder, other)
     assert checkout.run("--directory", str(other), "setup").returncode == 0
+    assert checkout.asked[0] == "python3 venv"
+    python = checkout.folder / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3")
+    assert checkout.run("setup").returncode == 0
     assert checkout.asked[0] == "python3 venv"
 
 
@@ -151,30 +136,23 @@ def test_old_python_is_passed_over_for_a_newer_one(checkout):
     assert checkout.asked[0] == "python3.12 venv"
 
 
-@pytest.mark.parametrize("installed", [[], ["python3"]])
-def test_no_python_or_only_an_old_one_says_what_to_install(checkout, installed):
+@pytest.mark.parametrize(
+    ("installed", "environment", "words"),
+    [
+        ([], {}, ("needs Python 3.11 or newer", "apt install python3 python3-venv")),
+        (["python3"], {"OLD": "1"}, ("needs Python 3.11 or newer", "apt install python3 python3-venv")),
+        (["python3"], {"NO_ENSUREPIP": "1"}, ("sudo apt install python3-venv",)),
+        (["python3"], {"FAIL_ON": "torch=="}, ("make setup PYTHON=python3.12",)),
+    ],
+    ids=["no Python", "an old one", "no ensurepip", "no torch for this Python"],
+)
+def test_a_setup_that_cannot_be_says_what_to_install(checkout, installed, environment, words):
     for name in installed:
         checkout.add_python(name)
-    done = checkout.run("setup", OLD="1")
+    done = checkout.run("setup", **environment)
     assert done.returncode != 0
-    assert "needs Python 3.11 or newer" in done.stderr
-    assert "apt install python3 python3-venv" in done.stderr
-    assert not (checkout.folder / ".venv").exists()
-
-
-def test_missing_ensurepip_names_the_debian_package(checkout):
-    checkout.add_python()
-    done = checkout.run("setup", NO_ENSUREPIP="1")
-    assert done.returncode != 0
-    assert "sudo apt install python3-venv" in done.stderr
-    assert not (checkout.folder / ".venv").exists()
-
-
-def test_torch_without_a_build_for_this_python_says_how_to_choose_another(checkout):
-    checkout.add_python()
-    done = checkout.run("setup", FAIL_ON="torch==")
-    assert done.returncode != 0
-    assert "make setup PYTHON=python3.12" in done.stderr
+    assert all(each in done.stderr for each in words)
+    assert not checkout.stamp.exists()
 
 
 def test_clean_keeps_runs_and_reports(checkout):

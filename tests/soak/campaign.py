@@ -72,7 +72,9 @@ class Reader:
             kind, told, peak = self._pipe.recv()
         except (EOFError, psutil.NoSuchProcess):
             return self._killed("died", f"exit status {self._child.exitcode}")
-        return self._killed("memory", f"{peak / 1e9:.1f} GB") if peak > LIMIT_BYTES else (kind, told)
+        if peak > 0.75 * LIMIT_BYTES:
+            self.close()  # what many cases gather is not to be taken for one case's
+        return ("memory", f"{peak / 1e9:.1f} GB") if peak > LIMIT_BYTES else (kind, told)
 
     def _killed(self, *outcome: str) -> tuple[str, str]:
         self.close()

@@ -6,14 +6,13 @@ few minutes of audio are in memory at a time, whatever the size of the source.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -37,24 +36,8 @@ AHEAD = 3
 """Groups that are waiting or worked on while one is written."""
 
 
-@dataclass
-class Group:
-    """Neighbours in one split, ready to be written."""
-
-    utterances: list[Utterance]
-    decoded: Decoded
-    features: list[np.ndarray | DataError]
-    """float16 (T, 80) of each, or why it has none."""
-
-
-@dataclass
-class Written:
-    """What the prepared files hold so far."""
-
-    utterances: list[Utterance] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)
-    mixed_down: set[Path] = field(default_factory=set)
-    resampled: set[Path] = field(default_factory=set)
+Group = tuple[list[Utterance], Decoded, list[np.ndarray | DataError]]
+"""Neighbours in one split, how they were decoded, and of each its features float16 (T, 80), or why it has none."""
 
 
 def prepare_speech(
@@ -80,29 +63,43 @@ def prepare_speech(
     """
     utterances, split_note = fill_splits(readable(source, alphabet, punctuation, bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
-    written = Written()
+    written: list[Utterance] = []
+    frames: list[int] = []
+    mixed_down, resampled = set(), set()
     with (folder / "features.f16").open("wb") as file:
         done = 0
-        for group in _groups(utterances, frames_an_output):
-            _add(written, group, bad, file)
-            done += len(group.utterances)
+        for group, decoded, found in _groups(utterances, frames_an_output):
+            for utterance, features in zip(group, found, strict=True):
+                if isinstance(features, DataError):
+                    bad.add(features)
+                    continue
+                file.write(features.data)
+                written.append(utterance)
+                frames.append(len(features))
+            mixed_down |= decoded.mixed_down
+            resampled |= decoded.resampled
+            done += len(group)
             progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
-    normalise_speakers(
-        folder / "features.f16",
-        [_normalised_with(index, each) for index, each in enumerate(written.utterances)],
-        written.frames,
-        MEL_BINS,
-    )
-    _write_table(folder, written)
-    splits = _ranges(written, source)
+    # utterances of one speaker go together; one whose speaker nobody knows stands alone
+    keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
+    normalise_speakers(folder / "features.f16", keys, frames, MEL_BINS)
+    texts, speakers = [each.text for each in written], [each.speaker for each in written]
+    with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
+        pq.write_table(pa.table({"text": texts, "speaker": speakers, "frames": pa.array(frames, pa.int32())}), file)
+    of_split = {split: [index for index, each in enumerate(written) if each.split == split] for split in SPLITS}
+    for split, indices in of_split.items():
+        if not indices:
+            raise DataError(
+                f"The {split} split has no usable utterance.",
+                fix="Give it some, or mend those that were skipped.",
+                file=source.listings[0] if source.listings else source.folder,
+            )
     info = {
-        "hours": _hours(written),
-        "speakers": {
-            split: len({each.speaker for each in written.utterances if each.split == split}) for split in SPLITS
-        },
+        "hours": {name: sum(frames[index] for index in own) / FRAMES_PER_S / 3600 for name, own in of_split.items()},
+        "speakers": {name: len({speakers[index] for index in own}) for name, own in of_split.items()},
         "skipped": bad.info(),
-        "files_mixed_down": len(written.mixed_down),
-        "files_resampled": len(written.resampled),
+        "files_mixed_down": len(mixed_down),
+        "files_resampled": len(resampled),
         "notes": [*source.notes, *([split_note] if split_note else [])],
     }
     write_json(
@@ -113,7 +110,7 @@ def prepare_speech(
             "alphabet": alphabet.characters,
             # what a model cannot learn from is skipped for that model, and makes its data others
             "fingerprint": f"{fingerprint}-{frames_an_output}" if bad.count else fingerprint,
-            "splits": splits,
+            "splits": {name: [own[0], own[-1] + 1] for name, own in of_split.items()},
             "info": info,
         },
     )
@@ -176,20 +173,7 @@ def _work(utterances: list[Utterance], frames_an_output: int) -> Group:
     computed = iter(log_mel([wave for wave, error in zip(decoded.waves, found, strict=True) if error is None]))
     features = [next(computed).astype(np.float16, order="C") if error is None else error for error in found]
     decoded.waves.clear()
-    return Group(utterances, decoded, features)
-
-
-def _add(written: Written, group: Group, bad: BadRows, file: BinaryIO) -> None:
-    """Write the features of a group's good utterances."""
-    for utterance, features in zip(group.utterances, group.features, strict=True):
-        if isinstance(features, DataError):
-            bad.add(features)
-            continue
-        file.write(features.data)
-        written.utterances.append(utterance)
-        written.frames.append(len(features))
-    written.mixed_down |= group.decoded.mixed_down
-    written.resampled |= group.decoded.resampled
+    return utterances, decoded, features
 
 
 def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> DataError | None:
@@ -204,41 +188,3 @@ def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> Data
         fix="Check that audio and transcript belong together, and offset and duration.",
         field=utterance.text_field,
     )
-
-
-def _normalised_with(index: int, utterance: Utterance) -> tuple[str, ...]:
-    """Utterances of one speaker go together; one whose speaker nobody knows stands alone."""
-    return (utterance.split, utterance.speaker) if utterance.speaker else (utterance.split, "", str(index))
-
-
-def _write_table(folder: Path, written: Written) -> None:
-    table = pa.table(
-        {
-            "text": [each.text for each in written.utterances],
-            "speaker": [each.speaker for each in written.utterances],
-            "frames": pa.array(written.frames, pa.int32()),
-        }
-    )
-    with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
-        pq.write_table(table, file)
-
-
-def _ranges(written: Written, source: Source) -> dict[str, list[int]]:
-    counts, ranges, start = Counter(each.split for each in written.utterances), {}, 0
-    for split in SPLITS:
-        if not counts[split]:
-            raise DataError(
-                f"The {split} split has no usable utterance.",
-                fix="Give it some, or mend those that were skipped.",
-                file=source.listings[0] if source.listings else source.folder,
-            )
-        ranges[split] = [start, start + counts[split]]
-        start += counts[split]
-    return ranges
-
-
-def _hours(written: Written) -> dict[str, float]:
-    frames = Counter()
-    for utterance, count in zip(written.utterances, written.frames, strict=True):
-        frames[utterance.split] += count
-    return {split: frames[split] / FRAMES_PER_S / 3600 for split in SPLITS}
