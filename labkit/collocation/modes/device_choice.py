@@ -13,9 +13,9 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
     """The device of that name.
 
     Args:
-        name: cpu; a GPU's number in PCI order, as nvidia-smi counts; a slice's as GPU:SLICE, such as 0:1; a UUID or
-            how it begins; torch's name. None takes the first GPU or slice that CUDA reaches, else the CPU. A GPU that
-            is cut into slices stands for its first, as CUDA has it.
+        name: cpu; a GPU's number in PCI order, as nvidia-smi counts; a UUID or how it begins; torch's name. None takes
+            the first GPU or slice that CUDA reaches, else the CPU. A GPU that is cut into slices stands for its first,
+            as CUDA has it.
         devices: what there is, the CPU first, as `labkit.hardware.devices.get_devices` returns it.
 
     Raises:
@@ -26,38 +26,14 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
         return next((device for device in gpus if device.torch_name), cpu)
     if name == "cpu":
         return cpu
-    found = _named(name, gpus)
-    places = {device.gpu_uuid if name.isdecimal() or name.startswith("GPU-") else device.uuid for device in found}
-    if not found or len(places) > 1:
-        what = f"several devices begin with {name!r}" if found else f"there is no device {name!r} here"
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        narrowed = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden} may hide some)"
-        raise UserError(f"{what}{narrowed}: choose one of {'; '.join(device_names(devices))}.")
-    return found[0]
-
-
-def device_names(devices: Sequence[Device]) -> list[str]:
-    """Each device as a name that `find_device` takes, and what it is.
-
-    >>> device_names([Device("cpu", 0, "a CPU"), Device("gpu", 0, "Tesla T4", uuid="GPU-11")])
-    ['cpu (a CPU)', '0 (Tesla T4, GPU-11)']
-    """
-    return [
-        f"{_short_name(device, devices)} ({', '.join(filter(None, (device.name, device.uuid)))})" for device in devices
-    ]
-
-
-def _named(name: str, gpus: Sequence[Device]) -> list[Device]:
+    found = [device for device in gpus if name in (str(device.index), device.torch_name)]
     if name.startswith(("GPU-", "MIG-")):
-        uuids = {device: device.gpu_uuid if name.startswith("GPU-") else device.uuid for device in gpus}
-        return [device for device, uuid in uuids.items() if (uuid or "").startswith(name)]
-    return [device for device in gpus if name in (str(device.index), device.torch_name, _short_name(device, gpus))]
-
-
-def _short_name(device: Device, devices: Sequence[Device]) -> str:
-    if device.kind == "cpu":
-        return "cpu"
-    if device.kind == "gpu":
-        return str(device.index)
-    siblings = [other for other in devices if other.kind == "mig" and other.index == device.index]
-    return f"{device.index}:{siblings.index(device)}"
+        found = [gpu for gpu in gpus if any(uuid and uuid.startswith(name) for uuid in (gpu.uuid, gpu.gpu_uuid))]
+    places = {device.uuid if name.startswith(("cuda", "MIG-")) else device.gpu_uuid for device in found}
+    if len(places) == 1:
+        return found[0]
+    what = f"several devices begin with {name!r}" if found else f"there is no device {name!r} here"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    narrowed = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden} may hide some)"
+    there = [f"{gpu.uuid if gpu.kind == 'mig' else gpu.index} ({gpu.name}, {gpu.uuid})" for gpu in gpus]
+    raise UserError(f"{what}{narrowed}: choose one of {'; '.join([f'cpu ({cpu.name})', *there])}.")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pynvml
 
 from labkit.collocation.modes.gpu import gpu_share, gpu_text, why_occupied
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
@@ -20,15 +20,14 @@ PLAIN = re.compile(r"\d+g\.\d+gb")
 """Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
 
 
-@dataclass(frozen=True)
-class MigProfile:
-    """One size of GPU instance."""
+class MigProfile(NamedTuple):
+    """One size of GPU instance: its name, such as 3g.20gb, and how many more of it fit beside what there is."""
 
-    name: str
-    """Such as 3g.20gb"""
+    slices: int
     memory_bytes: int
+    name: str
     free: int | None
-    """How many more of it fit beside what there is; None where the driver tells that to administrators only"""
+    """None where the driver tells that to administrators only"""
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,8 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
 
 
 def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
-    """A slice for each job.
-
-    Raises:
-        UserError: the slices have changed since `why_not` looked.
-    """
+    """A slice for each job; a KeyError where the slices have changed since `why_not` looked."""
     matched = matched_slices(jobs, place)
-    if missing := [job.name for job in jobs if job.name not in matched]:
-        raise UserError(f"There is no MIG slice for {', '.join(missing)}: the slices have changed since the check.")
     return {job.name: gpu_share(matched[job.name]) for job in jobs}
 
 
@@ -119,8 +112,8 @@ def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout
     need = max((place.need(job) or 0 for job in without), default=0)
     if len(wanted) > 1:
         return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
-    fitting = []
-    for profile in mig_profiles(place.device, place.nvml):
+    fitting, profiles = [], mig_profiles(place.device, place.nvml)
+    for profile in profiles:
         named = profile.name in wanted or (wanted == {None} and PLAIN.fullmatch(profile.name))
         if named and profile.memory_bytes >= need:
             if profile.free is None:
@@ -128,7 +121,8 @@ def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout
                 return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
             fitting += [profile] * (profile.free >= len(without))
     if not fitting:
-        return None, "no layout of this GPU has an equal slice for each job beside what there is"
+        offered = ", ".join(profile.name for profile in profiles)
+        return None, f"beside what there is, no layout of this GPU has an equal slice for each job; it offers {offered}"
     return MigLayout(place.device.gpu_uuid, fitting[-1].name, len(without)), ""
 
 
@@ -145,9 +139,9 @@ def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
         info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
         if info is not None:  # else this GPU has none of this kind
             free = nvml.read("nvmlDeviceGetGpuInstanceRemainingCapacity", handle.value, info.id).value
-            profile = MigProfile(info.name.removeprefix("MIG "), info.memorySizeMB * 2**20, free)
-            found.append((info.sliceCount, profile))
-    return [profile for _, profile in sorted(found, key=lambda each: (each[0], each[1].memory_bytes, each[1].name))]
+            name = info.name.removeprefix("MIG ")
+            found.append(MigProfile(info.sliceCount, info.memorySizeMB * 2**20, name, free))
+    return sorted(found, key=lambda profile: profile[:3])
 
 
 def _why_no_mig(device: Device) -> list[str]:
@@ -165,27 +159,17 @@ def _why_no_mig(device: Device) -> list[str]:
 
 
 def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> str:
-    there, need = _candidates(job, place), place.need(job) or 0
-    known = sorted(profile.name for profile in mig_profiles(place.device_of(job), place.nvml))
-    if job.mig_profile is not None and known and job.mig_profile not in known:
-        device = place.device_of(job).name
-        return (
-            f"{job.name} asks for the profile {job.mig_profile}, which {device} does not have: it has "
-            f"{', '.join(known)}"
-        )
-    largest = max((each.memory_bytes or 0 for each in there), default=0)
-    if there and need > largest:
-        return f"{job.name} needs {size_text(need)}, and the largest slice has {size_text(largest)}"
-    busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
-    given = sum(each in matched.values() for each in there)
+    there, need = _candidates(job, place), place.need(job)
     wanted = f" of profile {job.mig_profile}" if job.mig_profile else ""
-    listed = ", ".join(each.mig_profile or each.name for each in there) or "none"
-    counted = f"slices: {listed}; {given} given to other jobs"
+    wanted += f" with {size_text(need)}" if need else ""
+    listed = ", ".join(f"{each.mig_profile} with {size_text(each.memory_bytes or 0)}" for each in there) or "none"
+    busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
+    counted = f"slices: {listed}; {sum(each in matched.values() for each in there)} given to other jobs"
     return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
 
 
 def _names_a_slice(job: PlannedJob) -> bool:
-    return job.device is not None and (job.device.startswith("MIG-") or ":" in job.device)
+    return (job.device or "").startswith("MIG-")
 
 
 def _candidates(job: PlannedJob, place: Place) -> list[Device]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.gpu import gpu_text
+from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mig import MigLayout, proposed_layout
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import Plan
@@ -20,7 +20,6 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.occupants import occupants
 
 CREATED = re.compile(r"created GPU instance ID\s+(\d+) on GPU")
 """What nvidia-smi says of each instance. Source: NVIDIA MIG User Guide, "Creating GPU Instances"."""
@@ -63,7 +62,10 @@ def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None
     _check_unused(layout, nvml or Nvml())
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
-            making = _start(layout.make_command, said)
+            # in a session of its own, so that Ctrl-C in the terminal does not stop it half-way
+            making = subprocess.Popen(
+                layout.make_command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
         except FileNotFoundError:
             raise UserError(
                 "nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver."
@@ -81,33 +83,27 @@ def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None
 
 
 def _check_unused(layout: MigLayout, nvml: Nvml) -> None:
-    concerned = [device for device in get_devices(nvml)[1:] if device.gpu_uuid == layout.gpu_uuid]
-    whole = Device(kind="gpu", index=concerned[0].index, name=concerned[0].name, uuid=layout.gpu_uuid)
+    slices = [device for device in get_devices(nvml)[1:] if device.gpu_uuid == layout.gpu_uuid]
+    whole = Device(kind="gpu", index=slices[0].index, name=slices[0].name, uuid=layout.gpu_uuid)
     with nvml:
-        for device in (whole, *(each for each in concerned if each.kind == "mig")):
-            found, why = occupants(device, nvml)
-            if why is not None:
-                raise UserError(f"Whether somebody uses {gpu_text(device)} cannot be told ({why}): nothing is changed.")
-            if found:
-                listed = ", ".join(str(each) for each in found)
-                raise UserError(
-                    f"{gpu_text(device)} is in use by {listed}: its MIG layout is changed only while nobody uses it."
-                )
+        for device in (whole, *slices):
+            if why := why_occupied(device, nvml):
+                raise UserError(f"{why}: its MIG layout is changed only while nobody uses it.")
 
 
 def _remove(gpu_uuid: str, numbers: list[str]) -> None:
     """Remove GPU instances and the compute instances in them; a driver may hold them for a moment after a job."""
-    end, left = time.monotonic() + REMOVE_S, []
+    end, left = time.monotonic() + REMOVE_S, {}
     for number in reversed(numbers):
         while why := _why_it_stays(gpu_uuid, number):
             if time.monotonic() > end:
-                left.append((number, why))
+                left[number] = why
                 break
             time.sleep(AGAIN_S)
     if left:
-        command, ids = f"sudo nvidia-smi mig -i {gpu_uuid}", ",".join(number for number, _ in left)
+        command, ids = f"sudo nvidia-smi mig -i {gpu_uuid}", ",".join(left)
         raise UserError(
-            f"The MIG instances {ids} that labkit made stay ({' '.join(why for _, why in left)}): remove them with "
+            f"The MIG instances {ids} that labkit made stay ({' '.join(left.values())}): remove them with "
             f"`{command} -dci -gi {ids} && {command} -dgi -gi {ids}`."
         )
 
@@ -115,17 +111,9 @@ def _remove(gpu_uuid: str, numbers: list[str]) -> None:
 def _why_it_stays(gpu_uuid: str, number: str) -> str:
     """Empty where the instance is gone, else what nvidia-smi says."""
     for what in ("-dci", "-dgi"):
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
-            status = _start(["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number], said).wait()
-            words = _text(said)
-    return words or "it said nothing" if status else ""
-
-
-def _start(command: list[str], said: IO[str]) -> subprocess.Popen:
-    """Start nvidia-smi so that Ctrl-C in the terminal does not stop it half-way."""
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
-    )
+        command = ["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number]
+        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    return " ".join((done.stdout + done.stderr).split()) or "it said nothing" if done.returncode else ""
 
 
 def _text(file: IO[str]) -> str:

@@ -42,18 +42,14 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
         return reasons
 
-    refused = place.refusals(jobs, against)
-    without = {name for name, _ in refused}
-    for job in jobs:
-        if job.name not in without and _limits(job) and _before_volta(device := place.device_of(job)):
-            refused.append(
-                (
-                    job.name,
-                    f"{job.name} asks for {_limits(job)}, which MPS gives from Volta on: {device.name} has "
-                    f"{device.compute_capability}",
-                )
-            )
-    return refused
+    return place.refusals(jobs, against) or [
+        (job.name, f"{job.name} asks for {limits}, which MPS gives from Volta on: {device.name} has {capability}")
+        for job in jobs
+        if (limits := _limits(job))
+        and (device := place.device_of(job))
+        and (capability := device.compute_capability)
+        and _before_volta(device)
+    ]
 
 
 def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:

@@ -5,12 +5,15 @@ Run as a module, it is that process.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.devices import get_devices
 from labkit.hardware.tools import perf_limit, which
-from labkit.process.containment import kill_until_gone
+from labkit.process.containment import descendants, kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.outputs import export_stats
 from labkit.profiling.tools.programs import NCU_FORBIDDEN, PROGRAMS
@@ -62,7 +65,7 @@ def profile_under_tool(
         )
     with tempfile.TemporaryDirectory(prefix="labkit-") as place:
         request, output = Path(place, "request.json"), Path(place, program.output)
-        asked = {"command": script.to_dict(), "settings": asdict(settings), "tool": tool}
+        asked = {"command": script.to_dict(), "settings": asdict(settings), "tool": tool, "launcher": os.getpid()}
         request.write_text(json.dumps(asked), encoding="utf-8")
         command = [*program.starts(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
@@ -111,9 +114,18 @@ def _run(command: list[str]) -> int:
             kill_until_gone(lambda: started, process.poll)
 
 
+def _end_after(launcher: int) -> None:
+    """End this process, and all that it has started, soon after the one that started the tool is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(launcher).wait()
+    kill_until_gone(descendants)
+    os._exit(1)
+
+
 def main(request: Path) -> int:
     """Do what the file asks for, under the tool."""
     asked = json.loads(request.read_text(encoding="utf-8"))
+    threading.Thread(target=_end_after, args=[asked["launcher"]], daemon=True).start()
     command, notes = ScriptCommand.from_dict(asked["command"]), []
 
     def hear(event: Any) -> None:

@@ -10,7 +10,7 @@ from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_o
 
 from labkit.collocation import plan_check
 from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_here
-from labkit.collocation.modes.device_choice import device_names, find_device
+from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mps import client_limit
 from labkit.collocation.plan.plan import MODES
@@ -202,12 +202,11 @@ def test_a_gpu_has_a_number_a_uuid_and_its_beginning(name, uuid):
     assert find_device(None, get_devices(Nvml(fake_nvml(None)))).kind == "cpu"
 
 
-def test_a_slice_has_a_number_in_its_gpu_and_a_divided_gpu_stands_for_its_first(tmp_path):
+def test_a_slice_has_a_uuid_and_a_divided_gpu_stands_for_its_first(tmp_path):
     state = write_mig(tmp_path / "mig", instances=["3g.20gb", "2g.10gb"])
     devices = get_devices(Nvml(fake_nvml("ampere", mig=state)))
-    named = {"0:0": "MIG-1", "0:1": "MIG-2", "MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}
+    named = {"MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}
     assert {name: find_device(name, devices).uuid for name in named} == named
-    assert [find_device(each.split(" ")[0], devices) for each in device_names(devices)] == devices
 
 
 def test_another_name_is_refused_with_what_there_is(monkeypatch):

@@ -115,7 +115,7 @@ def test_what_a_device_cannot_give_is_refused_together(tmp_path, collocate, monk
     assert collocate(library, "see.py[mig_profile=9g.90gb,memory=1GiB] one", "mps,mig", "--device", "0") == 2
     said = capsys.readouterr().err
     assert "nvidia-cuda-mps-control is not on PATH" in said
-    assert "asks for the profile 9g.90gb" in said and "nothing was started" in said
+    assert "no free slice of profile 9g.90gb" in said and "nothing was started" in said
 
     assert collocate(fake_nvml("hopper", computing={FIRST: [process(1)]}), PAIR, "naive") == 2
     assert "is used by someone else: process 1" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -221,6 +222,23 @@ def test_ctrl_c_leaves_nothing_running(tmp_path, fake, script, capfd):
     killer.start()
     assert profile("nsys", script) == 130
     killer.join()
+
+
+def test_what_runs_under_a_tool_ends_when_labkit_is_killed(tmp_path, fake, script):
+    script.write_text(f"import time\nopen({str(tmp_path / 'began')!r}, 'w').close()\ntime.sleep(300)\n")
+    launch = (
+        "import sys; from labkit.profiling.tools import under_tool; under_tool._runs_on_gpu = lambda script: True; "
+        "from labkit.cli import main; main(sys.argv[1:])"
+    )
+    command = ["profile", "run", "--tool", "nsys", "--runs-dir", str(tmp_path / "runs"), str(script)]
+    labkit = psutil.Popen([sys.executable, "-c", launch, *command], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "began").exists():
+        assert labkit.poll() is None
+        threading.Event().wait(0.05)
+    started = labkit.children(recursive=True)
+    labkit.kill()
+    labkit.wait()
+    assert len(started) >= 2 and psutil.wait_procs(started, 60)[1] == []
 
 
 def test_tools_are_refused_with_what_to_use_instead(tmp_path, fake, script, monkeypatch, capfd):
