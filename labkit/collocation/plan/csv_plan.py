@@ -16,7 +16,7 @@ from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
 from labkit.collocation.plan.short_form import item_jobs, split_words
-from labkit.collocation.plan.yaml_file import read_text
+from labkit.collocation.plan.yaml_plan import read_text
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 

@@ -13,6 +13,7 @@ from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_he
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mps import client_limit
+from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
@@ -37,14 +38,16 @@ def control(tmp_path, monkeypatch):
     return put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
 
 
-def refusals(mode, jobs, library, device=None, needs=None):
+def refusals(mode, jobs, library, device=None):
     devices = get_devices(Nvml(library))
-    return mode_refusals(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), needs=needs)
+    with Nvml(library) as nvml:
+        return mode_refusals(mode, jobs, Place(find_device(device, devices), devices, nvml))
 
 
-def shares(mode, jobs, library, device=None, **more):
+def shares(mode, jobs, library, device=None):
     devices = get_devices(Nvml(library))
-    return mode_shares(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
+    with Nvml(library) as nvml:
+        return mode_shares(mode, jobs, Place(find_device(device, devices), devices, nvml))
 
 
 @pytest.mark.parametrize("mode", ["alone", "naive"])
