@@ -15,7 +15,7 @@ from labkit.collocation.plan.planned_job import PLACED, PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
-from labkit.jobs.presets import PRESETS
+from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
 NO_SETTINGS = ("help", "device", "runs_dir")
@@ -153,10 +153,10 @@ def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_and_preset(text: str) -> tuple[str, str | None]:
     job, colon, preset = (part.strip() for part in text.partition(":"))
-    if job not in PRESETS:
-        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
-    if colon and preset not in PRESETS[job]:
-        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
+    if job not in JOBS:
+        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
+    if colon and preset not in JOBS[job].presets:
+        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, JOBS[job].presets)}")
     return job, preset if colon else None
 
 
