@@ -38,15 +38,29 @@ BY_NAME = {
     "naive": (gpu.why_not, gpu.shares),
     "mps": (mps.why_not, mps.shares),
     "mig": (mig.why_not, mig.shares),
-    "cpu-shared": (cpu.why_not_shared, cpu.all_cores),
+    "cpu-shared": (lambda jobs, place: [], cpu.all_cores),
     "cpu-pinned": (cpu.why_not_pinned, cpu.partitions),
 }
 """What is against each of MODES, and what each job gets in it"""
 
 
+INSTEAD = {
+    "naive": "cpu-shared", "mps": "cpu-shared", "mig": "cpu-pinned", "cpu-shared": "naive", "cpu-pinned": "mig or mps",
+}  # fmt: skip
+"""On the other kind of device"""
+
+
 def mode_refusals(mode: str, jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason against running the jobs so, with the job's name, or None where it is the mode's."""
-    return BY_NAME[mode][0](jobs, place)
+
+    def other_kind(device: Device, _: int) -> list[str]:
+        if mode == "alone" or (device.kind == "cpu") == (mode in CPU_MODES):
+            return []
+        shares, choose = ("a GPU", "a GPU") if device.kind == "cpu" else ("the CPU", "the device cpu")
+        name = "the CPU" if device.kind == "cpu" else device.name
+        return [f"mode {mode} shares {shares}, and the device is {name}: use mode {INSTEAD[mode]}, or choose {choose}"]
+
+    return place.refusals(jobs, other_kind) or BY_NAME[mode][0](jobs, place)
 
 
 def mode_shares(mode: str, jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:

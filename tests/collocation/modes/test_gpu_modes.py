@@ -62,12 +62,6 @@ def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
         assert SECOND in share.device
 
 
-@pytest.mark.parametrize(("mode", "instead"), [("naive", "cpu-shared"), ("mps", "cpu-shared"), ("mig", "cpu-pinned")])
-def test_modes_of_a_gpu_are_refused_on_a_cpu_with_those_that_do_the_same(mode, instead):
-    (refusal,) = refusals(mode, [A, B], fake_nvml(None))
-    assert refusal[0] is None and f"use mode {instead}" in refusal[1]
-
-
 def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
     other, lost, gone = replace(A, device="1"), replace(B, device="5"), replace(B, name="c", device="GPU-x")
     found = shares("naive", [other, B], fake_nvml("ampere"), device="0")
@@ -179,13 +173,6 @@ def test_each_machine_has_its_modes_and_a_reason_against_the_others(generation, 
     assert all(reason is None or len(reason) > 20 for reason in here.values())
     if generation is None:
         assert "no NVIDIA driver is installed" in here["naive"]
-
-
-def test_a_used_machine_has_no_mode_of_a_gpu(control):
-    library = fake_nvml("hopper", computing={FIRST: [process(1)], SECOND: [process(1)]})
-    here = modes_here(get_devices(Nvml(library)), Nvml(library))
-    assert here["alone"] is None  # on its CPU
-    assert "used by someone else" in here["naive"] and "used by someone else" in here["mps"]
 
 
 @pytest.mark.parametrize(

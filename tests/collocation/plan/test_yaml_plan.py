@@ -127,7 +127,6 @@ def test_all_rows_are_checked_and_each_has_one_line(refusal):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("mode: alone\njobs: [{job: dlrm, name: a}, {job: dlrm, name: a}]", "line 2, field 'name': the job of"),
         ("mode: alone\njobs: [{job: dlrm, name: a, copies: 2}, {job: dlrm, name: a-2}]", "is called 'a-2', too"),
         ("mode: alone\njobs: [&a {job: dlrm, name: b}, *a]", "is called 'b', too"),
         ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
