@@ -72,26 +72,23 @@ V1_INSIDE_DOCKER = {  # the path is the host's, the files are at the mount
 }
 
 
-@pytest.mark.parametrize("files", [V2, V1, V1_INSIDE_DOCKER], ids=["v2", "v1", "v1-docker"])
-def test_container_limits_are_what_the_machine_has(tmp_path, files):
-    root = tree(tmp_path, files)
-    limits = cgroup_limits(root)
-    assert limits == (1.5, 2**30)
-    cpu = read_cpu(root)
-    assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
+NO_QUOTA = {
+    "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+    "sys/fs/cgroup/cpu.max": "max 100000",
+    "sys/fs/cgroup/memory.max": "max",
+}
 
 
-def test_no_quota_is_no_limit(tmp_path):
-    files = {
-        "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
-        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-        "sys/fs/cgroup/cpu.max": "max 100000",
-        "sys/fs/cgroup/memory.max": "max",
-    }
-    limits = cgroup_limits(tree(tmp_path, files))
-    assert limits == (None, None)
+def test_container_limits_are_what_the_machine_has(tmp_path):
+    for place, files in enumerate((V2, V1, V1_INSIDE_DOCKER)):
+        root = tree(tmp_path / str(place), files)
+        assert cgroup_limits(root) == (1.5, 2**30)
+        cpu = read_cpu(root)
+        assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
+    assert cgroup_limits(tree(tmp_path, NO_QUOTA)) == (None, None)
     assert not read_cpu(tmp_path).memory_limited
 
 
