@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -69,8 +69,9 @@ def live_devices(
     for device in dict.fromkeys(found):
         mode = "cpu-shared" if device.kind == "cpu" else "naive" if shared else "alone"
         try:
-            shares = mode_shares(mode, jobs if shared else jobs[:1], device, devices, nvml=nvml())
-            live.append(_live(device, shares["one"], memory_bytes, nvml))
+            with nvml() as session:
+                shares = mode_shares(mode, jobs if shared else jobs[:1], Place(device, devices, session))
+                live.append(_live(device, shares["one"], memory_bytes, session))
         except UserError as error:
             faults.append(str(error))
     if faults:
@@ -83,15 +84,14 @@ def _is_reached(gpu: Device) -> bool:
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _live(device: Device, share: Share, counted_bytes: int | None, nvml: Callable[[], Nvml]) -> LiveDevice:
+def _live(device: Device, share: Share, counted_bytes: int | None, nvml: Nvml) -> LiveDevice:
     name, free = device.uuid or device.torch_name or device.kind, None
     if device.kind == "cpu":
         free = read_cpu().memory_available_bytes
     else:
-        with nvml() as session:
-            handle = session.read("nvmlDeviceGetHandleByUUID", device.uuid)
-            memory = handle if handle.reason else session.read("nvmlDeviceGetMemoryInfo", handle.value)
-            free = None if memory.reason else memory.value.free
+        handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
+        memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+        free = None if memory.reason else memory.value.free
     free = free or device.memory_bytes
     if free is None:
         why = device.missing.get("memory_bytes", "its driver does not say")
