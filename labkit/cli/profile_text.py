@@ -22,8 +22,6 @@ SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
 
 def print_profile(profile: Profile) -> None:
     """Print where a step goes, its dearest operators, and what to try."""
-    from labkit.profiling.traces.device_time import kernel_breakdown
-
     console = Console(highlight=False)
     console.print(profile.headline, style="bold")
     phases = profile.phases
@@ -35,9 +33,6 @@ def print_profile(profile: Profile) -> None:
             f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
             f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time."
         )
-    if len(profile.device):
-        kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean().sort_values(ascending=False)
-        console.print(f"Of what it did: {', '.join(f'{kind.lower()} {share:.0%}' for kind, share in kinds.items())}.")
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
     _print_operators(console, profile)
