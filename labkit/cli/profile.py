@@ -13,6 +13,7 @@ from labkit.cli.run import add_harness_flags, add_script, given_command, harness
 from labkit.cli.train import add_job_parser, print_help
 from labkit.errors import UserError
 from labkit.jobs.command import script_of
+from labkit.jobs.presets import JOBS
 
 if TYPE_CHECKING:
     from labkit.cli.progress import TrainingDisplay
@@ -43,8 +44,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for job, model in (("dlrm", "a recommendation model"), ("speech", "a recogniser")):
-        _add_schedule(add_job_parser(commands, job, f"profile {model}'s steps", run_job))
+    for name, job in JOBS.items():
+        _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
     script = commands.add_parser(
         "run",
         help="profile any training script, unchanged",

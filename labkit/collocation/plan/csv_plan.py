@@ -26,6 +26,7 @@ COLUMNS = ("Experiment", "Workload", "Status", "Run", "Devices", "Collocation", 
 """That must be there; Name, Listeners (or Profilers) and Params can be, and others are kept"""
 SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
 """radT's listeners that sample counters"""
+BEYOND = "fields beyond the header"
 NOTHING = ("", "-", "nan", "none")
 """Ways of saying none; pandas writes nan"""
 
@@ -111,28 +112,25 @@ def read_csv_plan(path: Path) -> CsvPlan:
 
 def _read_table(path: Path) -> list[CsvRow]:
     # white space before a cell is passed over, as radT has pandas do it
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), skipinitialspace=True, strict=True)
-    columns, rows, line = None, [], 1
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.DictReader(text, restkey=BEYOND, restval="", skipinitialspace=True, strict=True)
+    rows = []
     try:
+        columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        _check_columns(columns, f"{path}, line 1")
         for cells in reader:
-            cells, place, line = [cell.strip() for cell in cells], f"{path}, line {line}", reader.line_num + 1
-            if columns is None:
-                columns = cells
-                _check_columns(columns, place)
-            elif len(cells) > len(columns):
+            place = f"{path}, line {reader.line_num}"
+            if BEYOND in cells:
                 raise UserError(
-                    f"{place}: it has {len(cells)} fields, and the header {len(columns)}: put a field with commas in "
-                    "double quotes, or add the missing column to the header."
+                    f"{place}: it has {len(columns) + len(cells[BEYOND])} fields, and the header {len(columns)}: put a "
+                    "field with commas in double quotes, or add the missing column to the header."
                 )
-            elif any(cells):
-                row = CsvRow(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=True))
-                row.place = place
-                rows.append(row)
+            rows.append(CsvRow((name, cell.strip()) for name, cell in cells.items()))
+            rows[-1].place = place
     except csv.Error as error:
+        line = reader.line_num + 1
         raise UserError(f"{path}, line {line}: this is no CSV ({error}): close quotes, or write them twice.") from None
-    if columns is None:
-        _check_columns([], f"{path}, line 1")
-    return rows
+    return [row for row in rows if any(row.values())]
 
 
 def _check_columns(columns: list[str], place: str) -> None:
@@ -228,10 +226,6 @@ def _mode_and_profile(text: str) -> tuple[str | None, str | None]:
 
 def _left_out(row: CsvRow) -> list[str]:
     """Notices of listeners that labkit has not; the others sample counters, as it does in every run."""
-    names = (row.get("Listeners") or row.get("Profilers") or "").lower().split("+")
-    return [
-        f"{row.place}: {name} is left out: a profiler slows the neighbours, too; `labkit profile` runs a job under one "
-        "alone."
-        for name in map(str.strip, names)
-        if name not in (*SAMPLED, *NOTHING)
-    ]
+    names = (row.get("Listeners") or row.get("Profilers") or "").lower().replace(" ", "").split("+")
+    why = "is left out: a profiler slows the neighbours, too; `labkit profile` runs a job under one alone."
+    return [f"{row.place}: {name} {why}" for name in names if name not in (*SAMPLED, *NOTHING)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from labkit.collocation.plan.planned_job import PLACED, PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
-from labkit.jobs.presets import PRESETS
+from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
 NO_SETTINGS = ("help", "device", "runs_dir")
@@ -154,10 +153,10 @@ def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _job_and_preset(text: str) -> tuple[str, str | None]:
     job, colon, preset = (part.strip() for part in text.partition(":"))
-    if job not in PRESETS:
-        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, PRESETS)} A script's name ends in .py.")
-    if colon and preset not in PRESETS[job]:
-        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, PRESETS[job])}")
+    if job not in JOBS:
+        raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
+    if colon and preset not in JOBS[job].presets:
+        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, JOBS[job].presets)}")
     return job, preset if colon else None
 
 
@@ -169,10 +168,7 @@ def _labkits_job(job: str, parser: argparse.ArgumentParser, values: dict[str, An
     seed, preset = own.pop("seed", 0), own.pop("preset", "tour")
     # the preset is written out, so that jobs with and without it are alike
     arguments = as_flags({"preset": preset} | own)
-    try:
-        read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
-    except UserError as error:
-        raise UserError(_without_flags(str(error))) from None
+    read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
     arguments += as_flags({"seed": SEED})
     return PlannedJob(safe_name(f"{job}-{preset}"), job, arguments, seed, where=where, **_placed(values))
 
@@ -186,13 +182,3 @@ def _parser(job: str) -> argparse.ArgumentParser:
 
     flags.error = refuse
     return flags
-
-
-def _without_flags(text: str) -> str:
-    """An error of `labkit train` in the words of a plan.
-
-    >>> _without_flags("batch_size (--batch-size) is 0: give one with --batch-size.")
-    'batch_size is 0: give one with `batch_size`.'
-    """
-    text = re.sub(r" \(--[a-z-]+\)", "", text)
-    return re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda flag: f"`{flag[1].replace('-', '_')}`", text)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from labkit.data.speech.audio import SAMPLE_RATE_HZ
+from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
 HOP = SAMPLE_RATE_HZ // 100
@@ -62,30 +62,26 @@ def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
     for row, wave in zip(padded, waves, strict=True):
         row[: len(wave)] = torch.from_numpy(wave)
     with torch.inference_mode():
-        mel = (mel_energies(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
+        mel = (mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
     return [values[: frame_count(len(wave))] for values, wave in zip(mel.numpy(), waves, strict=True)]
 
 
-def mel_energies(waves: Tensor) -> Tensor:
-    """Energies (..., F, T) in mel bands of waves (..., n)."""
-    window = torch.hann_window(WINDOW)
-    spectrum = torch.stft(waves, FFT, HOP, WINDOW, window, pad_mode="constant", return_complex=True)  # (..., 257, T)
-    return mel_bands() @ spectrum.abs().square()
-
-
 @functools.cache
-def mel_bands() -> Tensor:
-    """Triangles (F, 257) over the frequencies of the transform, even on Slaney's mel scale and of equal area.
+def mel_spectrogram() -> torch.nn.Module:
+    """torchaudio's transform of waves (..., n) to energies (..., F, T)."""
+    import_torchaudio()
+    from torchaudio.transforms import MelSpectrogram
 
-    Source: M. Slaney, Auditory Toolbox (1998), as librosa has it: 15 mel are 1 kHz, linear below it and
-    27 mel a factor of 6.4 above it.
-    """
-    mel = np.linspace(0, 15 + 27 * np.log(SAMPLE_RATE_HZ / 2 / 1000) / np.log(6.4), MEL_BINS + 2)
-    corners = np.where(mel < 15, mel * 1000 / 15, 1000 * 6.4 ** ((mel - 15) / 27))  # Hz
-    low, centre, high = corners[:-2, None], corners[1:-1, None], corners[2:, None]  # (F, 1)
-    frequency = np.linspace(0, SAMPLE_RATE_HZ / 2, FFT // 2 + 1)
-    triangle = np.minimum((frequency - low) / (centre - low), (high - frequency) / (high - centre)).clip(0)
-    return torch.from_numpy(triangle * 2 / (high - low)).float()
+    return MelSpectrogram(
+        SAMPLE_RATE_HZ,
+        n_fft=FFT,
+        win_length=WINDOW,
+        hop_length=HOP,
+        n_mels=MEL_BINS,
+        mel_scale="slaney",
+        norm="slaney",
+        pad_mode="constant",
+    )
 
 
 def normalise_speakers(path: Path, keys: list[tuple[str, ...]], frames: list[int], bins: int) -> None:

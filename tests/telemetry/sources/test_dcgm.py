@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from gpus import devices, fake_nvml
+from gpus import devices, gpus
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
@@ -21,7 +21,7 @@ if [ "$1" = discovery ]; then
     echo '| 0      | Name: another                  |'
     echo '|        | Device UUID: GPU-other-9       |'
     echo '| 7      | Name: a Turing                 |'
-    echo '|        | Device UUID: GPU-aaaa-0        |'
+    echo '|        | Device UUID: GPU-aaaa1111-0000        |'
     exit
 fi
 echo "$@" > "$0.args"
@@ -54,7 +54,7 @@ def wait_for(what):
 
 
 def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
-    with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(fake_nvml("Turing"))) as ladder:
+    with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(gpus("Turing"))) as ladder:
 
         def sampled():
             readings = {(r.scope, r.counter): r for r in ladder.read()}
@@ -95,8 +95,12 @@ def test_a_tool_that_ends_is_told_in_its_words_and_started_again_later(tmp_path,
     ("gpu", "script", "words"),
     [
         ("GPU-not-there", DCGMI, "dcgmi does not list this GPU"),
-        ("GPU-aaaa-0", "#!/bin/sh\necho Error: no host engine; exit 1", "dcgmi lists no GPU: Error: no host engine"),
-        ("GPU-aaaa-0", DCGMI.replace("echo '#Entity", "echo No rights; exit 3; echo '#"), "status 3: No rights"),
+        (
+            "GPU-aaaa1111-0000",
+            "#!/bin/sh\necho Error: no host engine; exit 1",
+            "dcgmi lists no GPU: Error: no host engine",
+        ),
+        ("GPU-aaaa1111-0000", DCGMI.replace("echo '#Entity", "echo No rights; exit 3; echo '#"), "status 3: No rights"),
     ],
 )
 def test_what_dcgm_does_not_tell_says_why_in_its_words(fake_dcgmi, gpu, script, words):
@@ -107,6 +111,6 @@ def test_what_dcgm_does_not_tell_says_why_in_its_words(fake_dcgmi, gpu, script, 
 
 
 def test_dcgm_is_not_started_where_gpm_tells(fake_dcgmi):
-    with open_ladder(None, devices("Hopper"), 2, print, nvml=Nvml(fake_nvml("Hopper"))) as ladder:
+    with open_ladder(None, devices("Hopper"), 2, print, nvml=Nvml(gpus("Hopper"))) as ladder:
         list(ladder.read())
     assert not fake_dcgmi.with_name("dcgmi.args").exists()

@@ -6,7 +6,8 @@ import time
 
 import pynvml
 import pytest
-from gpus import CHILD, GENERATIONS, GPM, GPU, JOB, OTHER, OTHER_SLICE, SLICE, devices, fail, fake_nvml
+from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, error, fail
+from gpus import CHILD, GENERATIONS, GPM, JOB, devices, gpus
 
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
@@ -43,14 +44,14 @@ def faults_of(library, generation: str, reads: int, between=lambda index: None):
 
 @pytest.mark.parametrize("generation", ALL)
 def test_each_generation_tells_what_it_can_and_why_not_the_rest(generation, no_tools):
-    library = fake_nvml(generation)
+    library = gpus(generation)
     with open_ladder(
         None, devices(generation), 2, lambda *fault: pytest.fail(str(fault)), nvml=Nvml(library)
     ) as ladder:
         list(ladder.read())  # an average needs two samples
         readings = {(r.device, r.scope, r.counter): r for r in ladder.read()}
     values = {key[1:]: r.value for key, r in readings.items() if key[0] != "host" and r.value is not None}
-    whole = "nvmlDeviceGetUtilizationRates" not in GENERATIONS[generation]
+    whole = "nvmlDeviceGetUtilizationRates" not in GENERATIONS[generation][1]
     expected = {
         ("device", "memory_used"): 3 * 2**30,
         ("device", "power"): 250,
@@ -80,7 +81,7 @@ def test_each_generation_tells_what_it_can_and_why_not_the_rest(generation, no_t
 
 
 def test_a_slice_of_hopper_has_counters_of_its_own():
-    library = fake_nvml("Ampere with MIG")
+    library = gpus("Ampere with MIG")
     library.nvmlGpmQueryDeviceSupport.side_effect = lambda handle: type("S", (), {"isSupportedDevice": 1})
     with Nvml(library) as nvml:
         counters = GpmCounters(nvml, devices("Ampere with MIG"))
@@ -91,24 +92,32 @@ def test_a_slice_of_hopper_has_counters_of_its_own():
 
 
 def test_memory_and_share_of_the_job_and_its_children_are_theirs_alone():
-    (first, second), _ = faults_of(fake_nvml("Turing"), "Turing", 2)
+    (first, second), _ = faults_of(gpus("Turing"), "Turing", 2)
     assert first["process", "memory_used"].value == 2**30 + 2**29
     assert first["process", "sm_utilisation"].value == 30 + 5  # the latest of each
     assert ("process", "sm_utilisation") not in second  # nothing newer
-    with Nvml(fake_nvml("Turing")) as nvml:  # in a container, which renumbers
+    with Nvml(gpus("Turing")) as nvml:  # in a container, which renumbers
         counters = NvmlCounters(nvml, devices("Turing"), lambda: {1}, lambda *fault: None)
         reading = next(r for r in counters.read() if (r.scope, r.counter) == ("process", "memory_used"))
     assert reading.value is None and "none of the 3 processes" in reading.note
 
 
-VISIBLE = {None: {GPU, OTHER}, "0": {GPU}, "1": {OTHER}, GPU: {GPU}, OTHER[:6]: {OTHER}, "1,0": {GPU, OTHER}, "": set()}
+VISIBLE = {
+    None: {FIRST, SECOND},
+    "0": {FIRST},
+    "1": {SECOND},
+    FIRST: {FIRST},
+    SECOND[:6]: {SECOND},
+    "1,0": {FIRST, SECOND},
+    "": set(),
+}
 
 
 @pytest.mark.parametrize("visible", VISIBLE)
 @pytest.mark.parametrize("generation", ALL)
 def test_the_gpus_read_are_those_the_job_may_use(generation, visible, monkeypatch):
     """By number or by UUID: what was not made visible is not asked about."""
-    library = fake_nvml(generation)
+    library = gpus(generation)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -116,10 +125,10 @@ def test_the_gpus_read_are_those_the_job_may_use(generation, visible, monkeypatc
     with Nvml(library) as nvml:
         readings = list(NvmlCounters(nvml, seen, set, print).read())
     read, expected = {r.device for r in readings}, VISIBLE[visible]
-    if "MIG" in generation and GPU in expected:  # the first GPU is its slices, and itself for power and clocks
+    if "MIG" in generation and FIRST in expected:  # the first GPU is its slices, and itself for power and clocks
         expected = expected | {SLICE, OTHER_SLICE}
         values = {(r.device, r.scope, r.counter) for r in readings if r.value is not None}
-        assert values >= {(SLICE, "mig", "memory_used"), (GPU, "device", "power")}
+        assert values >= {(SLICE, "mig", "memory_used"), (FIRST, "device", "power")}
     assert read == expected
 
 
@@ -139,7 +148,7 @@ CALLS = [
 @pytest.mark.parametrize("generation", ALL)
 def test_a_call_that_fails_midway_costs_its_own_counters_only(generation, call):
     for code in (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_TIMEOUT):
-        library = fake_nvml(generation)
+        library = gpus(generation)
 
         def between(index, library=library, code=code):
             if index == 1:
@@ -148,12 +157,12 @@ def test_a_call_that_fails_midway_costs_its_own_counters_only(generation, call):
         (before, after), faults = faults_of(library, generation, 2, between)
         lost = {key for key, r in before.items() if r.value is not None and after.get(key, r).value is None}
         assert all(before[key].source.endswith(call) and after[key].note for key in lost)
-        assert lost or call in GENERATIONS[generation]
+        assert lost or call in GENERATIONS[generation][1]
         assert not faults
 
 
 def test_what_failed_for_a_moment_is_asked_again_and_what_is_unsupported_is_not():
-    library = fake_nvml("Pascal")
+    library = gpus("Pascal")
     working = library.nvmlDeviceGetPowerUsage.side_effect
 
     def between(index):
@@ -177,7 +186,7 @@ NONSENSE = [
 
 
 def test_nonsense_is_null_with_what_was_said(no_tools):
-    library = fake_nvml("Turing")
+    library = gpus("Turing")
     for call, answer, _ in NONSENSE:
         getattr(library, call).side_effect = lambda *args, answer=answer: answer
     with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(library)) as ladder:
@@ -189,24 +198,24 @@ def test_nonsense_is_null_with_what_was_said(no_tools):
 
 def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
     """Handles of before are void for good, of the other GPUs' too."""
-    library = fake_nvml("Hopper")
+    library = gpus("Hopper")
     lost, readings, faults, clock, averaged = False, [], [], [0.0], []
 
     def handle_of(uuid):
-        if lost and uuid == GPU and library.nvmlInit.call_count == opened:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_NOT_FOUND)
-        return {GPU: 0, OTHER: 1}[uuid], library.nvmlInit.call_count
+        if lost and uuid == FIRST and library.nvmlInit.call_count == opened:
+            raise error(pynvml.NVML_ERROR_GPU_NOT_FOUND)
+        return {FIRST: 0, SECOND: 1}[uuid], library.nvmlInit.call_count
 
     def power(handle):
         number, opening = handle
         if opening != library.nvmlInit.call_count or (lost and number == 0 and opening == opened):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+            raise error(pynvml.NVML_ERROR_GPU_IS_LOST)
         return 1000 * (250 + number)
 
     library.nvmlDeviceGetHandleByUUID.side_effect = handle_of
     library.nvmlDeviceGetPowerUsage.side_effect = power
     library.nvmlDeviceGetMemoryInfo.side_effect = lambda handle: type("Memory", (), {"used": 4096})
-    both = [*devices("Hopper"), Device(kind="gpu", index=1, name="another", torch_name="cuda:1", uuid=OTHER)]
+    both = [*devices("Hopper"), Device(kind="gpu", index=1, name="another", torch_name="cuda:1", uuid=SECOND)]
     with Nvml(library) as nvml:
         opened = library.nvmlInit.call_count
         counters = NvmlCounters(nvml, both, set, lambda *fault: faults.append(fault), now=lambda: clock[0])
@@ -215,21 +224,21 @@ def test_a_gpu_that_is_back_is_shown_to_a_new_session_only():
             lost, clock[0] = index >= 5, clock[0] + 1
             readings.append({r.device: r.value for r in counters.read() if r.counter == "power"})
             averaged += [r for r in averages.read() if r.counter == "sm_active"]
-    assert readings[0] == {GPU: 250, OTHER: 251}
-    assert readings[5] == {GPU: None, OTHER: 251}
-    assert readings[-1] == {GPU: 250, OTHER: 251}
+    assert readings[0] == {FIRST: 250, SECOND: 251}
+    assert readings[5] == {FIRST: None, SECOND: 251}
+    assert readings[-1] == {FIRST: 250, SECOND: 251}
     assert [fault for fault, _ in faults] == ["gpu_lost", "gpu_back"]  # told once each
-    assert GPU in faults[0][1]
+    assert FIRST in faults[0][1]
     assert library.nvmlInit.call_count == opened + 1  # one look, five seconds after the loss, was enough
     missed = [r for r in averaged if r.value is None]
     assert {(r.device, r.note) for r in missed} == {
-        (uuid, "the session with the driver was opened anew") for uuid in (GPU, OTHER)
+        (uuid, "the session with the driver was opened anew") for uuid in (FIRST, SECOND)
     }
     assert len(averaged) - len(missed) == 2 * (30 - 1)  # the first sample of the new session has none before it
 
 
 def test_a_session_is_not_opened_anew_under_a_call():
-    library, held, go = fake_nvml("Hopper"), threading.Event(), threading.Event()
+    library, held, go = gpus("Hopper"), threading.Event(), threading.Event()
 
     def slow(handle, sensor):
         held.set()
@@ -252,7 +261,7 @@ def test_a_session_is_not_opened_anew_under_a_call():
     "call", ["nvmlDeviceGetHandleByUUID", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
 )
 def test_gpm_that_fails_for_a_moment_at_the_start_tells_later(call):
-    library = fake_nvml("Hopper")
+    library = gpus("Hopper")
     working = getattr(library, call).side_effect
     fail(library, call, pynvml.NVML_ERROR_TIMEOUT)
     with Nvml(library) as nvml:
@@ -268,8 +277,8 @@ def test_gpm_that_fails_for_a_moment_at_the_start_tells_later(call):
 
 
 def test_without_a_driver_the_rest_is_told(no_tools):
-    library = fake_nvml("Turing")
-    library.nvmlInit.side_effect = pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    library = gpus("Turing")
+    library.nvmlInit.side_effect = error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     fail(library, "nvmlDeviceGetHandleByUUID", pynvml.NVML_ERROR_UNINITIALIZED)
     with open_ladder(os.getpid(), devices("Turing"), 2, print, nvml=Nvml(library)) as ladder:
         list(ladder.read())
