@@ -17,7 +17,7 @@ from labkit.cli import main
 from labkit.cli.collocate_live import GroupDisplay
 from labkit.cli.console import Console
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
-from labkit.collocation.launching.plan_run import RoundEnded
+from labkit.collocation.launching.plan_run import RoundEvent
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.process.containment import MARK
 
@@ -174,9 +174,12 @@ def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
     plan.write_text(f"{HEADER}1,1,a,,,cpu,-,smi,train.py,60 0.05\n")
     csv = read_csv_plan(plan)
     display = GroupDisplay(Console(quiet=True), replace(csv.plan, repeats=2), csv)
-    display.show(RoundEnded(RoundRecord("1-1", "alone", 0, [JobOutcome("a", "train.py", "done", "r1")])))
-    assert not csv.status_file.exists()
-    display.show(RoundEnded(RoundRecord("1-1", "alone", 1, [JobOutcome("a", "train.py", "done", "r2")])))
+    for repeat, kept in enumerate((False, True)):
+        record = RoundRecord(
+            "1-1", "alone", repeat, [JobOutcome("a", "train.py", "done", f"r{repeat + 1}")], ended_at="now"
+        )
+        display.show(RoundEvent(record, repeat + 1, 2))
+        assert csv.status_file.exists() == kept
     assert "1,1,a,FINISHED,r2," in csv.status_file.read_text()
 
 

@@ -64,7 +64,7 @@ def test_all_rows_are_checked_and_each_has_one_message():
     found = check_plan(plan, estimate_of({"tour": GIB // 8}))
     assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d"]
     assert "mode mps shares a GPU" in found.refusals[0]
-    assert "mode mig divides a GPU" in found.refusals[1]
+    assert "mode mig shares a GPU" in found.refusals[1]
     assert "ask for 4096 cores together (e 4096)" in found.refusals[2]
     assert len(found.rows) == 5
 

@@ -26,12 +26,13 @@ from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
 from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
 
@@ -89,7 +90,8 @@ def run_fault(
         tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder,
     ):
         # only their names and device matter to the mode; what they train is in their program
-        shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
+        with Nvml() as nvml:
+            shares = mode_shares(mode, [PlannedJob(name, "") for name in names], Place(chosen, devices, nvml))
         with SupervisedJobs(POLITE_S) as supervised:
             supervised.remove_at_end(Path(folder))
             run = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder), seconds)

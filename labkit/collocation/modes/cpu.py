@@ -48,11 +48,6 @@ def cpu_share(device: Device, spin: bool) -> Share:
     return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
 
 
-def why_not_shared(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
-    """Every reason why the jobs cannot share the CPU."""
-    return place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-shared", "naive"))
-
-
 def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """All cores for each job."""
     return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
@@ -60,11 +55,8 @@ def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the CPU cannot be divided so."""
-    refused = place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-pinned", "mig or mps"))
     if not hasattr(os, "sched_setaffinity"):
-        refused.append((None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared"))
-    if refused:
-        return refused
+        return [(None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared")]
     cores, memory = place.devices[0].cores, read_cpu().memory_available_bytes
     refused = _too_much(jobs, "cores", cores, str, "cores", f"this process may use {cores}")
     refused += _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
@@ -127,14 +119,6 @@ def deal_memory(jobs: Sequence[PlannedJob], available_bytes: int) -> dict[str, i
     left = available_bytes - sum(job.memory_bytes or 0 for job in jobs)
     others = sum(job.memory_bytes is None for job in jobs)
     return {job.name: job.memory_bytes or left // others for job in jobs}
-
-
-def _why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
-    if device.kind == "cpu":
-        return []
-    return [
-        f"mode {mode} shares the CPU, and the device is {device.name}: use mode {instead}, or choose the device cpu"
-    ]
 
 
 def _too_much(

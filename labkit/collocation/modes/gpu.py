@@ -29,8 +29,8 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot share their GPUs as plain processes."""
 
     def against(device: Device, count: int) -> list[str]:
-        reasons = why_the_cpu_cannot(device, "naive", "cpu-shared") + why_no_gpu(device, place.nvml)
-        if count != 1 and device.kind != "cpu" and _compute_mode(device, place.nvml) in EXCLUSIVE:
+        reasons = why_no_gpu(device, place.nvml)
+        if count != 1 and _compute_mode(device, place.nvml) in EXCLUSIVE:
             reasons.append(
                 f"the compute mode of {gpu_text(device)} is EXCLUSIVE_PROCESS, which lets one process use it: use mode "
                 f"mps, or ask its administrator for `sudo nvidia-smi -i {device.gpu_uuid} -c DEFAULT`"
@@ -67,13 +67,6 @@ def gpu_share(device: Device, words: str = "") -> Share:
 def visible(device: Device) -> dict[str, str]:
     """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
     return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}
-
-
-def why_the_cpu_cannot(device: Device, mode: str, instead: str) -> list[str]:
-    """Why a mode of GPUs cannot be had on this device: it is the CPU; nothing for a GPU."""
-    if device.kind != "cpu":
-        return []
-    return [f"mode {mode} shares a GPU, and the device is the CPU: use mode {instead}, or choose a GPU"]
 
 
 def why_no_gpu(device: Device, nvml: Nvml) -> list[str]:

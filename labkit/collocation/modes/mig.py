@@ -145,8 +145,6 @@ def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
 
 
 def _why_no_mig(device: Device) -> list[str]:
-    if device.kind == "cpu":
-        return ["mode mig divides a GPU, and the device is the CPU: use mode cpu-pinned, or choose a GPU"]
     if device.mig_mode == "on":
         return []
     if device.mig_mode is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -71,12 +71,14 @@ def live_devices(
     for device in dict.fromkeys(found):
         way = mode if device.kind == "cpu" else "naive" if shared else "alone"
         jobs = [PlannedJob(f"part-{part}", "") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
-        against = mode_refusals(way, [] if way == "naive" else jobs, device, devices, nvml=nvml())
+        with nvml() as session:
+            place = Place(device, devices, session)
+            against = mode_refusals(way, [] if way == "naive" else jobs, place)
+            shares = [] if against else list(mode_shares(way, jobs, place).values())
         if way == "cpu-pinned" and device.cores < PARTITIONS:
             against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))
         faults += [reason for _, reason in against]
         if not against:
-            shares = list(mode_shares(way, jobs, device, devices, nvml=nvml()).values())
             live += [_live(device, number, share, memory_bytes, nvml) for number, share in enumerate(shares)]
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))

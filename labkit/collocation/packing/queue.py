@@ -9,7 +9,7 @@ from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.plan.job_settings import read_setting, read_settings
 from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.yaml_file import Fields, note_unknown, read_field, read_jobs, read_yaml
+from labkit.collocation.plan.yaml_plan import Fields, note_unknown, read_field, read_jobs, read_yaml
 from labkit.errors import UserError
 
 EXAMPLE = """\

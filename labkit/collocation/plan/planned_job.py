@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs.presets import PRESETS
+from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
 NAME = re.compile(r"\w[\w.+-]{0,59}")
@@ -72,7 +72,7 @@ class PlannedJob:
     @property
     def is_labkits(self) -> bool:
         """Whether its script is one of labkit's own."""
-        return self.script in PRESETS
+        return self.script in JOBS
 
     @property
     def takes_seed(self) -> bool:

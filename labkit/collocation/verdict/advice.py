@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +23,6 @@ class Advice:
     """The mode to use; None where no mode was measured beside alone, or alone was not"""
     reason: str
     """In sentences, with the numbers it rests on"""
-    no_different: tuple[str, ...]
-    """Modes whose gain these repeats cannot tell from that of `mode`"""
-    not_measured: tuple[str, ...]
-    """Modes of this kind of device that the group has no complete round of"""
 
 
 def advise(found: Verdict) -> list[Advice]:
@@ -48,7 +43,7 @@ def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
     sound = modes[whole & modes["gain"].notna()]
     on_cpu = (modes["on"] == "cpu").all()
     possible = [mode for mode in MODES if mode == "alone" or (mode in CPU_MODES) == on_cpu]
-    missing = tuple(mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"])
+    missing = [mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"]]
     tail = [_broke(mode, row) for mode, row in modes.iterrows() if mode not in sound.index]
     if missing:
         tail.append(f"Not measured: {', '.join(missing)}.")
@@ -57,8 +52,8 @@ def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
     shared = sound.drop(index="alone", errors="ignore")
     once = list(shared.index[shared["gain_low"].isna()])
 
-    def said(mode: str | None, *reasons: str, no_different: Iterable[str] = ()) -> Advice:
-        return Advice(mix, mode, " ".join([*reasons, *tail]), tuple(no_different), missing)
+    def said(mode: str | None, *reasons: str) -> Advice:
+        return Advice(mix, mode, " ".join([*reasons, *tail]))
 
     if "alone" not in sound.index:
         return said(None, "Without the jobs' runs alone there is nothing to compare with: add mode alone.")
@@ -81,9 +76,12 @@ def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
         return said(None, f"No advice: {gains}.")
     gaining = shared[shared["gain_low"] > 1]
     if gaining.empty:
-        unclear = shared.index[~(shared["gain_high"] < 1)]
-        so = f", which is no gain that {_repeats(shared)} can show" if len(unclear) else ": sharing loses"
-        return said("alone", f"Run the jobs one after another: {gains}{so}.", no_different=unclear)
+        so = (
+            ": sharing loses"
+            if (shared["gain_high"] < 1).all()
+            else f", which is no gain that {_repeats(shared)} can show"
+        )
+        return said("alone", f"Run the jobs one after another: {gains}{so}.")
     best = gaining.loc[gaining["gain"].idxmax()]
     tied = gaining[(gaining["gain_low"] <= best["gain_high"]) & (best["gain_low"] <= gaining["gain_high"])]
     mode = tied["fairness"].idxmax()
@@ -95,7 +93,7 @@ def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
     if no_different:
         names = " and ".join([mode, *no_different])
         why += f" Between {names} there is no difference that {_repeats(tied)} can show."
-    return said(mode, why, _price(sound.loc[mode]), no_different=no_different)
+    return said(mode, why, _price(sound.loc[mode]))
 
 
 def _gain_text(row: pd.Series) -> str:
@@ -111,14 +109,14 @@ def _repeats(rows: pd.DataFrame) -> str:
 
 
 def _price(row: pd.Series) -> str:
-    fair = f"fairness {row['fairness']:.2f}, 1 being even"
-    makespan = (
-        f", and all are done {row['makespan_gain']:.2f} times as fast" if np.isfinite(row["makespan_gain"]) else ""
+    words = (
+        f"Each job takes {row['slowdown']:.2f} times as long as alone, the slowest {row['worst_slowdown']:.2f} times"
     )
-    energy = f", for {row['energy_ratio']:.2f} times the energy" if np.isfinite(row["energy_ratio"]) else ""
+    words += f" (fairness {row['fairness']:.2f}, 1 being even)"
+    if np.isfinite(row["makespan_gain"]):
+        words += f", and all are done {row['makespan_gain']:.2f} times as fast"
     return (
-        f"Each job takes {row['slowdown']:.2f} times as long as alone, the slowest {row['worst_slowdown']:.2f} times "
-        f"({fair}){makespan}{energy}."
+        f"{words}, for {row['energy_ratio']:.2f} times the energy." if np.isfinite(row["energy_ratio"]) else f"{words}."
     )
 
 

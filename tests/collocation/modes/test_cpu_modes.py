@@ -11,6 +11,7 @@ from fake_gpu_tools import fake_nvml
 from labkit.collocation.modes import choice, cpu
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.cpu import deal_cores, deal_memory
+from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.device import Device
@@ -32,11 +33,13 @@ def machine(monkeypatch):
 
 
 def refusals(mode, jobs, device=CPU, **more):
-    return mode_refusals(mode, jobs, device, [CPU, GPU], nvml=Nvml(fake_nvml(None)), **more)
+    with Nvml(fake_nvml(None)) as nvml:
+        return mode_refusals(mode, jobs, Place(device, [CPU, GPU], nvml, **more))
 
 
 def shares(mode, jobs, **more):
-    return mode_shares(mode, jobs, CPU, [CPU], nvml=Nvml(fake_nvml(None)), **more)
+    with Nvml(fake_nvml(None)) as nvml:
+        return mode_shares(mode, jobs, Place(CPU, [CPU], nvml, **more))
 
 
 @pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned"])

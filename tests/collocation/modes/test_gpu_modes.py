@@ -13,6 +13,7 @@ from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_he
 from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mps import client_limit
+from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
@@ -37,14 +38,16 @@ def control(tmp_path, monkeypatch):
     return put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
 
 
-def refusals(mode, jobs, library, device=None, needs=None):
+def refusals(mode, jobs, library, device=None):
     devices = get_devices(Nvml(library))
-    return mode_refusals(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), needs=needs)
+    with Nvml(library) as nvml:
+        return mode_refusals(mode, jobs, Place(find_device(device, devices), devices, nvml))
 
 
-def shares(mode, jobs, library, device=None, **more):
+def shares(mode, jobs, library, device=None):
     devices = get_devices(Nvml(library))
-    return mode_shares(mode, jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
+    with Nvml(library) as nvml:
+        return mode_shares(mode, jobs, Place(find_device(device, devices), devices, nvml))
 
 
 @pytest.mark.parametrize("mode", ["alone", "naive"])
@@ -57,12 +60,6 @@ def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
         assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
         assert (share.torch_name, share.cores, share.memory_bytes) == ("cuda:0", None, None)
         assert SECOND in share.device
-
-
-@pytest.mark.parametrize(("mode", "instead"), [("naive", "cpu-shared"), ("mps", "cpu-shared"), ("mig", "cpu-pinned")])
-def test_modes_of_a_gpu_are_refused_on_a_cpu_with_those_that_do_the_same(mode, instead):
-    (refusal,) = refusals(mode, [A, B], fake_nvml(None))
-    assert refusal[0] is None and f"use mode {instead}" in refusal[1]
 
 
 def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
@@ -176,13 +173,6 @@ def test_each_machine_has_its_modes_and_a_reason_against_the_others(generation, 
     assert all(reason is None or len(reason) > 20 for reason in here.values())
     if generation is None:
         assert "no NVIDIA driver is installed" in here["naive"]
-
-
-def test_a_used_machine_has_no_mode_of_a_gpu(control):
-    library = fake_nvml("hopper", computing={FIRST: [process(1)], SECOND: [process(1)]})
-    here = modes_here(get_devices(Nvml(library)), Nvml(library))
-    assert here["alone"] is None  # on its CPU
-    assert "used by someone else" in here["naive"] and "used by someone else" in here["mps"]
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ def state(tmp_path):
 
 def refusals(jobs, library, device="0", **more):
     devices = get_devices(Nvml(library))
-    return mode_refusals("mig", jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
+    with Nvml(library) as nvml:
+        return mode_refusals("mig", jobs, Place(find_device(device, devices), devices, nvml, **more))
 
 
 def slices(jobs, library, device="0", **more):
     devices = get_devices(Nvml(library))
-    found = mode_shares("mig", jobs, find_device(device, devices), devices, nvml=Nvml(library), **more)
+    with Nvml(library) as nvml:
+        found = mode_shares("mig", jobs, Place(find_device(device, devices), devices, nvml, **more))
     assert all(share.torch_name == "cuda:0" for share in found.values())
     assert all(share.environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null" for share in found.values())
     return {name: share.environment["CUDA_VISIBLE_DEVICES"] for name, share in found.items()}

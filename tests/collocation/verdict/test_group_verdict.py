@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hand_made_group import MIB, HandMadeGroup, Told, even
+from hand_made_group import HandMadeGroup, Told, even
 
 from labkit.collocation.plan.plan import Workload
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -88,11 +88,6 @@ def test_energy_of_a_shared_device_counts_once(pair):
     assert shared["energy_j"] == pytest.approx(30 * 27)  # not 30 W × (12 s + 27 s)
     assert shared["energy_ratio"] == pytest.approx(810 / 600)
     assert "sampled for 27 s of the round's 28" in shared["energy_note"]
-
-
-def test_memory_of_jobs_at_once_adds_up(pair):
-    assert row(pair.modes, mode="cpu-shared")["peak_memory_bytes"] == 200 * MIB
-    assert row(pair.modes, mode="alone")["peak_memory_bytes"] == 100 * MIB
 
 
 def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
