@@ -7,7 +7,7 @@ import os
 import psutil
 import pytest
 
-from labkit.hardware.cpu import cgroup_limits, core_order, isa_capped, read_cpu
+from labkit.hardware.cpu import cgroup_limits, core_order, read_cpu
 
 XEON = "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
 PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"
@@ -90,25 +90,6 @@ def test_container_limits_are_what_the_machine_has(tmp_path):
         assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
     assert cgroup_limits(tree(tmp_path, NO_QUOTA)) == (None, None)
     assert not read_cpu(tmp_path).memory_limited
-
-
-ALL = ("avx2", "avx512", "avx512_bf16", "amx", "amx_bf16")
-
-
-@pytest.mark.parametrize(
-    ("environment", "usable"),
-    [
-        ({}, ALL),
-        ({"ATEN_CPU_CAPABILITY": "avx2"}, ALL),  # oneDNN still uses all of it
-        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, ("avx2", "avx512")),  # ATen still uses AVX-512
-        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, ("avx2",)),
-        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, ("avx2", "avx512", "avx512_bf16")),
-    ],
-)
-def test_the_environment_caps_what_torch_uses(environment, usable):
-    found, notes = isa_capped(ALL, environment)
-    assert found == usable
-    assert len(notes) == len(environment)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")
