@@ -28,7 +28,6 @@ def clock(monkeypatch):
     monkeypatch.setattr(position, "time", clock)
     monkeypatch.setattr("labkit.tracking.run.time", clock)
     monkeypatch.setattr("labkit.tracking.kept.time", clock)
-    monkeypatch.setattr("labkit.tracking.saving.time", clock)
     return clock
 
 
