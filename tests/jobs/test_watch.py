@@ -63,9 +63,6 @@ def test_says_how_the_run_begins_and_ends_and_prints_an_evaluation_a_second(laun
     assert "1,000 samples" in out and "3,000 samples" in out
     assert "1,500 samples" not in out and "2,000 samples" not in out
     assert "target first reached after 1.5 s" in out
-
-
-def test_without_evaluations_only_begin_and_end_are_printed_and_how_short_of_its_target(launched, tmp_path, capsys):
     short = {"target_reached": False, "time_to_target_s": None, "best_validation": 0.71}
     launched.script = [STARTED, progress(1000), ENDED | {"result": RESULT | short}]
     watch("dlrm", tmp_path, evaluations=False)
