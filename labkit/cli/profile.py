@@ -142,13 +142,13 @@ def _profile_here(
     from labkit.tracking.stop import StopRequest
 
     with StopRequest() as stop:
-        budget = bind_process(command, display.show, stop)
+        bind_process(command, display.show, stop)
         from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
         from labkit.profiling.recording.script_run import profile_script
         from labkit.profiling.recording.steady_steps import SteadySteps
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
-        return profile_script(command, watcher, stop, display.show, budget)
+        return profile_script(command, watcher, stop, display.show)
 
 
 def _measure_card(folder: Path) -> None:
