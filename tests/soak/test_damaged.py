@@ -31,9 +31,9 @@ from campaign import labkit
 
 from labkit.collocation.launching.group_record import new_group
 from labkit.collocation.packing.policy import PackingDevice
+from labkit.collocation.packing.queue import Attempt, TrackedJob
 from labkit.collocation.packing.queue import read_queue as read_queue_file
 from labkit.collocation.packing.queue_run import QueueRecord, read_queue_record
-from labkit.collocation.packing.queued_job import Attempt, TrackedJob
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.data.clicks import load_clicks
@@ -345,6 +345,7 @@ def write_profiled(folder: Path) -> None:
     phases = [{"forward": [300.0, 280.0], "backward": [500.0, 450.0]}] * 2
     settings = {"skip": 2, "warmup": 1, "steps": 2}
     faults = {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
+    faults["event_cost_us"] = 0.5
     facts = {"settings": settings, "device": "cpu", "phases_us": phases, "unprofiled_step_us": [900.0, 950.0], **faults}
     (run.folder / "trace" / FACTS).write_text(json.dumps(facts))
     save_card(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
@@ -376,7 +377,7 @@ def read_frames(folder: Path) -> list:
     from labkit.profiling.work.operators import operators_at_work
 
     trace = read_trace(folder / "trace.json")
-    frames = [trace.operators, trace.kernels, trace.phases, operators_at_work(trace), device_breakdown(trace)]
+    frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
     return [frame.to_csv() for frame in [*frames, alive_at_peak(trace), step_time(trace).phases()]]
 
 
