@@ -26,13 +26,8 @@ def worker_process(
 ) -> JobProcess:
     """The process of a job, which waits at the barrier before its first step.
 
-    Args:
-        job: what is trained.
-        share: what it gets of the device.
-        folder: of the group or queue.
-        log: its log, from that folder: what the script prints.
-        told: what the run's record says of those it shares the device with (`told_of_mix`).
-        memory_bytes: cap on its memory, where that is not the share's own.
+    Its run and its log are in the folder of the group or queue; `told` is what the run's record says of those it shares
+    the device with (`told_of_mix`); `memory_bytes` is a cap on its memory, where that is not the share's own.
     """
     memory_bytes, budget = memory_bytes or share.memory_bytes, None
     if memory_bytes is not None:
