@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
@@ -208,6 +208,27 @@ class Profile:
             )
         return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us, self.faults))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; a figure that is not known is null."""
+        operators = self.operators.astype(object).where(self.operators.notna(), None)
+        gflops, gb = self.work
+        return {
+            "run": self.folder.name,
+            "folder": str(self.folder),
+            "step_us": self.time.step_us,
+            "steps": self.time.steps,
+            "unprofiled_step_us": self.unprofiled_step_us,
+            "overhead": self.overhead,
+            "page_faults": self.faults and asdict(self.faults),
+            "phases": self.phases.to_dict("records"),
+            "device": self.device.to_dict("records"),
+            "operators": operators.to_dict("records"),
+            "gflop_per_s": gflops,
+            "gb_per_s": gb,
+            "card": asdict(self.card),
+            "findings": [asdict(finding) | {"bound": min(finding.bound, 1e9)} for finding in self.findings],
+        }
+
 
 def read_profile(folder: Path | str) -> Profile:
     """Read what `labkit profile` recorded into a run's folder.
@@ -224,6 +245,8 @@ def read_profile(folder: Path | str) -> Profile:
         )
     place = folder / "trace"
     if not (place / FACTS).is_file():
+        if (tool := record.config.get("profile", {}).get("tool", "torch")) != "torch":
+            raise UserError(f"{folder}: this run was profiled by {tool}; only --tool torch records its operators.")
         if record.profiled:
             raise UserError(f"{folder}: this profile was cut short ({record.status}): profile again.")
         raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")

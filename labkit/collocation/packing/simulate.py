@@ -17,7 +17,7 @@ from labkit.collocation.packing.policy import (
     get_policy,
     slowdown_by_utilisation,
 )
-from labkit.collocation.packing.queued_job import QueuedJob, TrackedJob
+from labkit.collocation.packing.queue import QueuedJob, TrackedJob
 from labkit.collocation.packing.schedule import Schedule, schedule_of, side_by_side
 from labkit.collocation.packing.scheduler import Scheduler
 from labkit.errors import UserError
@@ -52,7 +52,7 @@ def simulate(
         admission: preconditions of the scheduler; by default it believes in `slowdown` itself.
 
     Raises:
-        UserError: a queue that no scheduler can place, or a profile without a duration or a memory.
+        UserError: a job without a profile, or without a duration or a memory in it.
     """
     _check_profiles(queue)
     scheduler = Scheduler(queue, devices, policy, admission or Admission(slowdown=slowdown))
@@ -101,9 +101,6 @@ def pack_report(
         devices: what they run on.
         policies: their names; `exclusive` comes first, named or not.
         settings: of `simulate`.
-
-    Raises:
-        UserError: an unknown policy, or a queue that cannot be simulated.
     """
     names = list(dict.fromkeys(["exclusive", *policies]))
     schedules = [simulate(queue, devices, get_policy(name), **settings) for name in names]
@@ -112,13 +109,15 @@ def pack_report(
 
 
 def _check_profiles(queue: Sequence[QueuedJob]) -> None:
-    faults = [
-        f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it."
-        for job in queue
-        if job.profile is not None
-        for what, value in (("duration", job.profile.duration_s), ("memory", job.profile.memory_bytes))
-        if value is None
-    ]
+    faults = []
+    for job in queue:
+        if job.profile is None:
+            faults.append(f"{job.place}: nobody knows what job {job.name} asks for: give it memory and utilisation.")
+            continue
+        known = {"duration": job.profile.duration_s, "memory": job.profile.memory_bytes}
+        if missing := [what for what, value in known.items() if value is None]:
+            what = " and no ".join(missing)
+            faults.append(f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it.")
     if faults:
         raise UserError("\n".join(faults))
 

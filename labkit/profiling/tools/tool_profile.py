@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from labkit.errors import UserError
 from labkit.json_data import read_json
-from labkit.profiling.tools.outputs import python_functions, read_stats
-from labkit.profiling.tools.programs import FACTS, PROGRAMS
+from labkit.profiling.tools.nsys import read_stats
+from labkit.profiling.tools.programs import OUTPUTS, VIEWERS
+from labkit.profiling.tools.py_spy import python_functions
 from labkit.runs import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_COUNTERS = (
-    "This machine shows no counters of its processor, as most virtual machines do not: cycles, instructions and misses "
-    "are not to be had, though times, page faults and context switches are. Use a machine of its own, or a virtual one "
-    "that passes the counters on."
-)
+FACTS = "tool.json"
+"""File in a run's `trace/`: what is known of the window in which a tool looked"""
 
 
 class Facts(TypedDict):
     """What readers rely on of `tool.json`."""
 
-    tool: Literal["nsys", "ncu", "py-spy", "perf"]
+    tool: Literal["nsys", "py-spy"]
     script: str
     device: str
     threads: int
@@ -42,9 +41,7 @@ class ToolProfile:
     facts: Facts
     """What was noted of the window: tool, steps, window_s, device, threads, …"""
     tables: dict[str, pd.DataFrame]
-    """nsys: kernels, api_calls, ranges (`outputs.read_stats`); py-spy: functions (`python_functions`)"""
-    text: str = ""
-    """perf's own"""
+    """nsys: kernels, api_calls, ranges (`nsys.read_stats`); py-spy: functions (`py_spy.python_functions`)"""
 
     @property
     def tool(self) -> str:
@@ -53,12 +50,23 @@ class ToolProfile:
     @property
     def output(self) -> Path:
         """The tool's own file."""
-        return self.folder / "trace" / PROGRAMS[self.tool].output
+        return self.folder / "trace" / OUTPUTS[self.tool]
 
     @property
-    def notes(self) -> list[str]:
-        """What its reader should know: what is missing and why."""
-        return [NO_COUNTERS] if "<not supported>" in self.text else []
+    def where_to_look(self) -> str:
+        """What shows that, in a sentence."""
+        return VIEWERS[self.tool].format(self.output)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; a figure that is not known is null."""
+        return {
+            "run": self.folder.name,
+            "folder": str(self.folder),
+            "tool": self.tool,
+            "output": str(self.output),
+            "facts": self.facts,
+            "tables": {name: json.loads(table.to_json(orient="records")) for name, table in self.tables.items()},
+        }
 
 
 def is_tool_profile(folder: Path) -> bool:
@@ -89,8 +97,5 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
             "again, for longer (--steps)."
         )
     if profile.tool == "nsys":
-        return ToolProfile(folder, facts, read_stats(profile.output))
-    if profile.tool == "py-spy":
-        return ToolProfile(folder, facts, {"functions": python_functions(profile.output, facts["script"])})
-    text = profile.output.read_text(encoding="utf-8", errors="replace") if profile.tool == "perf" else ""
-    return ToolProfile(folder, facts, {}, text.strip())
+        return replace(profile, tables=read_stats(profile.output))
+    return replace(profile, tables={"functions": python_functions(profile.output, facts["script"])})

@@ -7,8 +7,7 @@ import re
 import pytest
 from queues import GIB
 
-from labkit.collocation.packing.queue import EXAMPLE, read_queue
-from labkit.collocation.packing.queued_job import JobProfile
+from labkit.collocation.packing.queue import EXAMPLE, JobProfile, read_queue
 from labkit.errors import UserError
 
 
@@ -71,6 +70,7 @@ jobs:
   - {job: dlmr, memory: 1GiB}
   - {job: dlrm, name: one}
   - {job: dlrm, name: one}
+  - {job: dlrm, memory: 1GiB, utilisation: 0.5, duration: 0}
 """,
     )
     expected = [
@@ -83,6 +83,7 @@ jobs:
         ("line 8", "field 'priority': it is unknown", "choose one of"),
         ("line 2", "'just words' stands where fields belong", "write them"),
         ("line 10", "job 'dlmr' is unknown", "did you mean 'dlrm'?"),
+        ("line 13", "duration is 0", "a number of seconds above zero"),
         ("line 12", "the job of line 11 is called 'one', too", "rename one"),
     ]
     assert f"{len(expected)} mistakes" in head

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queues import GIB, devices, job
 
 from labkit.collocation.packing.policy import POLICIES, Admission, get_policy, slowdown_by_utilisation
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.schedule import COMPARED
 from labkit.collocation.packing.simulate import ALLOCATES_AT, pack_report, simulate
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -207,7 +207,7 @@ def test_a_wrong_prediction_of_interference_shows_in_the_schedule():
 
 def test_a_profile_without_truth_cannot_be_simulated():
     queue = [QueuedJob(PlannedJob("a", "dlrm", where="q.yaml, line 3"), 0.0, JobProfile(GIB, 0.5))]
-    with pytest.raises(UserError, match=r"(?s)line 3: the profile of a has no duration.*has no memory"):
+    with pytest.raises(UserError, match=r"(?s)line 3: the profile of a has no duration and no memory"):
         simulate(queue, devices(8), get_policy("exclusive"))
 
 

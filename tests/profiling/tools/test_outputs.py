@@ -3,7 +3,8 @@
 import pytest
 
 from labkit.errors import DataError, UserError
-from labkit.profiling.tools.outputs import python_functions, read_stats
+from labkit.profiling.tools.nsys import read_stats
+from labkit.profiling.tools.py_spy import python_functions
 
 # Nothing here was measured by labkit. The form is that of nsys 2024.5.1 and 2025.3.2. The numbers of CUTLASS, nvjet and
 # the API are from a public report on vLLM (nsys 2024.5.1), those of memory and NVTX from one on Shallow-π (nsys

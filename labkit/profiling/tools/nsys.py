@@ -1,0 +1,213 @@
+"""Nsight Systems: a script is run under it, its steady steps are recorded, and what it wrote is read.
+
+nsys starts the program itself, and looks between cudaProfilerStart and cudaProfilerStop (User Guide, CLI profile). What
+is to run there, and what came of it, are JSON files; run as a module, this is the process under nsys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from labkit.errors import DataError, UserError
+from labkit.hardware.tools import perf_limit, which
+from labkit.process.containment import descendants, kill_until_gone
+from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.tools.programs import OUTPUTS
+from labkit.runs.atomic import replace_text
+from labkit.tracking.binding import bind_process
+from labkit.tracking.command import ScriptCommand
+from labkit.tracking.events import Notice, OnEvent
+from labkit.tracking.stop import StopRequest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULT = "result.json"
+GRACE_S = 5.0
+"""nsys, told to end, has this long to write what it has."""
+REPORTS = {
+    "cuda_gpu_kern_sum": ("kernels", "Name", "Instances"),
+    "cuda_gpu_mem_time_sum": ("kernels", "Operation", "Count"),
+    "cuda_api_sum": ("api_calls", "Name", "Num Calls"),
+    "nvtx_sum": ("ranges", "Range", "Instances"),
+}
+"""Reports of `nsys stats` since 2023: the frame that each is part of, and its columns of names and of counts"""
+HEADINGS = {"kernels": "kernel", "api_calls": "operator", "ranges": "phase"}
+TIME = "Total Time (ns)"
+
+
+def command_line(output: Path) -> list[str]:
+    """How nsys is called, to be followed by the program to look at."""
+    # the kernel may forbid samples of the CPU, and nsys refuses to start then
+    sample = "process-tree" if perf_limit() is None else "none"
+    return [
+        "nsys", "profile", "--trace=cuda,nvtx,osrt,cublas,cudnn", f"--sample={sample}", f"--cpuctxsw={sample}",
+        "--force-overwrite=true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-o", str(output),
+    ]  # fmt: skip
+
+
+def profile_under_nsys(script: ScriptCommand, settings: ProfileSettings, on_event: OnEvent) -> tuple[Path, list[str]]:
+    """Run a script under nsys until its steady steps are over; what they print goes to stderr.
+
+    Args:
+        script: to run, on a GPU.
+        settings: how many steps pass (skip and warm-up), and how many are looked at.
+        on_event: told the command.
+
+    Returns:
+        The run's folder, with the recording and its statistics in its `trace/`, and what its user should know.
+
+    Raises:
+        UserError: the run or nsys failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="labkit-") as place:
+        request, output = Path(place, "request.json"), Path(place, OUTPUTS["nsys"])
+        asked = {"command": script.to_dict(), "settings": asdict(settings), "launcher": os.getpid()}
+        request.write_text(json.dumps(asked), encoding="utf-8")
+        command = [*command_line(output), sys.executable, "-m", __name__, str(request)]
+        on_event(Notice(shlex.join(command)))
+        if limit := perf_limit():
+            mends = "`sudo sysctl kernel.perf_event_paranoid=2` mends it until the next start"
+            on_event(Notice(f"No samples of the CPU: {limit}; {mends}."))
+        status = _run(command)
+        result = request.with_name(RESULT)
+        answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
+        if "error" in answer:  # more to the point than what nsys says of a program that failed
+            raise UserError(answer["error"])
+        if not answer:
+            raise UserError(
+                f"nsys ended with status {status}, and the program under it left no word; above is what they said. "
+                "Run it with --tool torch first."
+            )
+        folder = Path(answer["folder"])
+        kept = folder / "trace" / output.name
+        if not output.is_file():
+            raise UserError(
+                f"{folder}: there is no {output.name}, so nsys recorded nothing; above is what it said: profile again."
+            )
+        shutil.move(output, kept)
+    export_stats(kept)
+    return folder, answer["notes"]
+
+
+def _run(command: list[str]) -> int:
+    """Run nsys to its end; whatever happens, Ctrl-C included, nothing that it started is left running."""
+    process = subprocess.Popen([which(command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=2)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+            for each in started[::-1]:
+                each.terminate()
+            psutil.wait_procs(started, GRACE_S)
+            kill_until_gone(lambda: started, process.poll)
+
+
+def _end_after(launcher: int) -> None:
+    """End this process, and all that it has started, soon after the one that started the tool is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(launcher).wait()
+    kill_until_gone(descendants)
+    os._exit(1)
+
+
+def main(request: Path) -> int:
+    """Do what the file asks for, under nsys."""
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    threading.Thread(target=_end_after, args=[asked["launcher"]], daemon=True).start()
+    command, notes = ScriptCommand.from_dict(asked["command"]), []
+
+    def hear(event: Any) -> None:
+        if isinstance(event, Notice):
+            notes.append(event.text)
+
+    try:
+        with StopRequest() as stop:
+            budget = bind_process(command, hear, stop)
+            from labkit.profiling.recording.script_run import profile_script  # torch comes with it
+            from labkit.profiling.recording.steady_steps import SteadySteps
+
+            steps = SteadySteps(ProfileSettings(**asked["settings"]), "nsys", command.script)
+            folder, more = profile_script(command, steps, stop, hear, budget)
+        answer = {"folder": str(folder), "notes": [*notes, *more]}
+    except UserError as error:
+        answer = {"error": str(error)}
+    except KeyboardInterrupt:
+        return 130
+    replace_text(request.with_name(RESULT), json.dumps(answer))
+    return 0 if "folder" in answer else 2
+
+
+def export_stats(recording: Path) -> None:
+    """Let nsys write its statistics beside a recording, a file a report; of what was not recorded there is none.
+
+    Raises:
+        UserError: nsys fails.
+    """
+    reports = [part for report in REPORTS for part in ("--report", report)]
+    stem = recording.with_suffix("")
+    command = ["stats", "--format", "csv", "--output", str(stem), "--force-export=true", *reports, str(recording)]
+    done = subprocess.run(
+        [which("nsys") or "nsys", *command],
+        capture_output=True, text=True, errors="replace", check=False, env=os.environ | {"LC_ALL": "C"},
+    )  # fmt: skip
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[-500:]
+        raise UserError(f"{recording}: nsys stats ended with status {done.returncode}: {said}. `nsys-ui` may open it.")
+
+
+def read_stats(recording: Path) -> dict[str, pd.DataFrame]:
+    """Read the statistics beside a recording.
+
+    Returns:
+        Frames, dearest first: kernels (what ran on the device, copies and sets of memory included: kernel, calls,
+        total_us, share), api_calls (of CUDA on the host: operator, calls, total_us, share), ranges (of NVTX, which may
+        lie within each other: phase, calls, total_us, share).
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    import pandas as pd
+
+    rows: dict[str, list[pd.DataFrame]] = {frame: [] for frame in HEADINGS}
+    for report, (frame, name, calls) in REPORTS.items():
+        path = recording.with_name(f"{recording.stem}_{report}.csv")
+        if not path.is_file() or not path.stat().st_size:
+            continue
+        try:
+            table = pd.read_csv(path, thousands=",")
+            # a colon before a range stands for NVTX's default domain
+            named = {HEADINGS[frame]: table[name].astype(str).str.removeprefix(":"), "calls": table[calls].astype(int)}
+            rows[frame].append(pd.DataFrame(named).assign(total_us=table[TIME].astype(float) / 1e3))
+        except (ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
+            fix = f"Write it once more: `nsys stats --format csv --output {recording.stem} {recording.name}`."
+            raise DataError(f"this table cannot be read ({error}).", fix=fix, file=path) from error
+    return {frame: _sums(found, HEADINGS[frame]) for frame, found in rows.items()}
+
+
+def _sums(tables: list[pd.DataFrame], heading: str) -> pd.DataFrame:
+    import pandas as pd
+
+    if not tables:
+        return pd.DataFrame(columns=[heading, "calls", "total_us", "share"])
+    sums = pd.concat(tables).groupby(heading, as_index=False).sum()
+    sums["share"] = sums["total_us"] / sums["total_us"].sum()
+    return sums.sort_values("total_us", ascending=False, ignore_index=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
