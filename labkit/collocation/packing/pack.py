@@ -65,15 +65,8 @@ def pack(
 def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Schedule:
     """What `pack` would come to on the machine of the recorded profiles.
 
-    No job runs out of memory in it: nothing holds a job to its estimate where cores are shared.
-
-    Args:
-        queue: jobs that were recorded.
-        policy: its name.
-        memory_bytes: that the policy counts with.
-
-    Raises:
-        UserError: a job was never recorded.
+    No job runs out of memory in it: nothing holds a job to its estimate where cores are shared. A job that was never
+    recorded is a UserError.
     """
     recorded = read_recorded()
     known = [
