@@ -57,9 +57,7 @@ def _what_is_missing(modes: pd.DataFrame, sound: pd.DataFrame) -> list[str]:
         said.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
     once = sound.index[sound["gain_low"].isna() & (sound.index != "alone")]
     if len(once):
-        said.append(
-            f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3)."
-        )
+        said.append(f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3).")
     return said
 
 
