@@ -82,7 +82,7 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undistu
     """Print what a group came to; the command's exit status."""
     from labkit.collocation.launching.group_record import read_group
     from labkit.collocation.verdict.advice import advise
-    from labkit.collocation.verdict.attribution import attribution, not_attributed
+    from labkit.collocation.verdict.attribution import not_attributed
     from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
     record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
@@ -115,7 +115,7 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undistu
         say(f"Verdict on {each.mix}: {each.reason}")
     for job in broken:
         say(f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}; what it printed: {folder / job.log}", "red")
-    say(not_attributed(attribution(found.jobs)), "dim")
+    say(not_attributed(found.jobs), "dim")
     say(f"group {record.id} ({record.status}): {folder}")
     say(f"what the jobs printed: {folder / 'logs'}")
     if disturbed := disturbed_rounds(found.jobs):

@@ -6,15 +6,14 @@ import argparse
 
 from labkit.cli.run import add_harness_flags, add_resume_flag, harness_command, resumed_command, run_here
 from labkit.jobs.command import script_of
-
-WORDS = {"dlrm": "a recommendation model on a click log", "speech": "a CTC recogniser on speech"}
+from labkit.jobs.presets import JOBS
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
     jobs = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
-    for name, words in WORDS.items():
-        add_resume_flag(add_job_parser(jobs, name, words, run_train))
+    for name, job in JOBS.items():
+        add_resume_flag(add_job_parser(jobs, name, job.words, run_train))
 
 
 def add_job_parser(subparsers: argparse._SubParsersAction, name: str, words: str, run) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.jobs.presets import PRESETS
+from labkit.jobs.presets import JOBS
 from labkit.tracking.command import ScriptCommand
 
 
@@ -53,8 +53,8 @@ def script_of(job: str) -> Path:
     Raises:
         UserError: there is neither.
     """
-    if job in PRESETS:
+    if job in JOBS:
         return Path(__file__).with_name(f"{job}.py")
     if not Path(job).is_file():
-        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(PRESETS)}, or name a Python file.")
+        raise UserError(f"job {job!r} is unknown: choose one of {', '.join(JOBS)}, or name a Python file.")
     return Path(job)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit.errors import UserError, with_flag
-from labkit.jobs.presets import NO_TARGET, PRESETS, Preset, chosen_data, chosen_target, get_preset
+from labkit.jobs.presets import JOBS, NO_TARGET, Preset, chosen_data, chosen_target, get_preset
 
 PATIENCE_EPOCHS = 3
 """Without a value to reach, a run ends after this many epochs that brought nothing better."""
@@ -20,7 +20,7 @@ def add_common_flags(
     flags.set_defaults(metrics=tuple(metrics), job=job)
     add = flags.add_argument
     add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
-    presets = ", ".join(PRESETS[job])
+    presets = ", ".join(JOBS[job].presets)
     add("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
     goals = ", ".join(metrics)
     add("--target", metavar="X", help=f"stop when it is reached: a number, metric=number ({goals}), or none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.errors import UserError
 from labkit.tracking.goal import METRICS, Target
@@ -59,9 +59,24 @@ SPEECH_PRESETS = (
         data="shipped",
     ),
 )
-PRESETS = {
-    job: {preset.name: preset for preset in presets}
-    for job, presets in (("dlrm", DLRM_PRESETS), ("speech", SPEECH_PRESETS))
+
+
+class Job(NamedTuple):
+    """One of the kit's own training scripts, `labkit/jobs/NAME.py`."""
+
+    title: str
+    words: str
+    """What it trains, in the commands' help"""
+    presets: dict[str, Preset]
+
+
+def _by_name(presets: Sequence[Preset]) -> dict[str, Preset]:
+    return {preset.name: preset for preset in presets}
+
+
+JOBS = {
+    "dlrm": Job("DLRM", "a recommendation model on a click log", _by_name(DLRM_PRESETS)),
+    "speech": Job("Speech recogniser", "a CTC recogniser on speech", _by_name(SPEECH_PRESETS)),
 }
 
 
@@ -71,7 +86,7 @@ def get_preset(job: str, name: str) -> Preset:
     Raises:
         UserError: there is none of that name.
     """
-    presets = PRESETS[job]
+    presets = JOBS[job].presets
     if name not in presets:
         raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.")
     return presets[name]

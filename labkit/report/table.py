@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from labkit.jobs.presets import JOBS
 from labkit.plots.words import axis_text, count_text, is_not_known, joules_text, metric_label
 
 HEADINGS = (
@@ -29,7 +30,6 @@ NOT_KNOWN = "not known"
 NO_METRIC = "no metric"
 """Of a script that tells labkit none"""
 NO_TARGET = "no target"
-JOB_NAMES = {"dlrm": "DLRM", "speech": "Speech recogniser"}
 
 
 def job_name(job: str) -> str:
@@ -39,7 +39,7 @@ def job_name(job: str) -> str:
     ('DLRM on adult', 'resnet')
     """
     first, space, rest = job.partition(" ")
-    return JOB_NAMES.get(first, first) + space + rest
+    return (JOBS[first].title if first in JOBS else first) + space + rest
 
 
 def goal_text(metric: str | None, target: float) -> str:

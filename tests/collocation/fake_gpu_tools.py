@@ -1,4 +1,4 @@
-"""Machines with two GPUs, or none, for tests: an autospec'd NVML and fake commands on PATH.
+"""Machines with two GPUs, or none, for tests: an NVML whose MIG instances come and go, and fake commands on PATH.
 
 MIG instances live in a file, which the fake nvidia-smi changes and the fake NVML reads.
 """
@@ -6,20 +6,17 @@ MIG instances live in a file, which the fake nvidia-smi changes and the fake NVM
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import create_autospec
 
+import fake_nvml as machine
 import pynvml
+from fake_nvml import FIRST, SECOND, error, put_on_path
 
-FIRST, SECOND = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 GENERATIONS = {
-    # name, compute capability, CUDA cores, GiB
-    "pascal": ("NVIDIA GeForce GTX 1080 Ti", (6, 1), 3584, 11),
-    "ampere": ("NVIDIA A100-SXM4-40GB", (8, 0), 6912, 40),
-    "hopper": ("NVIDIA H100 80GB HBM3", (9, 0), 16896, 80),
+    "pascal": "NVIDIA GeForce GTX 1080 Ti",
+    "ampere": "NVIDIA A100-SXM4-40GB",
+    "hopper": "NVIDIA H100 80GB HBM3",
 }
 PROFILES = {
     # of an A100 with 40 GB: NVML's number of the kind, nvidia-smi's, compute slices, MiB, memory slices.
@@ -32,9 +29,6 @@ PROFILES = {
     "1g.5gb+me": (7, 20, 1, 4864, 1),
     "1g.10gb": (9, 15, 1, 9856, 2),
 }
-UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-NOT_FOUND = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-NO_PERMISSION = pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
 
 
 def write_mig(state: Path, *, on: bool = True, instances=(), **more) -> Path:
@@ -77,85 +71,52 @@ def fake_nvml(
         driver: its version.
         administrator: whether the capacity for more instances may be asked for.
     """
-    name, capability, cores, gib = GENERATIONS[generation or "pascal"]
-    uuids = [FIRST, SECOND]
+    name = GENERATIONS[generation or "pascal"]
 
-    def fail(error: pynvml.NVMLError):
-        raise error
+    def instances() -> list[str]:
+        return list(read_mig(mig)["instances"].values()) if mig else []
 
-    def state() -> dict:
-        return read_mig(mig) if mig else {"on": False, "instances": {}}
-
-    def slices() -> dict:
-        return {f"MIG-{number}": each for number, each in state()["instances"].items()}
-
-    def handle_of(uuid):
-        found = uuids.index(uuid) if uuid in uuids else uuid if uuid in slices() else None
-        return fail(NOT_FOUND) if found is None else found
-
-    def uuid_of(handle):
-        return handle if isinstance(handle, str) else uuids[handle]
+    def slices() -> dict | None:
+        state = read_mig(mig)
+        return {f"MIG-{number}": each for number, each in state["instances"].items()} if state["on"] else None
 
     def profile_of(handle):
-        return PROFILES[slices()[handle]]
-
-    def mig_slice(handle, place):
-        there = list(slices()) if handle == 0 and state()["on"] else []
-        return there[place] if place < len(there) else fail(NOT_FOUND)
+        return PROFILES[slices()[handle]] if isinstance(handle, str) else None
 
     def memory(handle):
-        total = profile_of(handle)[3] * 2**20 if handle in slices() else gib * 2**30
+        total = profile_of(handle)[3] * 2**20 if profile_of(handle) else machine.GPUS[name][2] * 2**30
         return SimpleNamespace(total=total, free=total, used=0)
+
+    def listed(processes):
+        return lambda handle: (processes or {}).get(handle if isinstance(handle, str) else (FIRST, SECOND)[handle], [])
 
     def profile_info(handle, kind, version=2):
         for title, (number_of_kind, number, count, mib, _) in PROFILES.items():
             if mig is not None and number_of_kind == kind:
                 return SimpleNamespace(id=number, sliceCount=count, memorySizeMB=mib, name=f"MIG {title}")
-        return fail(UNSUPPORTED)
+        raise error(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def capacity(handle, number):
-        there = [PROFILES[title] for title in state()["instances"].values()]
+        if not administrator:
+            raise error(pynvml.NVML_ERROR_NO_PERMISSION)
+        there = [PROFILES[title] for title in instances()]
         (own,) = [each for each in PROFILES.values() if each[1] == number]
         compute, memory = 7 - sum(each[2] for each in there), 8 - sum(each[4] for each in there)
-        return min(compute // own[2], memory // own[4]) if administrator else fail(NO_PERMISSION)
+        return min(compute // own[2], memory // own[4])
 
     answers = {
-        "nvmlInit": lambda: None if generation else fail(pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)),
-        "nvmlShutdown": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: driver,
         "nvmlSystemGetProcessName": lambda pid: (names or {}).get(pid, "/usr/bin/python3"),
-        "nvmlDeviceGetCount": lambda: len(uuids),
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetHandleByUUID": handle_of,
-        "nvmlDeviceGetName": lambda handle: f"{name} MIG {slices()[handle]}" if handle in slices() else name,
-        "nvmlDeviceGetUUID": uuid_of,
         "nvmlDeviceGetMemoryInfo": memory,
-        "nvmlDeviceGetCudaComputeCapability": lambda handle: capability,
-        "nvmlDeviceGetNumGpuCores": lambda handle: cores,
-        "nvmlDeviceGetPowerManagementLimit": lambda handle: 250_000,
         "nvmlDeviceGetAttributes": lambda handle: SimpleNamespace(multiprocessorCount=14 * profile_of(handle)[2]),
         "nvmlDeviceGetComputeMode": lambda handle: compute_mode,
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: (computing or {}).get(uuid_of(handle), []),
-        "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: (drawing or {}).get(uuid_of(handle), []),
-        "nvmlDeviceGetMigMode": lambda handle: [handle == 0 and state()["on"]] * 2 if mig else fail(UNSUPPORTED),
-        "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
-        "nvmlDeviceGetMigDeviceHandleByIndex": mig_slice,
+        "nvmlDeviceGetComputeRunningProcesses": listed(computing),
+        "nvmlDeviceGetGraphicsRunningProcesses": listed(drawing),
         "nvmlDeviceGetGpuInstanceProfileInfo": profile_info,
         "nvmlDeviceGetGpuInstanceRemainingCapacity": capacity,
     }
-    return SimpleNamespace(
-        **{call: create_autospec(getattr(pynvml, call), side_effect=answer) for call, answer in answers.items()}
-    )
-
-
-def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
-    """A command for this test, found before all others."""
-    tool = folder / "bin" / name
-    tool.parent.mkdir(exist_ok=True)
-    tool.write_text(f"#!{sys.executable} -S\n{code}")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    return tool
+    fails = {} if generation else {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}
+    return machine.fake_nvml(name, name, mig=slices if mig else None, fails=fails, **answers)
 
 
 MPS_CONTROL = """

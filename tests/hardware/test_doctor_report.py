@@ -12,7 +12,7 @@ from importlib import metadata
 
 import pynvml
 import pytest
-from test_nvml_devices import fake_nvml
+from fake_nvml import fake_nvml
 
 from labkit.cli import doctor as command
 from labkit.course.labs import labs_on
@@ -76,7 +76,7 @@ def test_mps_is_seen_and_not_touched(tools, no_driver, tmp_path):
 
 def test_gpus_are_reported_with_tier_budget_and_advice(tools, monkeypatch):
     monkeypatch.setattr(software.metadata, "version", lambda package: "2.13.0+cpu" if package == "torch" else "1")
-    report = examine(Nvml(fake_nvml(["Tesla T4"])))
+    report = examine(Nvml(fake_nvml("Tesla T4")))
     assert report["driver"] == {"found": True, "version": "580.1", "reason": None}
     assert report["gpus"][0]["tier"] == "t4"
     assert "not supported" in report["mig"]["note"]
@@ -126,16 +126,17 @@ def doctor_command(*argv):
 
 
 def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(capsys, monkeypatch, tmp_path):
-    report = examine(Nvml(fake_nvml(["NVIDIA A100-SXM4-40GB"], mig={0: ["MIG-1", "MIG-2"]})))
+    report = examine(Nvml(fake_nvml("NVIDIA A100-SXM4-40GB", mig=lambda: dict.fromkeys(["MIG-1", "MIG-2"], "1g.5gb"))))
     monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
+    report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 caps what torch uses of them"]
     remember(StepTimes("a processor", "dlrm tour on synthetic", {"fp32": 4.0, "bf16": 2.0}, "2026-11-21"))
     assert doctor_command() == 0
     printed = capsys.readouterr().out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
-        *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor"),
+        *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor", "=avx2 caps"),
     ):
         assert word in printed
     assert doctor_command("--forget-steps", "--json") == 0

@@ -13,9 +13,9 @@ from campaign import labkit
 
 from labkit.collocation.launching.group_record import new_group
 from labkit.collocation.packing.policy import PackingDevice
+from labkit.collocation.packing.queue import Attempt, TrackedJob
 from labkit.collocation.packing.queue import read_queue as read_queue_file
 from labkit.collocation.packing.queue_run import QueueRecord, read_queue_record
-from labkit.collocation.packing.queued_job import Attempt, TrackedJob
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.errors import UserError

@@ -29,7 +29,12 @@ def profiled(tmp_path_factory) -> Path:
     shutil.copy(TRACES / "torch-2.13.json.gz", run.folder / "trace" / KINETO)
     phases = [{"forward": [300.0, 280.0], "backward": [500.0, 450.0]}] * 2
     settings = {"skip": 2, "warmup": 1, "steps": 2}
-    faults = {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
+    faults = {
+        "event_cost_us": 0.5,
+        "fault_cost_us": 0.1,
+        "unprofiled_faults": [3, 4],
+        "phase_faults": [{"forward": 3}] * 2,
+    }
     facts = {"settings": settings, "device": "cpu", "phases_us": phases, "unprofiled_step_us": [900.0, 950.0], **faults}
     (run.folder / "trace" / FACTS).write_text(json.dumps(facts))
     save_card(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
@@ -68,7 +73,7 @@ def read_frames(folder: Path) -> list:
     from labkit.profiling.work.operators import operators_at_work
 
     trace = read_trace(folder / "trace.json")
-    frames = [trace.operators, trace.kernels, trace.phases, operators_at_work(trace), device_breakdown(trace)]
+    frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
     return [frame.to_csv() for frame in [*frames, alive_at_peak(trace), step_time(trace).phases()]]
 
 

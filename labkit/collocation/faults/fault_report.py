@@ -36,7 +36,7 @@ class FaultReport:
     """From the fault to the first step of a fresh client"""
     attempts: int
     """Fresh clients that it took"""
-    left: int
+    left: int = 0
     """Processes that were left behind when all was over"""
     provenance: str = "measured"
 
@@ -51,13 +51,9 @@ class FaultReport:
         return int((self.neighbours["status"] != "alive").sum())
 
     def rate_ratio(self, when: str) -> float:
-        """The neighbours' steps per second, all together, of those before the fault.
+        """The neighbours' steps per second, all together, "during" or "after", of those before the fault.
 
-        Args:
-            when: "during" or "after"; a neighbour that has ended takes no steps.
-
-        Returns:
-            NaN where the time was too short to tell.
+        A neighbour that has ended takes no steps; NaN where the time was too short to tell.
         """
         own = self.neighbours
         return float(own[when].sum(min_count=1) / own["before"].sum())

@@ -18,7 +18,7 @@ from labkit.tracking.ending import unreached
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",
     "steps_per_s", "window_s", "window_steps_per_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target",
-    "metric", "peak_memory_bytes", "peak_gpu_memory_bytes", "on", "device", "go_at", "ended_at", "provenance", "run",
+    "metric", "peak_memory_bytes", "on", "device", "go_at", "ended_at", "provenance", "run",
     "folder", "disturbed", "course",
 ]  # fmt: skip
 NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_bytes")) or name in ("steps", "samples", "target")]
@@ -108,7 +108,6 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> tupl
         "target": train.get("target"),
         "metric": train.get("target_metric"),
         "peak_memory_bytes": memory,
-        "peak_gpu_memory_bytes": result.get("peak_gpu_memory_bytes"),
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
         "disturbed": in_words(result.get("others")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -21,39 +20,37 @@ LEAST_COVERED = 0.9
 def round_energies(jobs: pd.DataFrame) -> dict[int, Energy]:
     """By number, the energy of each round of which a job was through; `jobs` as from `job_table`."""
     ended = jobs[jobs["go_at"].notna() & jobs["wall_s"].notna()]
-    return {
-        int(number): _round_energy(own["folder"].dropna(), own["go_at"].iloc[0], own["wall_s"].max())
-        for number, own in ended.groupby("round")
-    }
+    return {int(number): _round_energy(own) for number, own in ended.groupby("round")}
 
 
-def _round_energy(folders: Iterable[Path | str], go_at: str, makespan_s: float) -> Energy:
+def _round_energy(jobs: pd.DataFrame) -> Energy:
     """Joules that the devices of a round took from its barrier until the last of its jobs was through.
 
-    Each run of a round samples the same counter of the device that they share, for as long as it trains. Their times
-    are laid end to end, none counted twice.
+    Each run samples the counter of the device that it shares for as long as it trains: the last to end counts for it.
     """
-    begin_ns = int(datetime.fromisoformat(go_at).timestamp() * 1e9)
-    end_ns = begin_ns + int(makespan_s * 1e9)
-    by_device: dict[str, list[Energy]] = {}
-    for folder in folders:
+    begin_ns = int(datetime.fromisoformat(jobs["go_at"].iloc[0]).timestamp() * 1e9)
+    round_ns = int(jobs["wall_s"].max() * 1e9)
+    by_device: dict[str, Energy] = {}
+    for folder in jobs.sort_values("wall_s")["folder"].dropna():
         energy = run_energy(folder, of_all=True)
-        by_device.setdefault(_device_of(Path(folder), energy), []).append(energy)
+        device = _device_of(Path(folder), energy)
+        if (energy.value_j is not None and energy.steps) or device not in by_device:
+            by_device[device] = energy
+    joules, sources, notes = 0.0, [], []
+    for device, energy in by_device.items():
+        if energy.value_j is None or not energy.steps:
+            return Energy(None, None, f"{device}: {energy.note}")
+        until_ns = min(max(step.end_ns for step in energy.steps), begin_ns + round_ns)
+        covered_ns = until_ns - max(min(step.begin_ns for step in energy.steps), begin_ns)
+        of_all = f"sampled for {covered_ns / 1e9:.3g} s of the round's {round_ns / 1e9:.3g}"
+        if covered_ns < LEAST_COVERED * round_ns:
+            return Energy(None, None, f"{device}: {of_all}, too little to stand for all of it")
+        before, after = energy_until(np.array([begin_ns, until_ns], float), energy.steps)
+        joules += float(after - before)
+        sources.append(energy.source)
+        notes.append(f"{energy.note}; {of_all}")
     if not by_device:
         return Energy(None, None, "none of its jobs has a run")
-    joules, sources, notes = 0.0, [], []
-    for device, energies in by_device.items():
-        known = [energy for energy in energies if energy.value_j is not None and energy.steps]
-        if not known:
-            return Energy(None, None, f"{device}: {energies[0].note}")
-        taken, covered_ns = _laid_end_to_end(known, begin_ns, end_ns)
-        share = covered_ns / (end_ns - begin_ns)
-        of_all = f"sampled for {covered_ns / 1e9:.3g} s of the round's {(end_ns - begin_ns) / 1e9:.3g}"
-        if share < LEAST_COVERED:
-            return Energy(None, None, f"{device}: {of_all}, too little to stand for all of it")
-        joules += taken
-        sources.append(known[0].source)
-        notes.append(f"{known[0].note}; {of_all}")
     return Energy(joules, " + ".join(dict.fromkeys(sources)), "; ".join(dict.fromkeys(notes)))
 
 
@@ -65,15 +62,3 @@ def _device_of(folder: Path, energy: Energy) -> str:
     if not torch_name.startswith("cuda") or on_board:
         return "this machine"
     return gpu_of(record.devices, torch_name).uuid or torch_name
-
-
-def _laid_end_to_end(energies: list[Energy], begin_ns: int, end_ns: int) -> tuple[float, int]:
-    """(joules, nanoseconds covered) between two moments."""
-    joules, covered_ns, reached = 0.0, 0, begin_ns
-    spans = [(min(s.begin_ns for s in e.steps), max(s.end_ns for s in e.steps), e.steps) for e in energies]
-    for first_ns, last_ns, steps in sorted(spans):
-        low, high = max(first_ns, reached), min(last_ns, end_ns)
-        if high > low:
-            before, after = energy_until(np.array([low, high], float), steps)
-            joules, covered_ns, reached = joules + float(after - before), covered_ns + high - low, high
-    return joules, covered_ns

@@ -19,10 +19,9 @@ MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
 ]  # fmt: skip
 """Of `round_table`, that are averaged; each has its interval in columns that end with _low and _high."""
-PEAKS = ["peak_memory_bytes", "peak_gpu_memory_bytes"]
 ROUND_COLUMNS = [
-    "mix", "family", "mode", "repeat", "jobs", "complete", *MEASURES, "energy_note", *PEAKS, "on", "provenance",
-    "disturbed", "note",
+    "mix", "family", "mode", "repeat", "jobs", "complete", *MEASURES, "energy_note", "on", "provenance", "disturbed",
+    "note",
 ]  # fmt: skip
 CONFIDENCE = 0.95
 
@@ -87,8 +86,6 @@ def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataF
 
     Returns:
         ROUND_COLUMNS. complete says whether all jobs were done; note says what broke, or what is missing.
-        peak_memory_bytes and peak_gpu_memory_bytes are sums of the jobs' peaks where they ran at once, the largest of
-        them in mode alone.
     """
     rows = []
     for _, own in turns.groupby("turn", sort=True):
@@ -113,13 +110,12 @@ def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataF
                 "energy_j": energy_j,
                 "energy_ratio": energy_j / own["alone_j"].sum(skipna=False),
                 "energy_note": notes[0].note if notes else "the round has not ended",
-                **own[PEAKS].agg("max" if alone else "sum", skipna=False),
                 "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
                 "disturbed": bool((own["disturbed"] != "").any()),
                 "note": what_broke(own),
             }
         )
-    return pd.DataFrame(rows, columns=ROUND_COLUMNS).astype(dict.fromkeys([*MEASURES, *PEAKS], float))
+    return pd.DataFrame(rows, columns=ROUND_COLUMNS).astype(dict.fromkeys(MEASURES, float))
 
 
 def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -134,9 +130,8 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
     Returns:
         mix, family, mode, jobs, on, provenance; repeats that were run, and complete, in which all jobs were done;
         measured, the repeats that gain, slowdown and fairness are of; each of MEASURES as geometric mean, with _low and
-        _high its 95 % interval (Student's t on logarithms; NaN where one repeat was measured); the largest
-        peak_memory_bytes and peak_gpu_memory_bytes; energy_note; disturbed, the rounds in which other
-        programs disturbed a job; and note, what broke or was missing.
+        _high its 95 % interval (Student's t on logarithms; NaN where one repeat was measured);
+        energy_note; disturbed, the rounds in which other programs disturbed a job; and note, what broke or was missing.
     """
     rows = []
     for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
@@ -145,10 +140,10 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
         for name in MEASURES:
             row[name], row[f"{name}_low"], row[f"{name}_high"], _ = mean_of_repeats(own[name])
         notes = "; ".join(dict.fromkeys(note for note in own["note"] if note))
-        rows.append(row | {**own[PEAKS].max(), "disturbed": int(own["disturbed"].sum()), "note": notes})
+        rows.append(row | {"disturbed": int(own["disturbed"].sum()), "note": notes})
     known = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured"]
     numbers = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-    return pd.DataFrame(rows, columns=[*known, *numbers, *PEAKS, "energy_note", "disturbed", "note"])
+    return pd.DataFrame(rows, columns=[*known, *numbers, "energy_note", "disturbed", "note"])
 
 
 def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:

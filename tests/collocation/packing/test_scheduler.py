@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from queues import GIB, devices, job
 
 from labkit.collocation.packing.policy import get_policy
-from labkit.collocation.packing.queued_job import QueuedJob
+from labkit.collocation.packing.queue import QueuedJob
 from labkit.collocation.packing.scheduler import MAX_OVERTAKEN, Scheduler
-from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.errors import UserError
 
 
 def opened(jobs: list[QueuedJob], *memory_gib: float, policy: str = "best-fit") -> Scheduler:
@@ -109,18 +106,3 @@ def test_an_observed_shortage_counts_until_a_job_ends_there():
     assert started(scheduler, 1) == []
     scheduler.ended("liar", 2, "done")
     assert started(scheduler, 2) == [("b", 0)]
-
-
-def test_what_cannot_be_placed_is_refused_in_one_message_a_fault():
-    queue = [job("a"), job("a"), QueuedJob(PlannedJob("b", "dlrm", where="q.yaml, line 7"))]
-    with pytest.raises(UserError) as refused:
-        Scheduler(queue, [*devices(8), *devices(8)], get_policy("exclusive"))
-    lines = str(refused.value).splitlines()
-    assert len(lines) == 3
-    assert "two devices are named gpu-0" in lines[0]
-    assert "two jobs are named a" in lines[1]
-    assert lines[2].startswith("q.yaml, line 7: nobody knows what job b asks for")
-    with pytest.raises(UserError, match="no device"):
-        Scheduler([job("a")], [], get_policy("exclusive"))
-    with pytest.raises(UserError, match="no job in the queue"):
-        Scheduler([], devices(8), get_policy("exclusive"))

@@ -2,7 +2,8 @@
 
 import pynvml
 import pytest
-from gpus import GENERATIONS, fail, fake_nvml
+from fake_nvml import fail
+from gpus import GENERATIONS, gpus
 
 from labkit.cli import main
 from labkit.errors import UserError
@@ -31,7 +32,7 @@ def alone(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_a_recorded_stream_gives_the_same_readings(generation, tmp_path, alone):
-    library = fake_nvml(generation)
+    library = gpus(generation)
 
     def between(index):
         if index == 1:  # a failure is played, too
@@ -84,7 +85,7 @@ def test_a_recording_replaces_no_file_and_names_a_line_that_is_none(tmp_path):
 
 def test_the_monitor_plays_a_stream_on_any_machine(tmp_path, alone, capsys):
     path = tmp_path / "stream.jsonl"
-    readings(RecordedNvml(path, fake_nvml("Hopper")))
+    readings(RecordedNvml(path, gpus("Hopper")))
     # it ends with the stream, long before the time given
     assert main(["monitor", "--replay", str(path), "--hz", "50", "--seconds", "500"]) == 0
     out = " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,159 @@
+"""What docs/development.md says of adding things holds: one of each is added to a copy of the checkout, and works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+TIER = """
+[tiers.shed]
+name = "A machine in a shed"
+kind = "cpu"
+cores = { value = 2, source = "floor" }
+"""
+COUNTER = """
+[[counter]]
+name = "room_celsius"
+scopes = ["host"]
+unit = "°C"
+definition = "Temperature of the room."
+not_said = "That of the processor."
+ceiling = 100
+resolution = 0.5
+"""
+SOURCE = '''"""A thermometer on the wall."""
+
+from labkit.telemetry.reading import Reading
+
+
+class Thermometer:
+    def read(self):
+        yield Reading("host", "host", "room_celsius", 21.3, "°C", "wall")
+'''
+READS_IT = """
+from labkit.telemetry.sources.machine import open_ladder
+with open_ladder(None, [], 2.0, lambda kind, what: None) as ladder:
+    print([reading.value for reading in ladder.read() if reading.counter == "room_celsius"])
+"""
+SCHEMA = """
+label = { column = "bought", positive = ["1"], negative = ["0"] }
+dense = ["price"]
+categorical = ["town"]
+"""
+JOB = '''"""Trains a line to a target: `labkit train line`."""
+
+import argparse
+
+import torch
+import torch.nn.functional as F
+
+import labkit
+from labkit.jobs.presets import get_preset
+
+
+def parser():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--preset", default="tour")
+    return flags
+
+
+if __name__ == "__main__":
+    preset = get_preset("line", parser().parse_args().preset)
+    x = torch.randn(256, preset.model["features"])
+    y = (x[:, 0] > 0).float()
+    model = torch.nn.Linear(x.shape[1], 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=preset.train["lr"])
+    with labkit.Run("line", target="accuracy >= 0.9") as run:
+        for _ in run.epochs(50):
+            loss = F.binary_cross_entropy_with_logits(model(x).squeeze(1), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step(loss, samples=len(y))
+            if run.evaluate(accuracy=((model(x).squeeze(1) > 0) == (y > 0)).float().mean().item()):
+                break
+'''
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    copy = tmp_path_factory.mktemp("added") / "labkit"
+    for part in ("labkit", "datasets", "notebooks"):
+        shutil.copytree(REPOSITORY / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture
+def run(checkout, tmp_path):
+    """Run Python on the copy, in an empty folder; what it printed."""
+
+    def python(*arguments: str) -> str:
+        environment = os.environ | {"PYTHONPATH": str(checkout)}
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    return python
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+
+def insert(path: Path, before: str, text: str) -> None:
+    whole = path.read_text(encoding="utf-8")
+    assert whole.count(before) == 1, f"{path}: {before!r}"
+    path.write_text(whole.replace(before, text + before), encoding="utf-8")
+
+
+def test_a_tier_is_an_entry_of_the_catalogue(checkout, run):
+    append(checkout / "labkit/hardware/tiers.toml", TIER)
+    assert "shed" in run("-m", "labkit", "tiers")
+
+
+def test_a_source_of_counters_is_its_file_a_line_and_a_counter(checkout, run):
+    sources = checkout / "labkit/telemetry/sources"
+    (sources / "thermometer.py").write_text(SOURCE, encoding="utf-8")
+    insert(sources / "machine.py", "\n\n@contextlib", "from labkit.telemetry.sources.thermometer import Thermometer\n")
+    insert(sources / "machine.py", "RaplCounters()]", "Thermometer(), ")
+    append(checkout / "labkit/telemetry/counters.toml", COUNTER)
+    assert run("-c", READS_IT) == "[21.5]\n"
+
+
+def test_a_dataset_of_clicks_is_a_schema(checkout, run, tmp_path):
+    (checkout / "datasets/schemas/shop.toml").write_text(SCHEMA, encoding="utf-8")
+    rows = [f"{number % 2},{number / 7:.2f},{'abc'[number % 3]}" for number in range(2000)]
+    (tmp_path / "shop.csv").write_text("\n".join(["bought,price,town", *rows, ""]), encoding="utf-8")
+    assert json.loads(run("-m", "labkit", "train", "dlrm", "--data", "shop.csv", "--max-epochs", "1", "--json"))
+
+
+def test_a_family_of_models_is_its_script_and_its_presets(checkout, run):
+    (checkout / "labkit/jobs/line.py").write_text(JOB, encoding="utf-8")
+    insert(
+        checkout / "labkit/jobs/presets.py",
+        "\n\ndef get_preset",
+        'JOBS["line"] = Job("Line", "a line", {"tour": Preset("tour", {"features": 4}, {"lr": 1.0})})\n',
+    )
+    assert "a line" in run("-m", "labkit", "train", "--help")
+    assert json.loads(run("-m", "labkit", "train", "line", "--json"))["result"]["target_reached"]
+
+
+def test_a_notebook_is_itself_its_exercises_and_a_line(checkout, run):
+    for source, target in (
+        ("notebooks/solutions/42_packing_a_queue.ipynb", "notebooks/solutions/43_packing_again.ipynb"),
+        ("labkit/course/exercises/n42_packing_a_queue.py", "labkit/course/exercises/n43_packing_again.py"),
+    ):
+        text = (checkout / source).read_text(encoding="utf-8").replace("42_packing_a_queue", "43_packing_again")
+        (checkout / target).write_text(text.replace("42.", "43."), encoding="utf-8")
+    insert(checkout / "labkit/course/labs.py", '    Lab("50_', '    Lab("43_packing_again", "Packing again"),\n')
+    run("-m", "labkit", "course", "build", "--notebooks", str(checkout / "notebooks"))
+    assert (checkout / "notebooks/43_packing_again.ipynb").is_file()
