@@ -27,7 +27,7 @@ class StepTimes:
     """ISO 8601 date"""
 
     def __str__(self) -> str:
-        times = ", ".join(f"{precision} {took:.3g} ms" for precision, took in sorted(self.step_time_ms.items(), reverse=True))
+        times = ", ".join(f"{precision} {self.step_time_ms[precision]:.3g} ms" for precision in ("fp32", "bf16"))
         return f"forward and backward here: {times}; measured {self.when}"
 
 
