@@ -180,12 +180,11 @@ def run_show(args: argparse.Namespace) -> int:
     if args.text or args.json:
         return _tell(folder, args.json)
     if is_tool_profile(folder):
-        profile = read_tool_profile(folder)
         raise UserError(
-            f"{folder}: this run was profiled by {profile.tool}, for which there is no page: {profile.where_to_look}, "
-            f"and `labkit profile show {args.which} --text` prints what matters."
+            f"{folder}: of this profiler there is no page: {read_tool_profile(folder).where_to_look}, and `labkit "
+            f"profile show {args.which} --text` prints what matters."
         )
-    from labkit.report.profile_page import write_profile_page
+    from labkit.report.profile_views import write_profile_page
 
     page = write_profile_page(read_profile(folder), args.out)
     print(f"The profile's page: {page}")

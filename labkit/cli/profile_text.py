@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from labkit.profiling.tools.tool_profile import ToolProfile
 
 SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
-TITLES = {
-    "functions": "Python functions with most samples of their own",
-    "kernels": "What the GPU did",
-    "api_calls": "Calls of CUDA on the host",
-    "ranges": "NVTX ranges: the steps and their phases, as the host went through them",
-}
-"""Of the tables of tools"""
 
 
 def print_profile(profile: Profile) -> None:
@@ -40,7 +33,11 @@ def print_profile(profile: Profile) -> None:
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
     _print_operators(console, profile)
-    console.print(_limits(profile))
+    (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
+    step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
+    if not profile.settings.shapes:
+        step = "Without shapes, nothing can be said of what the step achieved."
+    console.print(f"{limits} of memory (a cache gives more). {step}")
     _print_findings(console, profile)
     console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
 
@@ -56,17 +53,6 @@ def _print_operators(console: Console, profile: Profile) -> None:
     shown |= {"GFLOP/s": map(rate_text, top["gflop_per_s"]), "GB/s": map(rate_text, top["gb_per_s"])}
     shown["of limit"] = ["–" if math.isnan(share) else f"{share:.0%}" for share in top["of_peak"]]
     _print_table(console, shown, "The dearest operators, by their own time")
-
-
-def _limits(profile: Profile) -> str:
-    card, (gflops, gb) = profile.card, profile.work
-    said = (
-        f"This machine's limits, measured on {card.when}: {card.fp32_gflops:,.0f} GFLOP/s in fp32, "
-        f"{card.bf16_gflops:,.0f} in bf16, {card.bandwidth_gb_per_s:.3g} GB/s of memory (a cache gives more)."
-    )
-    if not profile.settings.shapes:
-        return f"{said} Without shapes, nothing can be said of what the step achieved."
-    return f"{said} The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
 
 
 def _print_findings(console: Console, profile: Profile) -> None:
@@ -113,23 +99,20 @@ def print_tool_profile(profile: ToolProfile) -> None:
     console, facts = Console(highlight=False), profile.facts
     steps, seconds, threads = facts["steps"], facts["window_s"], facts["threads"]
     each = f"{1e3 * seconds / steps:.4g} ms a step under it (measured on {facts['device']}, threads: {threads})"
-    console.print(f"{profile.tool} looked at {steps:,} steady steps, {seconds:.3g} s in all: {each}.", style="bold")
-    for name, table in profile.tables.items():
-        if table.empty:
-            continue
-        table = table.head(SHOWN_OF_TOOLS)
-        if name == "functions":
-            lines = table["line"].astype(object).where(table["line"].notna(), "?")
-            shown = {
-                "function": table["function"],
-                "own": _shares(table["share"]),
-                "with callees": _shares(table["with_callees"]),
-                "file:line": [f"{_shortened(file)}:{line}" for file, line in zip(table["file"], lines, strict=True)],
-            }
-        else:
-            shown = {table.columns[0]: table.iloc[:, 0], "calls": table["calls"], "ms": _ms(table["total_us"])}
-            shown["share"] = _shares(table["share"])
-        _print_table(console, shown, TITLES[name])
+    looked = f"{facts['tool']} looked at {steps:,} steady steps, {seconds:.3g} s in all"
+    console.print(f"{looked}: {each}.", style="bold")
+    if profile.functions is not None:
+        table = profile.functions.head(SHOWN_OF_TOOLS)
+        lines = table["line"].astype(object).where(table["line"].notna(), "?")
+        shown = {
+            "function": table["function"],
+            "own": _shares(table["share"]),
+            "with callees": _shares(table["with_callees"]),
+            "file:line": [f"{_shortened(file)}:{line}" for file, line in zip(table["file"], lines, strict=True)],
+        }
+        _print_table(console, shown, "Python functions with most samples of their own")
+    if profile.text:
+        console.print(profile.text, soft_wrap=True)  # tables of its own
     console.print(f"The rest: {profile.where_to_look}.", soft_wrap=True)
 
 

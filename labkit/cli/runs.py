@@ -78,7 +78,7 @@ def run_show(args: argparse.Namespace) -> int:
     print_frame(console, pd.DataFrame(told), "what happened")
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(content).iloc[:1].astype(str)
-        print_frame(console, pd.DataFrame({"": [*flat], " ": [*flat.to_numpy().ravel()]}), title)
+        print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
     return 0
 
 

@@ -10,9 +10,8 @@ from labkit.collocation.launching.plan_run import RoundEvent, run_plan
 from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.short_form import parse_jobs
-from labkit.collocation.plan.variants import with_baseline, with_seconds
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices

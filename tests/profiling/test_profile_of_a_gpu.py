@@ -39,6 +39,9 @@ def profile(tmp_path):
         "phases_us": [{}] * 3,
         "unprofiled_step_us": [9900.0, 9900.0],
         "event_cost_us": 1.0,
+        "fault_cost_us": None,
+        "unprofiled_faults": [],
+        "phase_faults": [],
     }
     profile = Profile(tmp_path, facts, CARD, "measured", 4096)
     profile.__dict__["trace"] = trace_of(tmp_path, steps(3, 10_000, content))

@@ -65,13 +65,13 @@ def run_plan(
     needs: Mapping[str, int] | None = None,
     quiet: bool | None = None,
 ) -> Path:
-    """Run a plan, which has been checked, to its end.
+    """Run a plan, which has been checked, to its end; `stop` ends it politely, and `resume_plan` goes on with the rest.
 
     Args:
         plan: what shares what.
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
-        stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
+        stop: looked at between events.
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
         quiet: whether other programs leave the CPU alone; None looks before each round.
 
@@ -137,11 +137,8 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     for job in each.jobs:
                         job.status, job.reason = "failed", str(error)
                 else:
-                    timeout_s = record.plan.timeout_s
-                    Round(
-                        each, processes, supervised, timeout_s=timeout_s, on_event=on_event, stop=stop, save=save,
-                        mps_gpus=mps_gpus,
-                    ).run()  # fmt: skip
+                    ways = {"timeout_s": record.plan.timeout_s, "on_event": on_event, "stop": stop, "save": save}
+                    Round(each, processes, supervised, mps_gpus=mps_gpus, **ways).run()
                 on_event(RoundEvent(each, number, len(record.rounds)))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"

@@ -23,9 +23,8 @@ MIN_GAIN = 0.05
 def slowdown_by_utilisation(profiles: Sequence[JobProfile]) -> list[float]:
     """How much longer each job takes beside the others, from utilisations alone: max(1, their sum) for all of them.
 
-    The simplest model that conserves work: a device does one second of work a second, jobs that want no more than that
-    do not feel each other, and jobs that want more are held back in the same proportion. It knows no caches, no
-    bandwidth and no launch gaps, so it is the most that sharing can give.
+    The simplest model that conserves work. It knows no caches, no bandwidth and no launch gaps, so it is the most that
+    sharing can give.
 
     >>> from labkit.collocation.packing.queue import JobProfile
     >>> light, heavy = JobProfile(2**30, 0.3), JobProfile(2**30, 0.9)
@@ -123,7 +122,6 @@ class Policy:
 
     name: str
     summary: str
-    """One line, for tables"""
     rank: Callable[[JobProfile, DeviceState, int], tuple[float, ...]]
     """From the job, a device and the number of steps from the last device chosen to a key; the smallest is chosen"""
     collocates: bool = True
@@ -134,11 +132,7 @@ class Policy:
     ) -> int | None:
         """Position of the device on which the job starts now, the earlier one of equals, or None: it waits.
 
-        Args:
-            profile: of the job.
-            states: of all devices, in a fixed order.
-            admission: the preconditions.
-            last: position of the device chosen before; -1 at the beginning.
+        `states` are those of all devices, in a fixed order; `last` is the position of the device chosen before.
         """
         largest_bytes = max(state.device.memory_bytes for state in states)
         open_to_it = [

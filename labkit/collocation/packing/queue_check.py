@@ -28,9 +28,9 @@ class CheckedQueueJob:
     """With its profile, where there can be one"""
     source: str
     """Where its memory and its utilisation are from, in words"""
-    fits: tuple[str, ...]
+    fits: tuple[str, ...] = ()
     """Names of the devices that have its memory"""
-    why_not: tuple[str, ...]
+    why_not: tuple[str, ...] = ()
     """Nothing may start while there is a reason against any row"""
 
 
@@ -64,7 +64,7 @@ def check_queue(
                 estimated[job.likeness] = _estimated(job, estimate)
             needs, source = estimated[job.likeness], "needs by its first steps"
         if isinstance(needs, str):
-            rows.append(CheckedQueueJob(queued, source, (), (*why_not, needs)))
+            rows.append(CheckedQueueJob(queued, source, why_not=(*why_not, needs)))
             continue
         profile, busy = _profile(queued, needs, recorded)
         fits = tuple(device.name for device in devices if device.memory_bytes >= needs)

@@ -56,24 +56,40 @@ def simulate(
     """
     _check_profiles(queue)
     scheduler = Scheduler(queue, devices, policy, admission or Admission(slowdown=slowdown))
-    world = _World(devices, slowdown)
+    running: list[_RunningJob] = []
     now_s = 0.0
-    while world.running or scheduler.next_arrival_s is not None:
+    while running or scheduler.next_arrival_s is not None:
         arrives_s = math.inf if scheduler.next_arrival_s is None else scheduler.next_arrival_s
-        next_s, job = world.next_event(now_s)
+        job = min(running, key=lambda each: each.ahead_s, default=None)
         # an end before an arrival of the same moment: what it frees is there for the newcomer
-        if job is None or arrives_s < next_s:
-            next_s, job = arrives_s, None
-        world.advance(next_s - now_s, job)
-        now_s = next_s
+        passed_s = arrives_s - now_s
+        if job is not None and job.ahead_s <= passed_s:
+            passed_s = job.ahead_s
+        else:
+            job = None
+        for each in running:
+            # one that comes to its milestone does so exactly, whatever rounding says
+            done_s = each.work_s + passed_s / each.slowdown
+            each.work_s = each.milestone_s if each is job else min(each.milestone_s, done_s)
+        now_s += passed_s
         if job is None:
             scheduler.let_arrive(now_s)
-        elif ending := world.settle(job):
-            scheduler.ended(job.tracked.name, now_s, ending)
+        elif job.taken_bytes:
+            running.remove(job)
+            scheduler.ended(job.tracked.name, now_s, "done")
+        elif job.tracked.profile.memory_bytes <= _free_bytes(running, devices)[job.device]:
+            job.taken_bytes, job.milestone_s = job.tracked.profile.memory_bytes, job.tracked.profile.duration_s
+        else:
+            running.remove(job)
+            scheduler.ended(job.tracked.name, now_s, "out of memory")
+        for position, free_bytes in enumerate(_free_bytes(running, devices)):
+            scheduler.observed(position, monitored_free_bytes=free_bytes)
+        running += [_RunningJob(job, ALLOCATES_AT * job.profile.duration_s) for job in scheduler.starts(now_s)]
         for position in range(len(devices)):
-            scheduler.observed(position, monitored_free_bytes=world.free_bytes(position))
-        for started in scheduler.starts(now_s):
-            world.start(started)
+            here = [each for each in running if each.device == position]
+            slowdowns = slowdown([each.tracked.profile for each in here]) if here else []
+            for each, times in zip(here, slowdowns, strict=True):
+                each.slowdown = times
     assert scheduler.finished, "a job was never started"
     return schedule_of(policy.name, "predicted", list(scheduler.jobs.values()), devices, "a simulation knows no power")
 
@@ -94,14 +110,7 @@ def pack_report(
     policies: Iterable[str] = tuple(POLICIES),
     **settings,
 ) -> PackReport:
-    """Simulate a queue under several policies.
-
-    Args:
-        queue: jobs with profiles.
-        devices: what they run on.
-        policies: their names; `exclusive` comes first, named or not.
-        settings: of `simulate`.
-    """
+    """Simulate a queue under several policies, `exclusive` first, named or not; `settings` are those of `simulate`."""
     names = list(dict.fromkeys(["exclusive", *policies]))
     schedules = [simulate(queue, devices, get_policy(name), **settings) for name in names]
     attempts = pd.concat([each.attempts.assign(policy=each.policy) for each in schedules], ignore_index=True)
@@ -127,7 +136,6 @@ class _RunningJob:
     """A job in the simulated world, which knows the truth."""
 
     tracked: TrackedJob
-    device: int
     milestone_s: float
     """Work at which something happens to it next: it takes its memory, or it is done"""
     work_s: float = 0.0
@@ -136,55 +144,18 @@ class _RunningJob:
     taken_bytes: int = 0
 
     @property
+    def device(self) -> int:
+        return self.tracked.attempts[-1].device
+
+    @property
     def ahead_s(self) -> float:
         """Until its milestone."""
         return (self.milestone_s - self.work_s) * self.slowdown
 
 
-class _World:
-    """Jobs that run, their progress, and the memory that they really hold."""
-
-    def __init__(self, devices: Sequence[PackingDevice], slowdown: Slowdown):
-        self.running: list[_RunningJob] = []
-        self._devices, self._slowdown = devices, slowdown
-
-    def start(self, tracked: TrackedJob) -> None:
-        device = tracked.attempts[-1].device
-        self.running.append(_RunningJob(tracked, device, ALLOCATES_AT * tracked.profile.duration_s))
-        self._slow(device)
-
-    def next_event(self, now_s: float) -> tuple[float, _RunningJob | None]:
-        """When something happens to a running job, and to which; to the one that started first among equals."""
-        job = min(self.running, key=lambda each: each.ahead_s, default=None)
-        return (now_s, None) if job is None else (now_s + job.ahead_s, job)
-
-    def advance(self, passed_s: float, reached: _RunningJob | None) -> None:
-        """Let time pass; `reached` comes to its milestone exactly, whatever rounding says."""
-        for job in self.running:
-            job.work_s = min(job.milestone_s, job.work_s + passed_s / job.slowdown)
-        if reached is not None:
-            reached.work_s = reached.milestone_s
-
-    def settle(self, job: _RunningJob) -> str | None:
-        """What its milestone does to a job: its ending, or None where it goes on with its memory taken."""
-        ending, profile = "done", job.tracked.profile
-        if not job.taken_bytes:
-            if profile.memory_bytes <= self.free_bytes(job.device):
-                job.taken_bytes, job.milestone_s = profile.memory_bytes, profile.duration_s
-                return None
-            ending = "out of memory"
-        self.running.remove(job)
-        self._slow(job.device)
-        return ending
-
-    def free_bytes(self, device: int) -> int:
-        """What the jobs on a device have really left of its memory."""
-        taken = sum(job.taken_bytes for job in self.running if job.device == device)
-        return self._devices[device].memory_bytes - taken
-
-    def _slow(self, device: int) -> None:
-        """Compute the slowdowns of a device anew."""
-        here = [job for job in self.running if job.device == device]
-        slowdowns = self._slowdown([job.tracked.profile for job in here]) if here else []
-        for job, slowdown in zip(here, slowdowns, strict=True):
-            job.slowdown = slowdown
+def _free_bytes(running: Sequence[_RunningJob], devices: Sequence[PackingDevice]) -> list[int]:
+    """What the jobs on each device have really left of its memory."""
+    return [
+        device.memory_bytes - sum(job.taken_bytes for job in running if job.device == position)
+        for position, device in enumerate(devices)
+    ]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from labkit.collocation.plan.job_names import safe_name
 from labkit.collocation.plan.mistakes import did_you_mean
-from labkit.collocation.plan.planned_job import PLACED, PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
@@ -23,6 +23,9 @@ BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give c
 EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
+
+PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
+"""What any job may ask of the device"""
 
 Kind = type | str | tuple[str, ...]
 """int, float, str, "size" for bytes, or what can be chosen"""
@@ -110,7 +113,7 @@ def jobs_of(
         raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
     if what.endswith(".py"):
         script = find_script(what, folders)
-        values = read_settings(settings or {}, _PLACED, others, " What is the script's own goes among its arguments.")
+        values = read_settings(settings or {}, PLACED, others, " What is the script's own goes among its arguments.")
         job = PlannedJob(safe_name(script.stem), str(script), tuple(arguments), where=where, **_placed(values))
     else:
         if arguments:
@@ -133,12 +136,10 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
 
 
-_PLACED = {name.removesuffix("_bytes"): kind for name, kind in PLACED.items()}
-
-
 def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the place, as PlannedJob names them."""
-    return {name: value for name in PLACED if (value := values.get(name.removesuffix("_bytes"))) is not None}
+    names = {"memory": "memory_bytes"}
+    return {names.get(name, name): values[name] for name in PLACED if name in values}
 
 
 def _labkits_job(what: str, given: Mapping[str, Any], where: str, others: Sequence[str]) -> PlannedJob:
@@ -153,10 +154,10 @@ def _labkits_job(what: str, given: Mapping[str, Any], where: str, others: Sequen
     parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
     parser.error = _refuse
     own = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
-    values = read_settings(given, {name: own[name] for name in own if name not in NO_SETTINGS} | _PLACED, others)
+    values = read_settings(given, {name: own[name] for name in own if name not in NO_SETTINGS} | PLACED, others)
     if colon and "preset" in values:
         raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
-    flags = {name: values[name] for name in sorted(values) if name not in _PLACED}
+    flags = {name: values[name] for name in sorted(values) if name not in PLACED}
     # the preset is written out, so that jobs with and without it are alike
     preset, seed = flags.pop("preset", preset or "tour"), flags.pop("seed", 0)
     arguments = as_flags({"preset": preset} | flags)

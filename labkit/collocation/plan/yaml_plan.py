@@ -73,11 +73,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
 
 
 def read_yaml(path: Path, example: str) -> Fields:
-    """The fields of a file; an example of what such a file holds is for errors.
-
-    Raises:
-        UserError: it cannot be read, or is no YAML.
-    """
+    """The fields of a file; a UserError, with an example of what such a file holds, where it is no YAML."""
     try:
         loader = _Loader(read_text(path))
         loader.file = path
@@ -97,11 +93,7 @@ def read_yaml(path: Path, example: str) -> Fields:
 
 
 def read_text(path: Path) -> str:
-    """The text of a plan.
-
-    Raises:
-        UserError: there is no such file, or it is not UTF-8.
-    """
+    """The text of a plan; a UserError where there is no such file, or it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A trace as frames: its events, and what adds up from them by operator, kernel and phase, and over time by memory."""
+"""A trace as frames: its events, and what adds up from them by operator and kernel, and over time by memory."""
 
 from __future__ import annotations
 
@@ -74,26 +74,6 @@ class Trace:
         """
         on_device = self.events[self.events["category"].isin(ON_THE_DEVICE)]
         return _by_name(on_device, "kernel", on_device["duration_us"].sum())
-
-    @cached_property
-    def phases(self) -> pd.DataFrame:
-        """Annotations (`record_function`) that lie directly in a step of the profiler, and what is left of each step.
-
-        Returns:
-            Columns step (its number), phase, duration_us; the phase "" is the part of a step in no annotation. The
-            durations of a step add up to its own.
-        """
-        import pandas as pd
-
-        noted = self.events[self.events["category"] == "user_annotation"]
-        steps = noted[are_steps(noted)]
-        number = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
-        inside = noted[noted["parent"].isin(steps.index)]
-        inside = inside.assign(step=inside["parent"].map(number).astype(int), phase=inside["name"].astype(str))
-        left_us = steps["duration_us"] - inside.groupby("parent")["duration_us"].sum().reindex(steps.index).fillna(0.0)
-        rest = pd.DataFrame({"step": number, "phase": "", "duration_us": left_us})
-        both = pd.concat([inside[["step", "phase", "duration_us"]], rest])
-        return both.groupby(["step", "phase"], as_index=False)["duration_us"].sum()
 
 
 def read_trace(path: Path | str) -> Trace:

@@ -150,22 +150,6 @@ def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, sta
     assert "SIGKILL" in record.jobs[0].attempts[0].reason
 
 
-def test_monitored_memory_holds_the_next_job_back(tmp_path, started):
-    # b comes when the monitor has seen what a really took: it must wait, though a was believed to be small
-    monitor = FixedMonitor([FREE, *[[{"monitored_free_bytes": GIB // 2}]] * 3, FREE], tmp_path / "enough")
-    left = {}
-
-    def note(event):
-        if event.event["kind"] == "Placed":
-            left[event.job] = len(monitor.looks)
-
-    queue = [job("a", "wait", tmp_path / "enough"), job("b", "touch", tmp_path / "b", arrives_s=1.2)]
-    record = run(queue, tmp_path, monitor=monitor, on_event=note)
-    assert record.status == "done"
-    assert record.jobs[1].attempts[0].queued_s < record.jobs[0].attempts[0].ends_s
-    assert left == {"a": 4, "b": 1}, "three readings said that there was no room"
-
-
 def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path, started):
     stop = StopRequest()
 

@@ -132,6 +132,9 @@ def test_the_shipped_queues_are_of_recorded_jobs_and_packing_gains():
     assert list(report.totals["policy"]) == list(POLICIES)
     assert set(report.totals["done"] + report.totals["failed"]) == {60}
     assert report.totals["makespan_ratio"].iloc[1:].max() < 1
+    makespans_s = report.totals["makespan_s"]
+    assert list(report.totals["makespan_ratio"]) == pytest.approx(list(makespans_s / makespans_s[0]))
+    assert set(report.schedule.groupby("policy")["job"].nunique()) == {60}
 
     eight = read_queue(folder / "queue_8.yaml")
     assert len(eight) == 8 and all(recorded.of(job.job) for job in eight)

@@ -10,7 +10,6 @@ import threading
 import psutil
 import pytest
 import torch
-from test_outputs import STATS
 
 from labkit.cli import main
 from labkit.errors import UserError
@@ -45,12 +44,20 @@ for _ in range(int(sys.argv[2])):
     optimiser.step()
 print("trained")
 """
+# The form is that of nsys 2024.5.1.
+STATS = """\
+ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
+
+ Time (%)  Total Time (ns)  Instances  Avg (ns)  Name
+ --------  ---------------  ---------  --------  ----------------------------------
+     79.8      14198407375      97620  145445.7  void cutlass::device_kernel<long>
+"""
 # Runs the command that it is given, as nsys does, and writes what that writes.
 FAKE = """\
 #!/bin/sh
 case "$1" in
     --version) echo "NVIDIA Nsight 2024.5.1"; exit 0;;
-    stats) while [ "$1" != --output ]; do shift; done; cp {folder}/*.csv "$(dirname "$2")"; exit 0;;
+    stats) cat {folder}/stats; exit 0;;
 esac
 for part in "$@"; do echo "$part"; done > {folder}/arguments
 while [ "$1" != -o ]; do shift; done
@@ -78,8 +85,7 @@ def script(tmp_path):
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     """nsys on PATH, and a GPU; what it is."""
-    for report, text in STATS.items():
-        (tmp_path / f"nsys_{report}.csv").write_text(text)
+    (tmp_path / "stats").write_text(STATS)
     (tmp_path / "bin").mkdir()
     path = tmp_path / "bin" / "nsys"
     path.write_text(FAKE.format(folder=tmp_path, python=sys.executable))
@@ -168,20 +174,19 @@ def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path,
     assert "steps 1 to 3 pass, then nsys looks at 3" in out and "nsys looked at 3 steady steps" in out
     assert "nsys profile --trace=cuda" in out and "trained" not in out + err
     assert "No samples of the CPU: the kernel forbids it to users" in out
-    for words in ("[CUDA memcpy Device-to-Device]", "cudaLaunchKernel", "sample_actions", "nsys-ui"):
-        assert words in out.replace("\n", "")
+    assert "void cutlass::device_kernel<long>" in out and "nsys-ui" in out.replace("\n", "")
     called = (tmp_path / "arguments").read_text().splitlines()
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} < set(called)
     folder, record = folder_of(script), read_run(folder_of(script))
     assert record.status == "done" and record.config["profile"]["tool"] == "nsys" and record.result["steps"] == 6
-    assert len(read_tool_profile(folder).tables["kernels"]) == 4 and facts(folder)["steps"] == 3
+    assert facts(folder)["steps"] == 3
     # it has no page, but says what to open
     assert main(["profile", "show", str(folder)]) == 2
     said = capfd.readouterr().err
     assert "nsys-ui" in said and "nsys.nsys-rep" in said and "--text" in said
     assert main(["profile", "show", str(folder), "--json"]) == 0
     answer = json.loads(capfd.readouterr().out)
-    assert answer["tool"] == "nsys" and answer["tables"]["kernels"][0]["calls"] == 97620
+    assert answer["tool"] == "nsys" and "97620" in answer["text"]
     assert main(["profile", "diff", str(folder), str(folder)]) == 2
     assert "--tool torch" in capfd.readouterr().err
 
@@ -272,7 +277,7 @@ def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, capfd
     monkeypatch.setattr(steady_steps, "LEAST_S", 1.5)
     assert profile("py-spy", script, "2", "100000", flags=["--json"]) == 0
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["tool"] == "py-spy"
-    functions = read_tool_profile(folder_of(script)).tables["functions"]
+    functions = read_tool_profile(folder_of(script)).functions
     assert (functions["function"][0], functions["file"][0], functions["line"][0]) == ("dig", str(script), 5)
     assert "prepare" not in functions["function"].tolist()
     assert functions["samples"].max() == functions["self_samples"].sum()
