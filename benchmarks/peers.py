@@ -159,8 +159,8 @@ def speech_features() -> list[Ratio]:
     sys.modules["torchaudio._extension"] = SimpleNamespace(**without)
     from speechbrain.lobes.features import Fbank
 
+    from labkit.data.speech.batches import WaveformUtterances
     from labkit.data.speech.features import log_mel
-    from labkit.data.speech.waveforms import WaveformUtterances
 
     waves = WaveformUtterances("shipped", "train").waves[:256]
     fbank = Fbank(n_mels=80, sample_rate=16000)

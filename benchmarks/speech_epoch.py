@@ -15,8 +15,7 @@ from dlrm_shapes import CPU, precisions
 from measuring import Ratio, in_turn, report, speed_ups
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches
-from labkit.data.speech.waveforms import textbook_loader
+from labkit.data.speech.batches import BucketedBatches, textbook_loader
 from labkit.fast.precision import autocast
 from labkit.hardware.allocator import keep_memory
 from labkit.jobs.presets import get_preset

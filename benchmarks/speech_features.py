@@ -26,7 +26,7 @@ def main() -> None:
     torch.set_num_threads(1)
     source = read_shipped(BadRows("error"))
     start = time.process_time()
-    waves = decode(source.utterances[:UTTERANCES]).waves
+    waves = decode(source.utterances[:UTTERANCES])
     decoding_s = time.process_time() - start
     log_mel(waves[:2])  # builds the filter bank
     single_s, batched_s = [], []

@@ -1,7 +1,10 @@
-"""A machine with NVIDIA GPUs, for tests: pynvml's functions with their own signatures, and answers made up here."""
+"""A machine with NVIDIA GPUs, for tests: pynvml's functions with made-up answers, and fake commands on PATH."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import create_autospec
 
@@ -98,3 +101,13 @@ def fake_nvml(*names: str, mig=None, fails=(), **answers):
 def fail(library, call: str, code: int) -> None:
     """Let a call of the library fail from now on."""
     getattr(library, call).side_effect = error(code)
+
+
+def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
+    """A command for this test, found before all others: a script with its interpreter named, or Python code."""
+    tool = folder / "bin" / name
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text(code if code.startswith("#!") else f"#!{sys.executable} -S\n{code}")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    return tool

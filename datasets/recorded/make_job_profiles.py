@@ -8,9 +8,10 @@ an hour on two cores.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 from statistics import fmean
@@ -19,8 +20,8 @@ import numpy as np
 
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import cpu_admission, get_policy
+from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import read_queue_record, run_queue
-from labkit.collocation.packing.queued_job import Attempt, JobProfile, QueuedJob
 from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
@@ -60,13 +61,12 @@ def whole_runs(jobs: Sequence[PlannedJob], runs_dir: Path) -> list[tuple[Attempt
     """The attempt and the run folder of each job, all started at once; the least disturbed of some tries."""
     tried = []
     while not tried or (tried[-1][0]["disturbed"] and len(tried) < TRIES):
-        live, look = live_devices("cpu-shared", ["cpu"]), Look()
+        live, look = live_devices(["cpu"]), Look()
         with StopRequest() as stop:
             folder = run_queue(
                 [QueuedJob(job, profile=JobProfile(1, 0.01)) for job in jobs],
                 live,
                 get_policy("best-fit"),
-                mode="cpu-shared",
                 runs_dir=runs_dir,
                 on_event=lambda event: None,
                 stop=stop,
@@ -98,7 +98,6 @@ def recorded_job(name: str, job: PlannedJob, repeats: int, runs_dir: Path) -> Re
         utilisation=min(1.0, fmean(busy) / 100 / cores),
         duration_s=min(attempt.ends_s - attempt.starts_s for attempt, _ in runs),
         memory_bytes=max(read_run(folder).result["peak_memory_bytes"] for _, folder in runs),
-        provenance="recorded",
         like=name,
     )
     return RecordedJob(job, JOBS[name][0], profile)
@@ -158,7 +157,7 @@ def main() -> None:
     note = f"whole runs on shared cores: each job alone, the shortest of {args.repeats}, and each pair"
     provenance = Provenance.now("recorded", note)
     recorded = RecordedProfiles(cpu.model, cpu.available_cores, cpu.memory_bytes, provenance, jobs, pairs)
-    recorded.save(args.to / PROFILES_FILE)
+    (args.to / PROFILES_FILE).write_text(json.dumps(asdict(recorded), indent=1) + "\n", encoding="utf-8")
     if args.jobs == list(JOBS):
         (args.to / "queue_60.yaml").write_text(queue_text(draw_queue(jobs)), encoding="utf-8")
 

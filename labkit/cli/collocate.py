@@ -109,7 +109,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.collocation.launching.plan_run import resume_plan, run_plan
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.modes.device_choice import find_device
-    from labkit.collocation.modes.mig_changes import made_slices
+    from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
     from labkit.hardware.devices import get_devices
     from labkit.tracking.stop import StopRequest
@@ -146,7 +146,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     """The plan of the command line, its baseline included, and the CSV whose statuses are kept."""
     from labkit.collocation.collocate import plan_of
     from labkit.collocation.plan.csv_plan import read_csv_plan
-    from labkit.collocation.plan.variants import in_modes, on_device, with_baseline, with_seconds
+    from labkit.collocation.plan.plan import in_modes, on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
 
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []

@@ -91,9 +91,7 @@ def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "System", f"{report['system']}, {cpu['architecture']}"
     yield "CPU", f"{cpu['model']}{', ' + cpu['board'] if cpu['board'] else ''}"
     yield "Cores", f"{cpu['available_cores']} usable ({physical}{cpu['logical_cores']} logical{quota})"
-    out_of_use = [name for name in cpu["isa"] or () if name not in cpu["isa_usable"]]
-    notes = [*cpu["isa_notes"], *([f"out of use: {', '.join(out_of_use)}"] if out_of_use else [])]
-    yield "Instructions", "\n".join([", ".join(cpu["isa"] or ["unknown"]), *notes])
+    yield "Instructions", "\n".join([", ".join(cpu["isa"] or ["unknown"]), *cpu["isa_notes"]])
     if cpu["caches"]:
         yield "Caches", ", ".join(f"{name} {size_text(size)}" for name, size in cpu["caches"].items())
     yield "Memory", f"{size_text(memory['available_bytes'])} free of {size_text(memory['total_bytes'])}{limit}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ from labkit.collocation.packing.policy import POLICIES, Admission, PackingDevice
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
+    from labkit.collocation.launching.round import JobEvent
+    from labkit.collocation.packing.queue import QueuedJob
     from labkit.collocation.packing.queue_run import QueueRecord
-    from labkit.collocation.packing.queued_job import QueuedJob
 
 SIMULATED_DEVICES = 2
 EPILOG = """examples:
@@ -40,13 +42,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--compare", action="store_true", help="run it under exclusive first; with --simulate, under all policies"
     )
     parser.add_argument("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
-    parser.add_argument(
-        "--mode",
-        choices=("cpu-shared", "cpu-pinned"),
-        default="cpu-shared",
-        help="the CPU as one device, or cut into two halves with cores and memory of their own (default: cpu-shared)",
-    )
-    parser.add_argument("--margin", metavar="SIZE", help="memory kept free on each device (default: 0)")
     parser.add_argument("--check", action="store_true", help="check the queue, and start nothing")
     parser.add_argument("--simulate", action="store_true", help="start nothing; predict from recorded profiles")
     parser.add_argument(
@@ -82,19 +77,17 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
     from labkit.collocation.packing.simulate import pack_report
 
-    recorded, margin_bytes = read_recorded(), _size("--margin", args.margin) or 0
+    recorded = read_recorded()
     count = SIMULATED_DEVICES if args.devices is None else args.devices
     if count < 1:
         raise UserError(f"--devices is {count}: give a whole number from 1.")
-    if args.mode == "cpu-pinned":
-        raise UserError("--simulate replays whole devices: leave --mode cpu-pinned away.")
-    memory_bytes = _size("--memory", args.memory) or recorded.memory_bytes
+    memory_bytes = _size(args.memory) or recorded.memory_bytes
     devices = [PackingDevice(f"device-{number}", memory_bytes) for number in range(count)]
     checked = check_queue(recorded.fill(queue), devices, lambda job: None, recorded)
     queue = refuse_if_any(checked, "nothing was simulated:")
     slowdown, of_cpu = shared_slowdown(recorded), all(job.profile.like for job in queue)
     # jobs that were not recorded may be a GPU's, which CARMA's limit is for
-    admission = cpu_admission(slowdown, margin_bytes) if of_cpu else Admission(margin_bytes, slowdown=slowdown)
+    admission = cpu_admission(slowdown) if of_cpu else Admission(slowdown=slowdown)
     names = tuple(POLICIES) if args.compare else (args.policy,)
     report = pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
     return print_simulated(report.totals, recorded, devices, of_cpu=of_cpu, as_json=args.json)
@@ -102,17 +95,17 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 
 def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
-    from labkit.cli.pack_text import QueueDisplay, print_queue_check, print_queues
+    from labkit.cli.pack_text import print_queue_check, print_queues
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.packing.live_device import live_devices
+    from labkit.collocation.packing.pack import event_text
     from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
     from labkit.collocation.packing.queue_run import read_queue_record, run_queue
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     names = [name.strip() for name in args.device.split(",")] if args.device else []
-    shared, memory_bytes = args.policy != "exclusive", _size("--memory", args.memory)
-    live = live_devices(args.mode, names, shared=shared, memory_bytes=memory_bytes)
+    live = live_devices(names, shared=args.policy != "exclusive", memory_bytes=_size(args.memory))
     with console.status(TRYING):
         checked = check_here(queue, live)
     print_queue_check(console, checked, live)
@@ -120,20 +113,25 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     if args.check:
         return 0
     records: list[tuple[Path, QueueRecord]] = []
+    began_s = time.monotonic()
+
+    def show(event: JobEvent) -> None:
+        if text := event_text(event):
+            console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
+
     with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
-            with QueueDisplay(console, queue, name) as display:
-                folder = run_queue(
-                    queue,
-                    live,
-                    get_policy(name),
-                    mode=args.mode if live[0].on_cpu else "naive",
-                    runs_dir=args.runs_dir,
-                    on_event=display.show,
-                    stop=stop,
-                    name=f"{args.queue.stem}-{name}",
-                    admission=admission_here(live, _size("--margin", args.margin) or 0),
-                )
+            console.print(f"{name}: {len(queue)} jobs", style="bold")
+            folder = run_queue(
+                queue,
+                live,
+                get_policy(name),
+                runs_dir=args.runs_dir,
+                on_event=show,
+                stop=stop,
+                name=f"{args.queue.stem}-{name}",
+                admission=admission_here(live),
+            )
             records.append((folder, read_queue_record(folder)))
             if stop:
                 break
@@ -144,22 +142,22 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 
 def _timed_alone(record: QueueRecord) -> list[QueuedJob]:
     """The jobs with the durations that they had under exclusive, which the others' slowdowns are against."""
-    return [
-        replace(
-            job.queued, profile=replace(job.profile, duration_s=job.attempts[-1].ends_s - job.attempts[-1].starts_s)
-        )
-        if job.status == "done"
-        else job.queued
-        for job in record.jobs
-    ]
+    queue = []
+    for job in record.jobs:
+        if job.status == "done":
+            duration_s = job.attempts[-1].ends_s - job.attempts[-1].starts_s
+            queue.append(replace(job.queued, profile=replace(job.profile, duration_s=duration_s)))
+        else:
+            queue.append(job.queued)
+    return queue
 
 
-def _size(flag: str, text: str | None) -> int | None:
+def _size(text: str | None) -> int | None:
     from labkit.hardware.sizes import parse_size
 
-    if text in (None, "0"):
+    if text is None:
         return None
     size = parse_size(text)
     if not size:
-        raise UserError(f"{flag} {text!r} is no size: give one such as 2GiB.")
+        raise UserError(f"--memory {text!r} is no size: give one such as 2GiB.")
     return size

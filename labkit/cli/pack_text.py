@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.text import Text
 
-from labkit.cli.collocate_live import words_of
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
-from labkit.cli.live import LiveDisplay
-from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.packing.queue_check import CheckedQueueJob
 from labkit.collocation.packing.queue_run import QueueRecord
-from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.schedule import side_by_side
 from labkit.collocation.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN
 from labkit.hardware.sizes import size_text
@@ -55,46 +50,7 @@ def print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live
     for each in live:
         free = size_text(each.packing.memory_bytes)
         console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
-    sources = dict.fromkeys(source for row in checked for source in row.sources)
-    console.print("; ".join(sources), style="dim", soft_wrap=True)
-
-
-class QueueDisplay(LiveDisplay):
-    """Shows who runs where, how many wait, and each end."""
-
-    def __init__(self, console: Console, queue: Sequence[QueuedJob], policy: str):
-        super().__init__(console)
-        self.policy, self.jobs, self._ended = policy, len(queue), 0
-        self._running: dict[str, tuple[str, str]] = {}
-        """Device of each job that has one, and what it does"""
-        self._began_s = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self.console.print(f"{self.policy}: {self.jobs} jobs", style="bold")
-        return super().__enter__()
-
-    def show(self, event: JobEvent) -> None:
-        """Take an event of `run_queue`."""
-        told, clock, job = event.event, f"{time.monotonic() - self._began_s:7.1f} s", event.job
-        if told["kind"] == "Placed":
-            self._running[job] = told["device"], "starting"
-            alone = ", alone" if told["alone"] else ""
-            again = f", attempt {told['attempt']}" if told["attempt"] > 1 else ""
-            self.console.print(f"{clock}  {job}: on {told['device']}{alone}{again}", soft_wrap=True)
-        elif told["kind"] == "Over":
-            self._running.pop(job)
-            self._ended += told["status"] in ("done", "failed")
-            reason = f" ({told['reason']})" if told["reason"] and told["status"] != "done" else ""
-            self.console.print(f"{clock}  {job}: {told['status']}{reason}", soft_wrap=True)
-        elif told["kind"] == "Notice":
-            self.notice(told["text"])
-        elif job in self._running:
-            device, words = self._running[job]
-            self._running[job] = device, words_of(told) or words
-        waiting = self.jobs - self._ended - len(self._running)
-        head = f"{clock}  {self._ended} of {self.jobs} ended, {len(self._running)} run, {waiting} wait or come"
-        rows = [f"  {job:<24} {device:<10} {words}" for job, (device, words) in self._running.items()]
-        self.update(Text(head, style="bold"), *rows)
+    console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
 
 
 def print_simulated(
@@ -162,9 +118,8 @@ def _print_failures(console: Console, record: QueueRecord) -> None:
     for job in record.jobs:
         for attempt in job.attempts:
             if attempt.ending not in ("done", None):
-                of = f" in attempt {attempt.number} of {len(job.attempts)}" if len(job.attempts) > 1 else ""
-                again = ", then it ran alone" if attempt.ending == "out of memory" and job.status == "done" else ""
-                head = marked("[red]{}: {}[/red]{}", job.name, attempt.ending, f"{of}{again}: {attempt.reason}")
+                again = ", then it ran alone" if attempt is not job.attempts[-1] else ""
+                head = marked("[red]{}: {}[/red]{}: {}", job.name, attempt.ending, again, attempt.reason)
                 console.print(head, soft_wrap=True)
 
 
@@ -179,20 +134,14 @@ def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
         "done": totals["done"],
         "energy (J)": _beside(totals, "energy", "j"),
     }
-    if totals["energy_j"].isna().all():
-        del shown["energy (J)"]
     print_frame(console, pd.DataFrame(shown), title)
     console.print(LEGEND, style="dim", soft_wrap=True)
-    unknown = "is unknown" if totals["energy_j"].isna().any() else ""
-    console.print(f"Energy{unknown and ' ' + unknown}: {totals['energy_note'].iloc[-1]}.", soft_wrap=True)
-    others = totals[totals["policy"] != "exclusive"]
-    if len(totals) > 1 and not others.empty:
-        best = others.loc[others["makespan_ratio"].idxmin()]
-        energy = f", {best['energy_ratio'] - 1:+.0%} energy" if math.isfinite(best["energy_ratio"]) else ""
+    unknown = " is unknown" if totals["energy_j"].isna().any() else ""
+    console.print(f"Energy{unknown}: {totals['energy_note'].iloc[-1]}.", soft_wrap=True)
+    if (totals["policy"] != "exclusive").any() and len(totals) > 1:
         console.print(
-            f"Against exclusive: {best['policy']} {best['makespan_ratio'] - 1:+.0%} makespan{energy} "
-            f"({best['provenance']} here); CARMA {CARMA_MAKESPAN - 1:+.0%} makespan and {CARMA_ENERGY - 1:+.0%} energy "
-            "(arXiv 2508.19073: its own jobs, on GPUs).",
+            f"CARMA's best policy against exclusive: {CARMA_MAKESPAN - 1:+.0%} makespan and {CARMA_ENERGY - 1:+.0%} "
+            "energy (arXiv 2508.19073: its own jobs, on GPUs).",
             soft_wrap=True,
         )
 

@@ -25,13 +25,13 @@ The first steps of a run are slow (memory is touched, kernels are chosen), so --
 half is timed; --warmup steps pass under the profiler; then --steps are recorded. A profiled run is marked, and counts
 neither as a benchmark nor towards a time to accuracy.
 
---tool takes another profiler: torch finds the bottleneck, nsys, py-spy or perf confirm it from outside, and ncu looks
-into single kernels. They look at steady steps, too."""
+--tool takes another profiler: torch finds the bottleneck, nsys and py-spy confirm it from outside, in steady steps.
+Of ncu, for single kernels, and perf, for the processor's counters, the command to run is printed."""
 TOOLS = {
     "torch": "operators",
     "nsys": "kernels and CUDA calls over time",
-    "ncu": "single kernels",
     "py-spy": "Python functions",
+    "ncu": "single kernels",
     "perf": "the processor's counters",
 }
 
@@ -101,27 +101,35 @@ def run_script(args: argparse.Namespace) -> int:
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import CHATTER, ProfileSettings
-    from labkit.profiling.tools.programs import PROGRAMS
+    from labkit.profiling.tools.programs import BY_HAND, check_tool, command_by_hand
 
     os.environ.update({name: value for name, value in CHATTER.items() if name not in os.environ})  # before torch loads
     settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
-    program, words = PROGRAMS.get(args.tool), settings.in_words()
-    if program is not None:
-        _check_tool(args)
-        longer = f" or more, for at least {program.least_s:g} s" if program.least_s else ""
-        words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps}{longer}"
+    words = settings.in_words()
+    if args.tool != "torch":
+        for flag in ("memory", "no_shapes"):
+            if getattr(args, flag):
+                raise UserError(
+                    f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
+                    "away, or take --tool torch."
+                )
+        check_tool(args.tool, command)
+        words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps} or more"
+    if args.tool in BY_HAND:
+        print(f"{command_by_hand(args.tool, command)}\n\nRun this yourself: {BY_HAND[args.tool][1]}.")
+        return 0
     with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
         say = functools.partial(display.console.print, style="dim", highlight=False)
         say(words)
-        if program is not None and program.starts:
-            from labkit.profiling.tools.under_tool import profile_under_tool
+        if args.tool == "nsys":
+            from labkit.profiling.tools.nsys import profile_under_nsys
 
-            folder, notes = profile_under_tool(args.tool, command, settings, display.show)
+            folder, notes = profile_under_nsys(command, settings, display.show)
         else:
             folder, notes = _profile_here(args.tool, command, settings, display)
     for note in notes:
         say(note)
-    if program is None:
+    if args.tool == "torch":
         _measure_card(folder)
     return _tell(folder, args.json)
 
@@ -141,19 +149,6 @@ def _profile_here(
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
         return profile_script(command, watcher, stop, display.show, budget)
-
-
-def _check_tool(args: argparse.Namespace) -> None:
-    from labkit.profiling.tools.programs import PROGRAMS
-
-    for flag in ("memory", "no_shapes"):
-        if getattr(args, flag):
-            raise UserError(
-                f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
-                "away, or take --tool torch."
-            )
-    if why := PROGRAMS[args.tool].why_not():
-        raise UserError(why)
 
 
 def _measure_card(folder: Path) -> None:
@@ -185,14 +180,11 @@ def run_show(args: argparse.Namespace) -> int:
     if args.text or args.json:
         return _tell(folder, args.json)
     if is_tool_profile(folder):
-        from labkit.cli.profile_text import where_to_look
-
-        profile = read_tool_profile(folder)
         raise UserError(
-            f"{folder}: this run was profiled by {profile.tool}, for which there is no page: {where_to_look(profile)}, "
-            f"and `labkit profile show {args.which} --text` prints what matters."
+            f"{folder}: of this profiler there is no page: {read_tool_profile(folder).where_to_look}, and `labkit "
+            f"profile show {args.which} --text` prints what matters."
         )
-    from labkit.report.profile_page import write_profile_page
+    from labkit.report.profile_views import write_profile_page
 
     page = write_profile_page(read_profile(folder), args.out)
     print(f"The profile's page: {page}")
@@ -208,16 +200,9 @@ def run_diff(args: argparse.Namespace) -> int:
     from labkit.cli.profile_text import print_diff
     from labkit.profiling.comparison import compare
     from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.tool_profile import is_tool_profile
     from labkit.runs import find_run
 
-    folders = [find_run(which, args.runs_dir) for which in (args.before, args.after)]
-    for folder in filter(is_tool_profile, folders):
-        raise UserError(
-            f"{folder}: this run was profiled with --tool; operators are compared between runs that torch.profiler "
-            "recorded (--tool torch)."
-        )
-    difference = compare(*map(read_profile, folders))
+    difference = compare(*(read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after)))
     if args.json:
         print(json.dumps(difference.to_dict(), indent=1))
     else:
@@ -227,17 +212,15 @@ def run_diff(args: argparse.Namespace) -> int:
 
 def _tell(folder: Path, as_json: bool) -> int:
     """Print what was recorded into a run's folder."""
-    from labkit.cli import profile_text as text
     from labkit.cli.console import print_last
+    from labkit.cli.profile_text import print_profile, print_tool_profile
     from labkit.profiling.profile import read_profile
     from labkit.profiling.tools.tool_profile import is_tool_profile, read_tool_profile
 
-    if is_tool_profile(folder):
-        profile, print_it, as_dict = read_tool_profile(folder), text.print_tool_profile, text.tool_profile_as_dict
-    else:
-        profile, print_it, as_dict = read_profile(folder), text.print_profile, text.profile_as_dict
+    is_of_tool = is_tool_profile(folder)
+    profile = (read_tool_profile if is_of_tool else read_profile)(folder)
     if as_json:
-        print_last(json.dumps(as_dict(profile)))
+        print_last(json.dumps(profile.to_dict()))
     else:
-        print_it(profile)
+        (print_tool_profile if is_of_tool else print_profile)(profile)
     return 0

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from dataclasses import asdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from labkit.cli.console import Console, marked, print_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from labkit.profiling.comparison import Comparison
     from labkit.profiling.profile import Profile
     from labkit.profiling.tools.tool_profile import ToolProfile
@@ -22,8 +19,6 @@ SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
 
 def print_profile(profile: Profile) -> None:
     """Print where a step goes, its dearest operators, and what to try."""
-    from labkit.profiling.traces.device_time import kernel_breakdown
-
     console = Console(highlight=False)
     console.print(profile.headline, style="bold")
     phases = profile.phases
@@ -35,13 +30,14 @@ def print_profile(profile: Profile) -> None:
             f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
             f"{row.non_compute_share:.0%}, idle {row.idle_share:.0%} of the time."
         )
-    if len(profile.device):
-        kinds = kernel_breakdown(profile.trace).groupby("kind")["share"].mean().sort_values(ascending=False)
-        console.print(f"Of what it did: {', '.join(f'{kind.lower()} {share:.0%}' for kind, share in kinds.items())}.")
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
     _print_operators(console, profile)
-    console.print(_limits(profile))
+    (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
+    step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
+    if not profile.settings.shapes:
+        step = "Without shapes, nothing can be said of what the step achieved."
+    console.print(f"{limits} of memory (a cache gives more). {step}")
     _print_findings(console, profile)
     console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
 
@@ -59,17 +55,6 @@ def _print_operators(console: Console, profile: Profile) -> None:
     _print_table(console, shown, "The dearest operators, by their own time")
 
 
-def _limits(profile: Profile) -> str:
-    card, (gflops, gb) = profile.card, profile.work
-    said = (
-        f"This machine's limits, measured on {card.when}: {card.fp32_gflops:,.0f} GFLOP/s in fp32, "
-        f"{card.bf16_gflops:,.0f} in bf16, {card.bandwidth_gb_per_s:.3g} GB/s of memory (a cache gives more)."
-    )
-    if not profile.settings.shapes:
-        return f"{said} Without shapes, nothing can be said of what the step achieved."
-    return f"{said} The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
-
-
 def _print_findings(console: Console, profile: Profile) -> None:
     if not profile.findings:
         console.print(marked("\n[bold]What to try:[/bold] nothing worth more than 5 % of the step was found."))
@@ -83,78 +68,41 @@ def _print_findings(console: Console, profile: Profile) -> None:
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
 
 
-def profile_as_dict(profile: Profile) -> dict[str, Any]:
-    """The answer for programs; a figure that is not known is null."""
-    operators = profile.operators.astype(object).where(profile.operators.notna(), None)
-    gflops, gb = profile.work
-    return {
-        "run": profile.folder.name,
-        "folder": str(profile.folder),
-        "step_us": profile.time.step_us,
-        "steps": profile.time.steps,
-        "unprofiled_step_us": profile.unprofiled_step_us,
-        "overhead": profile.overhead,
-        "page_faults": profile.faults and asdict(profile.faults),
-        "phases": profile.phases.to_dict("records"),
-        "device": profile.device.to_dict("records"),
-        "operators": operators.to_dict("records"),
-        "gflop_per_s": gflops,
-        "gb_per_s": gb,
-        "card": asdict(profile.card),
-        "findings": [asdict(finding) | {"bound": min(finding.bound, 1e9)} for finding in profile.findings],
-    }
-
-
 def print_diff(difference: Comparison, rows: int) -> None:
     """Print what makes two steps differ, the largest difference first."""
-    import pandas as pd
-
-    console = Console(highlight=False)
+    console, total = Console(highlight=False), difference.total_us
     console.print(difference.headline())
-    frame, total = difference.operators, difference.total_us
-    times = ["before_us", "after_us", "difference_us"]
+    frame = difference.operators
     shown, rest = frame.head(rows), frame.iloc[rows:]
-    calls = [
-        f"{before:,.0f} → {after:,.0f}"
-        for before, after in zip(shown["calls_before"], shown["calls_after"], strict=True)
-    ]
-    added = [[f"({len(rest)} others)", *rest[times].sum()]] * bool(len(rest))
-    added.append(["the step", difference.before_us, difference.after_us, total])
-    shown = pd.concat([shown[["operator", *times]], pd.DataFrame(added, columns=["operator", *times])])
+    times = ["before_us", "after_us", "difference_us"]
+    added = [(f"({len(rest)} others)", *rest[times].sum())] * bool(len(rest))
+    added.append(("the step", difference.before_us, difference.after_us, total))
+    before, after, differs = (
+        [*shown[name], *(row[place] for row in added)] for place, name in enumerate(times, start=1)
+    )
+    calls = (
+        f"{one:,.0f} → {other:,.0f}" for one, other in zip(shown["calls_before"], shown["calls_after"], strict=True)
+    )
     columns = {
-        "operator": shown["operator"],
+        "operator": [*shown["operator"], *(row[0] for row in added)],
         "calls": [*calls, *[""] * len(added)],
-        "ms before": _ms(shown["before_us"]),
-        "ms after": _ms(shown["after_us"]),
-        "difference": [f"{us / 1e3:+.3f}" for us in shown["difference_us"]],
-        "of all": [f"{us / total:.0%}" if total else "–" for us in shown["difference_us"]],
+        "ms before": _ms(before),
+        "ms after": _ms(after),
+        "difference": [f"{us / 1e3:+.3f}" for us in differs],
+        "of all": [f"{us / total:.0%}" if total else "–" for us in differs],
     }
     _print_table(console, columns)
 
 
 def print_tool_profile(profile: ToolProfile) -> None:
-    """Print what a tool saw, dearest first, and what its numbers are not."""
+    """Print what a tool saw, dearest first."""
     console, facts = Console(highlight=False), profile.facts
-    many = f"{facts['steps']:,} steady step{'s' * (facts['steps'] > 1)}"
-    where = f"on {facts['device']}, {facts['threads']} thread{'s' * (facts['threads'] > 1)}"
-    if profile.tool == "ncu":  # repeats each kernel, so that the steps' time says nothing
-        console.print(f"ncu looked at kernels of {many} ({where}).", style="bold")
-    else:
-        seconds = facts["window_s"]
-        each = f"{1e3 * seconds / facts['steps']:.4g} ms a step under it (measured {where})"
-        console.print(f"{profile.tool} looked at {many}, {seconds:.3g} s in all: {each}.", style="bold")
-    for name, table in profile.tables.items():
-        if len(table):
-            _print_of_tool(console, name, table.head(SHOWN_OF_TOOLS))
-    if profile.text:
-        console.print(profile.text, soft_wrap=True)  # a table of its own
-    for note in profile.notes:
-        console.print(note)
-    console.print(f"The rest: {where_to_look(profile)}.", soft_wrap=True)
-
-
-def _print_of_tool(console: Console, name: str, table: pd.DataFrame) -> None:
-    if name == "functions":
+    steps, seconds, threads = facts["steps"], facts["window_s"], facts["threads"]
+    each = f"{1e3 * seconds / steps:.4g} ms a step under it (measured on {facts['device']}, threads: {threads})"
+    looked = f"{facts['tool']} looked at {steps:,} steady steps, {seconds:.3g} s in all"
+    console.print(f"{looked}: {each}.", style="bold")
+    if profile.functions is not None:
+        table = profile.functions.head(SHOWN_OF_TOOLS)
         lines = table["line"].astype(object).where(table["line"].notna(), "?")
         shown = {
             "function": table["function"],
@@ -162,34 +110,10 @@ def _print_of_tool(console: Console, name: str, table: pd.DataFrame) -> None:
             "with callees": _shares(table["with_callees"]),
             "file:line": [f"{_shortened(file)}:{line}" for file, line in zip(table["file"], lines, strict=True)],
         }
-        return _print_table(console, shown, "Python functions with most samples of their own")
-    title = {
-        "kernels": "What the GPU did",
-        "api_calls": "Calls of CUDA on the host",
-        "ranges": "NVTX ranges: the steps and their phases, as the host went through them",
-    }[name]
-    shown = {table.columns[0]: table.iloc[:, 0], "calls": table["calls"], "ms": _ms(table["total_us"])}
-    _print_table(console, shown | {"share": _shares(table["share"])}, title)
-
-
-def where_to_look(profile: ToolProfile) -> str:
-    """Where a tool's own file is to be looked at, in a sentence."""
-    from labkit.profiling.tools.programs import PROGRAMS
-
-    return PROGRAMS[profile.tool].viewer.format(profile.output)
-
-
-def tool_profile_as_dict(profile: ToolProfile) -> dict[str, Any]:
-    """The answer for programs; a figure that is not known is null."""
-    return {
-        "run": profile.folder.name,
-        "folder": str(profile.folder),
-        "tool": profile.tool,
-        "output": str(profile.output),
-        "facts": profile.facts,
-        "notes": profile.notes,
-        "tables": {name: json.loads(table.to_json(orient="records")) for name, table in profile.tables.items()},
-    }
+        _print_table(console, shown, "Python functions with most samples of their own")
+    if profile.text:
+        console.print(profile.text, soft_wrap=True)  # tables of its own
+    console.print(f"The rest: {profile.where_to_look}.", soft_wrap=True)
 
 
 def _print_table(console: Console, columns: dict[str, Any], title: str | None = None) -> None:
@@ -198,11 +122,11 @@ def _print_table(console: Console, columns: dict[str, Any], title: str | None = 
     print_frame(console, pd.DataFrame({name: list(cells) for name, cells in columns.items()}), title)
 
 
-def _ms(times_us: pd.Series) -> list[str]:
+def _ms(times_us: Iterable[float]) -> list[str]:
     return [f"{us / 1e3:,.3f}" for us in times_us]
 
 
-def _shares(shares: pd.Series) -> list[str]:
+def _shares(shares: Iterable[float]) -> list[str]:
     return [f"{share:.1%}" for share in shares]
 
 

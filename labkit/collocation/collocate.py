@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from labkit.collocation.launching.group_record import read_group
-from labkit.collocation.launching.plan_run import OnPlanEvent, RoundBegins, RoundEnded, run_plan
+from labkit.collocation.launching.plan_run import RoundEvent, run_plan
+from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.short_form import parse_jobs
-from labkit.collocation.plan.variants import with_baseline, with_seconds
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
@@ -65,26 +65,17 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
             raise UserError("\n".join(["nothing was started:", *found.refusals]))
         for warning in found.warnings:
             tell(warning)
+
+        def hear(event: JobEvent | RoundEvent) -> None:
+            if isinstance(event, RoundEvent) and event.record.ended_at is not None:
+                tell(event.words)
+
         with StopRequest() as stop:
-            events = {"on_event": _line_a_round(tell), "stop": stop}
-            folder = run_plan(plan, runs_dir=Path(runs_dir), needs=found.needs, quiet=found.quiet, **events)
+            known = {"needs": found.needs, "quiet": found.quiet}
+            folder = run_plan(plan, runs_dir=Path(runs_dir), on_event=hear, stop=stop, **known)
     if stop:
         raise KeyboardInterrupt
     broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]
     if broken:
         raise UserError("\n".join([f"{folder}:", *(f"{job.job} {job.status}: {job.reason}" for job in broken)]))
     return folder
-
-
-def _line_a_round(tell: Callable[[str], None]) -> OnPlanEvent:
-    begun: dict[str, int] = {}
-
-    def hear(event: object) -> None:
-        if isinstance(event, RoundBegins):
-            begun.update(number=event.number, of=event.of)
-        elif isinstance(event, RoundEnded):
-            record = event.record
-            ends = ", ".join(f"{job.job} {job.status} after {job.wall_s or 0:.1f} s" for job in record.jobs)
-            tell(f"round {begun['number']} of {begun['of']}, {record.mode}: {ends}")
-
-    return hear

@@ -12,7 +12,7 @@ import psutil
 from labkit.collocation.launching.worker_process import script_command
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -44,8 +44,6 @@ class CheckedJob:
     free_bytes: int | None
     """That it may take: its partition's, or what all jobs of the round share"""
     why_not: tuple[str, ...] = ()
-    where: str = ""
-    """Where the plan asks for it"""
 
 
 @dataclass(frozen=True)
@@ -95,50 +93,42 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
     except UserError as error:
         return PlanCheck(refusals=(f"{plan.name}: {error}",))
     quiet = is_quiet()
+    known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
+
+    def need_of(job: PlannedJob) -> int | str | None:
+        kind = _kind(job, device, devices)
+        if job.memory_bytes is None and (job.likeness, kind) not in known:
+            try:
+                known[job.likeness, kind] = estimate(job, kind)
+            except UserError as error:
+                known[job.likeness, kind] = str(error)
+        return job.memory_bytes or known[job.likeness, kind]
+
     rows: list[CheckedJob] = []
     refusals: list[str] = []
-    known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
-    for workload in plan.workloads:
-        against: dict[str | None, list[str]] = defaultdict(list)
-        needs: dict[str, int] = {}
-        for job in workload.jobs:
-            kind = _kind(job, device, devices)
-            if job.memory_bytes is None and (job.likeness, kind) not in known:
-                try:
-                    known[job.likeness, kind] = estimate(job, kind)
-                except UserError as error:
-                    known[job.likeness, kind] = str(error)
-            need = job.memory_bytes or known[job.likeness, kind]
-            if isinstance(need, str):
-                against[job.name].append(need)
-            elif need:
-                needs[job.name] = need
-        for name, reason in mode_refusals(workload.mode, workload.jobs, device, devices, needs=needs):
-            against[name].append(reason)
-        shares: Mapping[str, Share] = {}
-        if not against:
-            shares = mode_shares(
-                workload.mode, workload.jobs, device, devices, needs=needs, spin=plan.spin, quiet=quiet
-            )
-        free = {name: share.memory_bytes or _free_bytes(share, devices[0]) for name, share in shares.items()}
-        for name, reason in _too_much(workload, needs, free, shares):
-            against[name].append(reason)
-        refusals += [f"{workload.name}: {reason}" for reason in against[None]]
-        for job in workload.jobs:
-            refusals += [f"{job.where or f'{workload.name}, {job.name}'}: {reason}" for reason in against[job.name]]
-            rows.append(
-                CheckedJob(
-                    workload.name,
-                    workload.mode,
-                    job.name,
-                    job.label,
-                    shares[job.name].device if shares else "",
-                    needs.get(job.name),
-                    free.get(job.name),
-                    (*against[job.name], *against.pop(None, ())),  # what is against the mode is told once
-                    job.where,
-                )
-            )
+    with Nvml() as nvml:
+        for workload in plan.workloads:
+            against: dict[str | None, list[str]] = defaultdict(list)
+            found = {job.name: need_of(job) for job in workload.jobs}
+            needs = {name: need for name, need in found.items() if isinstance(need, int)}
+            place = Place(device, devices, nvml, needs, plan.spin, quiet)
+            for name, need in found.items():
+                if isinstance(need, str):
+                    against[name].append(need)
+            for name, reason in mode_refusals(workload.mode, workload.jobs, place):
+                against[name].append(reason)
+            shares = {} if against else mode_shares(workload.mode, workload.jobs, place)
+            free = {name: share.memory_bytes or _free_bytes(share, place) for name, share in shares.items()}
+            for name, reason in _too_much(workload, needs, free, shares):
+                against[name].append(reason)
+            of_mode = against.pop(None, [])
+            refusals += [f"{workload.name}: {reason}" for reason in of_mode]
+            for job in workload.jobs:
+                refusals += [f"{job.where or f'{workload.name}, {job.name}'}: {why}" for why in against[job.name]]
+                words = shares[job.name].device if shares else ""
+                why_not, of_mode = (*against[job.name], *of_mode), []  # what is against the mode is told once
+                sizes = needs.get(job.name), free.get(job.name)
+                rows.append(CheckedJob(workload.name, workload.mode, job.name, job.label, words, *sizes, why_not))
     return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(device_warnings(device)), quiet)
 
 
@@ -191,11 +181,10 @@ def _place(share: Share) -> str:
     return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
 
 
-def _free_bytes(share: Share, cpu: Device) -> int | None:
+def _free_bytes(share: Share, place: Place) -> int | None:
     if share.torch_name == "cpu":
         available = psutil.virtual_memory().available
-        return min(cpu.memory_bytes or available, available)  # a container's limit, or what others left of the machine
-    with Nvml() as session:
-        handle = session.read("nvmlDeviceGetHandleByUUID", _place(share))
-        memory = session.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
+        return min(place.devices[0].memory_bytes or available, available)  # a container's limit, or what others left
+    handle = place.nvml.read("nvmlDeviceGetHandleByUUID", _place(share))
+    memory = place.nvml.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
     return None if memory.reason else memory.value.free

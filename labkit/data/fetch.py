@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import tarfile
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import pooch
 import requests
@@ -60,15 +59,9 @@ def download(archive: Archive, folder: Path, progress: Progress) -> Path:
     pooch.get_logger().setLevel(logging.WARNING)
     bar = _Bar(name, archive.size_bytes, progress)
     try:
-        return Path(
-            pooch.retrieve(
-                archive.url,
-                known_hash=f"sha256:{archive.sha256}",
-                fname=name,
-                path=folder,
-                downloader=pooch.HTTPDownloader(progressbar=bar, timeout=60),
-            )
-        )
+        downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
+        known_hash = f"sha256:{archive.sha256}"
+        return Path(pooch.retrieve(archive.url, known_hash=known_hash, fname=name, path=folder, downloader=downloader))
     except requests.RequestException as error:
         raise UserError(
             f"Downloading {archive.url} failed: {error}. Check the network and run the command again; or "
@@ -85,41 +78,22 @@ def download(archive: Archive, folder: Path, progress: Progress) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar or zip archive into `folder`, and refuse one that would write or link anywhere else.
+    """Unpack a tar archive into `folder`, and refuse one that would write or link anywhere else.
 
     Raises:
-        UserError: a member that leaves the folder, a damaged archive, or neither tar nor zip.
+        UserError: a member that leaves the folder, or a damaged archive.
     """
     try:
-        if zipfile.is_zipfile(archive):
-            _unpack_zip(archive, folder)
-        elif tarfile.is_tarfile(archive):
-            with tarfile.open(archive) as tar:
-                # The filter refuses absolute names, "..", links that lead out, and devices.
-                tar.extractall(folder, filter="data")
-        else:
-            raise UserError(f"{archive} is neither a tar nor a zip archive: download it again.")
+        with tarfile.open(archive) as tar:
+            # The filter refuses "..", links that lead out, and devices, and makes absolute names relative.
+            tar.extractall(folder, filter="data")
     except tarfile.FilterError as error:
-        raise _leaves(archive, error.tarinfo.name) from error
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise UserError(
+            f"{archive} holds {error.tarinfo.name!r}, which would be written outside its folder: nothing of it is "
+            "used. Delete the file and get it from the publisher's own address."
+        ) from error
+    except (tarfile.TarError, EOFError) as error:
         raise UserError(f"{archive} is damaged ({error}): delete it and download it again.") from error
-
-
-def _unpack_zip(archive: Path, folder: Path) -> None:
-    with zipfile.ZipFile(archive) as zipped:
-        for name in zipped.namelist():
-            # A Windows path reads both kinds of separator, and drive letters.
-            path = PureWindowsPath(name)
-            if path.anchor or ".." in path.parts:
-                raise _leaves(archive, name)
-        zipped.extractall(folder)  # writes links as plain files
-
-
-def _leaves(archive: Path, member: str) -> UserError:
-    return UserError(
-        f"{archive} holds {member!r}, which would be written outside its folder: nothing of it is used. "
-        "Delete the file and get it from the publisher's own address."
-    )
 
 
 class _Bar:

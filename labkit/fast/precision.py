@@ -12,14 +12,13 @@ from torch import Tensor, nn
 
 from labkit.fast.tables import EmbeddingTables
 from labkit.fast.times import StepTimes, recall, remember
-from labkit.hardware.cpu import read_cpu
+from labkit.hardware.cpu import ISA_CAPS, read_cpu
 
 TURNS, ROUNDS, ENOUGH_S = 3, 6, 1.0
 """Each precision is tried in so many turns of so many passes, of which the first does not count; turns after the first
 are left out once they have taken this long."""
 WORTH = 0.95
 """bf16 is chosen where its pass takes less than this share of fp32's."""
-_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
 
 def autocast(precision: str, device: torch.device | str) -> torch.autocast:
@@ -90,6 +89,6 @@ def machine_key(device: torch.device) -> str:
         name = torch.cuda.get_device_name(device)
     else:
         # the two variables cap the instruction set, which decides whether bf16 is real
-        caps = [f"{name}={os.environ[name]}" for name in _CAPS if name in os.environ]
+        caps = [f"{name}={os.environ[name]}" for name in ISA_CAPS if name in os.environ]
         name = ", ".join([read_cpu().model, torch.backends.cpu.get_cpu_capability(), *caps])
     return f"{platform.machine()}, {name}, torch {torch.__version__}"

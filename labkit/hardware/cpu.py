@@ -29,21 +29,8 @@ ISA_FLAGS = {
 }
 """Linux names of the instruction sets that matter to training, and ours."""
 
-ONEDNN_LEVELS = {
-    "SSE41": (),
-    "AVX": (),
-    "AVX2": ("avx2",),
-    "AVX2_VNNI": ("avx2",),
-    "AVX2_VNNI_2": ("avx2",),
-    "AVX512_CORE": ("avx2", "avx512"),
-    "AVX512_CORE_VNNI": ("avx2", "avx512", "avx512_vnni"),
-    "AVX512_CORE_BF16": ("avx2", "avx512", "avx512_vnni", "avx512_bf16"),
-    "AVX512_CORE_FP16": ("avx2", "avx512", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
-}
-"""What ONEDNN_MAX_CPU_ISA leaves. Source: oneDNN documentation, "CPU Dispatcher Control"."""
-
-ATEN_LEVELS = {"default": (), "avx2": ("avx2",), "avx512": ("avx2", "avx512")}
-"""What ATEN_CPU_CAPABILITY leaves of the sets that ATen itself uses. Source: aten/src/ATen/native/README."""
+ISA_CAPS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
+"""Variables that keep torch's own kernels, and matrix multiplication in oneDNN, from some of them."""
 
 
 @dataclass(frozen=True)
@@ -142,29 +129,6 @@ def _control_groups(root: Path) -> Iterator[Path]:
             yield folder
             folder = folder.parent
         yield mount
-
-
-def isa_capped(isa: tuple[str, ...], environment: Mapping[str, str] = os.environ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the instruction sets that torch may use here, and what the environment takes away, in words.
-
-    ATen's own kernels obey ATEN_CPU_CAPABILITY, matrix multiplication in oneDNN obeys ONEDNN_MAX_CPU_ISA. A
-    set stays usable while one of the two may use it.
-
-    >>> caps = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    >>> isa_capped(("avx2", "avx512", "amx"), caps)[0]
-    ('avx2',)
-    """
-    aten_name = environment.get("ATEN_CPU_CAPABILITY", "")
-    onednn_name = environment.get("ONEDNN_MAX_CPU_ISA") or environment.get("DNNL_MAX_CPU_ISA", "")
-    aten = ATEN_LEVELS.get(aten_name.lower(), ATEN_LEVELS["avx512"])
-    onednn = ONEDNN_LEVELS.get(onednn_name.upper(), isa)
-    usable = tuple(name for name in isa if name in aten or name in onednn)
-    notes = []
-    if aten_name.lower() in ATEN_LEVELS:
-        notes.append(f"ATEN_CPU_CAPABILITY={aten_name} caps torch's own kernels")
-    if onednn_name.upper() in ONEDNN_LEVELS:
-        notes.append(f"ONEDNN_MAX_CPU_ISA={onednn_name} caps matrix multiplication")
-    return usable, notes
 
 
 def core_order(root: Path = Path("/")) -> list[int]:

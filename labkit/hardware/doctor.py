@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.hardware.budgets.names import offered_budgets
-from labkit.hardware.cpu import isa_capped, read_cpu
+from labkit.hardware.cpu import ISA_CAPS, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
@@ -38,12 +38,12 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     gpus = devices[1:]
     disk_free = shutil.disk_usage(Path.cwd()).free
     versions = package_versions()
-    usable, notes = isa_capped(cpu.isa) if cpu.isa is not None else (None, ["this system does not say"])
+    caps = [f"{name}={os.environ[name]} caps what torch uses of them" for name in ISA_CAPS if os.environ.get(name)]
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": asdict(cpu) | {"isa_usable": usable, "isa_notes": notes, "tier": _tier(devices[0])},
+        "cpu": asdict(cpu) | {"isa_notes": caps, "tier": _tier(devices[0])},
         "memory": {
             "total_bytes": cpu.memory_bytes,
             "available_bytes": cpu.memory_available_bytes,

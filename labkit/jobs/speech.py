@@ -14,9 +14,8 @@ from torch import Tensor, nn
 import labkit
 from labkit.data.speech import Batch, load_speech
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.batches import BucketedBatches, ByLength
+from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
-from labkit.data.speech.waveforms import textbook_loader
 from labkit.fast.models import fast_speech
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, faster_precision

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
@@ -33,27 +33,27 @@ def _check_pair(times: list[float]) -> None:
         raise ValueError("the time of a phase is two numbers, of the wall and of the process")
 
 
-class _Facts(TypedDict):
+class Facts(TypedDict):
+    """What readers rely on of `profile.json`."""
+
     settings: ProfileSettings
     device: str
     phases_us: list[dict[str, Annotated[list[float], _check_pair]]]
     """Of each step, by phase: wall time, and time in which it had a core"""
     unprofiled_step_us: list[float]
-
-
-class Facts(_Facts, total=False):
-    """What readers rely on of `profile.json`; these are missing in older ones."""
-
     event_cost_us: float
     fault_cost_us: float | None
-    unprofiled_faults: list[float] | None
-    phase_faults: list[dict[str, float]] | None
+    unprofiled_faults: list[float]
+    """Empty where they are not counted"""
+    phase_faults: list[dict[str, float]]
 
 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
 NOISE = 0.9
 """Steps of the same run differ by about a tenth."""
+WORTH_A_POINT = 0.005
+"""Share of the time; what an operator that took less achieved says little."""
 DISTURBED = 1.6
 """A profiled step over an unprofiled one, from which on a word of warning is due."""
 
@@ -103,9 +103,7 @@ class Profile:
     @cached_property
     def faults(self) -> Faults | None:
         """Minor page faults of a step; None where they were not counted."""
-        plain, phases, cost_us = (
-            self.facts.get(name) for name in ("unprofiled_faults", "phase_faults", "fault_cost_us")
-        )
+        plain, phases, cost_us = (self.facts[name] for name in ("unprofiled_faults", "phase_faults", "fault_cost_us"))
         if not plain or not phases or cost_us is None:
             return None
         names = {name for step in phases for name in step}
@@ -118,7 +116,7 @@ class Profile:
         step that was profiled longer than those that were not."""
         longer_us = self.time.step_us - NOISE * (self.unprofiled_step_us or self.time.step_us)
         events = len(self.time.events) / self.time.steps
-        return min(self.facts.get("event_cost_us", 0.0), max(0.0, longer_us / events)) if events else 0.0
+        return min(self.facts["event_cost_us"], max(0.0, longer_us / events)) if events else 0.0
 
     @property
     def headline(self) -> str:
@@ -208,6 +206,33 @@ class Profile:
             )
         return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us, self.faults))
 
+    @property
+    def limits(self) -> str:
+        """What the machine can do, in words."""
+        fp32, bf16, bandwidth = self.card.fp32_gflops, self.card.bf16_gflops, self.card.bandwidth_gb_per_s
+        return f"{fp32:,.0f} GFLOP/s in fp32, {bf16:,.0f} in bf16, {bandwidth:.3g} GB/s"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; a figure that is not known is null."""
+        operators = self.operators.astype(object).where(self.operators.notna(), None)
+        gflops, gb = self.work
+        return {
+            "run": self.folder.name,
+            "folder": str(self.folder),
+            "step_us": self.time.step_us,
+            "steps": self.time.steps,
+            "unprofiled_step_us": self.unprofiled_step_us,
+            "overhead": self.overhead,
+            "page_faults": self.faults and asdict(self.faults),
+            "phases": self.phases.to_dict("records"),
+            "device": self.device.to_dict("records"),
+            "operators": operators.to_dict("records"),
+            "gflop_per_s": gflops,
+            "gb_per_s": gb,
+            "card": asdict(self.card),
+            "findings": [asdict(finding) | {"bound": min(finding.bound, 1e9)} for finding in self.findings],
+        }
+
 
 def read_profile(folder: Path | str) -> Profile:
     """Read what `labkit profile` recorded into a run's folder.
@@ -224,6 +249,8 @@ def read_profile(folder: Path | str) -> Profile:
         )
     place = folder / "trace"
     if not (place / FACTS).is_file():
+        if (tool := record.config.get("profile", {}).get("tool", "torch")) != "torch":
+            raise UserError(f"{folder}: this run was profiled by {tool}; only --tool torch records its operators.")
         if record.profiled:
             raise UserError(f"{folder}: this profile was cut short ({record.status}): profile again.")
         raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
@@ -244,6 +271,24 @@ def read_profile(folder: Path | str) -> Profile:
         raise DataError(f"this card is damaged ({error}).", file=place / CARD, fix=fix) from error
     samples = record.config.get("train", {}).get("batch_size")
     return Profile(folder, facts, card, record.provenance.kind, samples)
+
+
+def roofline_frames(profile: Profile, most: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The operators of a profile with shapes, those that take the longest, for `labkit.plots.roofline.figure_roofline`.
+
+    Returns:
+        roofs: columns name, provenance, peak_gflops, bandwidth_gb_per_s: one in fp32 and one in bf16.
+        marks: columns name, provenance, flop_per_byte, gflops; an operator without arithmetic has no place.
+    """
+    import pandas as pd
+
+    card = profile.card
+    roofs = pd.DataFrame({"name": ["fp32", "bf16"], "peak_gflops": [card.fp32_gflops, card.bf16_gflops]})
+    done = operators_at_work(profile.trace)
+    done = done[(done["flop"] > 0) & (done["time_us"] > WORTH_A_POINT * profile.time.total_us)].head(most)
+    marks = done.rename(columns={"operator": "name", "gflop_per_s": "gflops"})[["name", "flop_per_byte", "gflops"]]
+    roofs["bandwidth_gb_per_s"] = card.bandwidth_gb_per_s
+    return roofs.assign(provenance=profile.provenance), marks.assign(provenance=profile.provenance)
 
 
 def save_card(folder: Path, card: Calibration) -> None:

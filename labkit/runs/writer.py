@@ -22,8 +22,7 @@ import filelock
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.private import shielded
-from labkit.runs.process import own_process
-from labkit.runs.record import Provenance, RunRecord, read_run, timestamp
+from labkit.runs.record import Provenance, RunRecord, own_process, read_run, timestamp
 
 STOP, LOOK_EVERY_S = "stop-requested", 0.25
 """Lies in the folder of a run that was asked to stop, which looks for it so often."""

@@ -17,7 +17,7 @@ from labkit.cli import main
 from labkit.cli.collocate_live import GroupDisplay
 from labkit.cli.console import Console
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
-from labkit.collocation.launching.plan_run import RoundEnded
+from labkit.collocation.launching.plan_run import RoundEvent
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.process.containment import MARK
 
@@ -48,19 +48,6 @@ with labkit.Run("line", target="error <= 0.05", seed=int(sys.argv[1])) as run:
         run.step(loss, samples=64)
         if step % 10 == 0 and run.evaluate(error=loss.item()):
             break
-"""
-ENDING = """\
-import atexit, threading, time
-from pathlib import Path
-atexit.register(Path('exited').touch)
-def late():
-    time.sleep(0.5)
-    Path('late').touch()
-threading.Thread(target=late).start()
-class Holder: pass
-holder = Holder()
-holder.file, holder.self = open('kept', 'w'), holder
-holder.file.write('to the disk')
 """
 HEADER = "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params\n"
 
@@ -152,19 +139,16 @@ def test_a_csv_of_radts_runs_unchanged_and_has_its_statuses_beside_it(tmp_path, 
     ]
 
 
-def test_scripts_end_as_python_ends_them_and_a_failure_is_told_with_its_reason(tmp_path, script, monkeypatch, capsys):
+def test_a_failure_is_told_with_its_reason(tmp_path, script, monkeypatch, capsys):
     (tmp_path / "chatty").mkdir()
     (tmp_path / "chatty" / "sitecustomize.py").write_text("print('welcome to this cluster')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "chatty"), prepend=":")
-    (tmp_path / "ends.py").write_text(ENDING)
     script.write_text("raise ValueError('cannot open [/data/train] for [red]reading')")
-    assert main(["collocate", "--jobs", f"{script}[memory=1GiB], ends.py[memory=1GiB]", "--mode", "alone"]) == 1
+    assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 1
     said = capsys.readouterr().out
     assert "train: failed" in said and "ValueError: cannot open [/data/train] for [red]reading" in said
     (group,) = GroupRecord.folders(tmp_path / "runs")
     assert "Traceback" in (group / "logs/alone-alone-0-train.log").read_text()
-    assert (tmp_path / "exited").exists() and (tmp_path / "late").exists()
-    assert (tmp_path / "kept").read_text() == "to the disk"
     assert main(["collocate", "--show", str(group)]) == 1
     assert "cannot open [/data/train] for [red]reading" in capsys.readouterr().out
 
@@ -174,9 +158,12 @@ def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
     plan.write_text(f"{HEADER}1,1,a,,,cpu,-,smi,train.py,60 0.05\n")
     csv = read_csv_plan(plan)
     display = GroupDisplay(Console(quiet=True), replace(csv.plan, repeats=2), csv)
-    display.show(RoundEnded(RoundRecord("1-1", "alone", 0, [JobOutcome("a", "train.py", "done", "r1")])))
-    assert not csv.status_file.exists()
-    display.show(RoundEnded(RoundRecord("1-1", "alone", 1, [JobOutcome("a", "train.py", "done", "r2")])))
+    for repeat, kept in enumerate((False, True)):
+        record = RoundRecord(
+            "1-1", "alone", repeat, [JobOutcome("a", "train.py", "done", f"r{repeat + 1}")], ended_at="now"
+        )
+        display.show(RoundEvent(record, repeat + 1, 2))
+        assert csv.status_file.exists() == kept
     assert "1,1,a,FINISHED,r2," in csv.status_file.read_text()
 
 

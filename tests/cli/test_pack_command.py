@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -44,6 +43,10 @@ def queue(tmp_path, monkeypatch) -> Path:
 
 def test_a_queue_is_checked_run_and_told(queue, capsys):
     queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
+    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "before the start" in said and "1 GiB" in said
+    assert not Path("runs").exists()
     assert main(["pack", str(queue), "--device", "cpu", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     (ran,) = answer["queues"]
@@ -59,7 +62,7 @@ def test_a_queue_is_checked_run_and_told(queue, capsys):
 def test_a_comparison_runs_exclusive_first_and_a_failure_is_told_with_its_reason(queue, tmp_path, capsys):
     (tmp_path / "train.py").write_text("raise ValueError('no such thing')")
     queue.write_text(QUEUE.splitlines(keepends=True)[0] + QUEUE.splitlines(keepends=True)[1])
-    assert main(["pack", str(queue), "--device", "cpu", "--compare", "--mode", "cpu-shared"]) == 1
+    assert main(["pack", str(queue), "--device", "cpu", "--compare"]) == 1
     said = capsys.readouterr().out
     assert said.index("exclusive: 1 jobs") < said.index("best-fit: 1 jobs")
     assert said.count("a: failed: ValueError: no such thing") == 2
@@ -86,13 +89,6 @@ def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(t
     assert "nobody knows what train.py asks for" in lines[1]
     assert "the packer chooses devices" in lines[2]
     assert "sound" in said.out, "the table has a row for each job"
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_check_starts_nothing(queue, tmp_path, capsys):
-    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "before the start" in said and "1 GiB" in said
     assert not (tmp_path / "runs").exists()
 
 
@@ -129,35 +125,6 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsy
 def test_what_makes_no_sense_is_refused(queue, capsys, arguments, reason):
     assert main(["pack", *arguments]) == 2
     assert reason in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="caps and partitions are Linux's")
-def test_who_takes_more_than_was_believed_is_ended_and_runs_again_alone(queue, tmp_path, capsys):
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core cannot be halved")
-    # the neighbour stays until the greedy one was ended, which comes into its partition: that is the best fit
-    (tmp_path / "train.py").write_text(
-        "import sys, time\nimport torch\nfrom pathlib import Path\n"
-        "if sys.argv[1] == 'greedy':\n    held = torch.ones(2**28)  # 1 GiB\n"
-        "while sys.argv[1] != 'greedy' and '\"ending\": \"out of memory\"' not in "
-        "next(Path('runs').glob('*/queue.json')).read_text():\n    time.sleep(0.1)\n"
-    )
-    queue.write_text(
-        "jobs:\n"
-        "  - {script: train.py, name: beside, arguments: waits, memory: 1500MiB, utilisation: 0.1}\n"
-        "  - {script: train.py, name: greedy, arguments: greedy, memory: 400MiB, utilisation: 0.1}\n"
-    )
-    assert main(["pack", str(queue), "--device", "cpu", "--mode", "cpu-pinned", "--memory", "2GiB", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    beside, greedy = read_queue_record(answer["queues"][0]["folder"]).jobs
-    assert [attempt.ending for attempt in beside.attempts] == ["done"]
-    assert [(attempt.ending, attempt.alone) for attempt in greedy.attempts] == [
-        ("out of memory", False),
-        ("done", True),
-    ]
-    assert greedy.attempts[0].device == beside.attempts[0].device
-    assert "more memory than its budget" in greedy.attempts[0].reason
-    assert answer["policies"][0]["ooms"] == 1
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes as Linux shows them")

@@ -6,14 +6,12 @@ MIG instances live in a file, which the fake nvidia-smi changes and the fake NVM
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import fake_nvml as machine
 import pynvml
-from fake_nvml import FIRST, SECOND, error
+from fake_nvml import FIRST, SECOND, error, put_on_path
 
 GENERATIONS = {
     "pascal": "NVIDIA GeForce GTX 1080 Ti",
@@ -119,16 +117,6 @@ def fake_nvml(
     }
     fails = {} if generation else {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}
     return machine.fake_nvml(name, name, mig=slices if mig else None, fails=fails, **answers)
-
-
-def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
-    """A command for this test, found before all others."""
-    tool = folder / "bin" / name
-    tool.parent.mkdir(exist_ok=True)
-    tool.write_text(f"#!{sys.executable} -S\n{code}")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
-    return tool
 
 
 MPS_CONTROL = """

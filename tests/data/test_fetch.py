@@ -8,7 +8,6 @@ import http.server
 import io
 import tarfile
 import threading
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -139,31 +138,8 @@ def test_an_absolute_name_in_a_tar_archive_stays_inside(tmp_path):
     assert (tmp_path / "folder" / "labkit-evil").is_file() and not Path("/labkit-evil").exists()
 
 
-@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:\\evil"])
-def test_a_zip_archive_cannot_leave_its_folder(name, tmp_path):
-    path = tmp_path / "evil.zip"
-    with zipfile.ZipFile(path, "w") as zipped:
-        zipped.writestr("good", "x")
-        zipped.writestr(name, "x")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=r"would be written outside its folder"):
-        unpack(path, tmp_path / "folder")
-    assert not list((tmp_path / "folder").iterdir())
-
-
-def test_a_zip_archive_is_unpacked(tmp_path):
-    path = tmp_path / "good.zip"
-    with zipfile.ZipFile(path, "w") as zipped:
-        zipped.writestr("set/a", "x")
-    unpack(path, tmp_path / "folder")
-    assert (tmp_path / "folder" / "set" / "a").read_text() == "x"
-
-
 def test_a_damaged_archive_is_named(tmp_path):
     path = tmp_path / "cut.tar.gz"
     path.write_bytes(tar_of((tarfile.TarInfo("a"), bytes(range(256)) * 1000))[:-200])
     with pytest.raises(UserError, match=r"cut\.tar\.gz is damaged"):
-        unpack(path, tmp_path / "folder")
-    path.write_bytes(b"plain text")
-    with pytest.raises(UserError, match="neither a tar nor a zip"):
         unpack(path, tmp_path / "folder")

@@ -14,21 +14,8 @@ from labkit.plots.roofline import figure_roofline
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def one_second(monkeypatch):
-    """Every piece of work takes a second, once."""
-    done = []
-
-    def once(work, device):
-        work()
-        done.append(work)
-        return 1.0
-
-    monkeypatch.setattr(calibration, "_once_s", once)
-    return done
-
-
-def test_what_is_counted(one_second):
+def test_what_is_counted(monkeypatch):
+    monkeypatch.setattr(calibration, "_once_s", lambda work, device: work() is None or 1.0)  # all work takes a second
     # a matrix product: a multiplication and an addition each
     assert matmul_gflops(CPU, torch.float32, size=100) == pytest.approx(2 * 100**3 / 1e9)
     # a copy: what is read and what is written, sixteen small ones in a turn
@@ -37,18 +24,10 @@ def test_what_is_counted(one_second):
 
 
 def test_the_cache_curve_is_of_one_thread_and_puts_the_setting_back(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        calibration, "copy_gb_per_s", lambda *args, **options: seen.append(torch.get_num_threads()) or 1.0
-    )
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        curve = cache_curve("cpu", sizes_bytes=[2**12, 2**13])
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1, 1]
+    seen, before = [], torch.get_num_threads()
+    monkeypatch.setattr(calibration, "copy_gb_per_s", lambda *args, **how: seen.append(torch.get_num_threads()) or 1.0)
+    curve = cache_curve("cpu", sizes_bytes=[2**12, 2**13])
+    assert (seen, torch.get_num_threads()) == ([1, 1], before)
     assert curve["size_bytes"].tolist() == [2**13, 2**14]
 
 

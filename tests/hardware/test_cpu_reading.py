@@ -7,7 +7,7 @@ import os
 import psutil
 import pytest
 
-from labkit.hardware.cpu import cgroup_limits, core_order, isa_capped, read_cpu
+from labkit.hardware.cpu import cgroup_limits, core_order, read_cpu
 
 XEON = "processor : 0\nmodel name : Xeon\nflags : avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\nprocessor : 1\n"
 PI = "processor : 0\nBogoMIPS : 108.00\nFeatures : fp asimd crc32\n"
@@ -72,46 +72,24 @@ V1_INSIDE_DOCKER = {  # the path is the host's, the files are at the mount
 }
 
 
-@pytest.mark.parametrize("files", [V2, V1, V1_INSIDE_DOCKER], ids=["v2", "v1", "v1-docker"])
-def test_container_limits_are_what_the_machine_has(tmp_path, files):
-    root = tree(tmp_path, files)
-    limits = cgroup_limits(root)
-    assert limits == (1.5, 2**30)
-    cpu = read_cpu(root)
-    assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
+NO_QUOTA = {
+    "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+    "sys/fs/cgroup/cpu.max": "max 100000",
+    "sys/fs/cgroup/memory.max": "max",
+}
 
 
-def test_no_quota_is_no_limit(tmp_path):
-    files = {
-        "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
-        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-        "sys/fs/cgroup/cpu.max": "max 100000",
-        "sys/fs/cgroup/memory.max": "max",
-    }
-    limits = cgroup_limits(tree(tmp_path, files))
-    assert limits == (None, None)
+def test_container_limits_are_what_the_machine_has(tmp_path):
+    for place, files in enumerate((V2, V1, V1_INSIDE_DOCKER)):
+        root = tree(tmp_path / str(place), files)
+        assert cgroup_limits(root) == (1.5, 2**30)
+        cpu = read_cpu(root)
+        assert (cpu.available_cores, cpu.memory_bytes, cpu.memory_limited) == (1, 2**30, True)
+    assert cgroup_limits(tree(tmp_path, NO_QUOTA)) == (None, None)
     assert not read_cpu(tmp_path).memory_limited
-
-
-ALL = ("avx2", "avx512", "avx512_bf16", "amx", "amx_bf16")
-
-
-@pytest.mark.parametrize(
-    ("environment", "usable"),
-    [
-        ({}, ALL),
-        ({"ATEN_CPU_CAPABILITY": "avx2"}, ALL),  # oneDNN still uses all of it
-        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, ("avx2", "avx512")),  # ATen still uses AVX-512
-        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, ("avx2",)),
-        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, ("avx2", "avx512", "avx512_bf16")),
-    ],
-)
-def test_the_environment_caps_what_torch_uses(environment, usable):
-    found, notes = isa_capped(ALL, environment)
-    assert found == usable
-    assert len(notes) == len(environment)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no CPU affinity")

@@ -130,12 +130,13 @@ def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(c
     monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
+    report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 caps what torch uses of them"]
     remember(StepTimes("a processor", "dlrm tour on synthetic", {"fp32": 4.0, "bf16": 2.0}, "2026-11-21"))
     assert doctor_command() == 0
     printed = capsys.readouterr().out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
-        *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor"),
+        *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor", "=avx2 caps"),
     ):
         assert word in printed
     assert doctor_command("--forget-steps", "--json") == 0

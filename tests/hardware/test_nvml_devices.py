@@ -124,11 +124,10 @@ FIELD_OF_CALL = {
 }
 
 
-@pytest.mark.parametrize("call", FIELD_OF_CALL)
-def test_one_failing_call_costs_one_value(call):
+@pytest.mark.parametrize(("call", "lost"), FIELD_OF_CALL.items())
+def test_one_failing_call_costs_one_value(call, lost):
     library = fake_nvml(A100, fails={call: pynvml.NVML_ERROR_NOT_SUPPORTED})
     (gpu,) = gpus(library)
-    lost = FIELD_OF_CALL[call]
     assert getattr(gpu, lost) is None
     assert call in gpu.missing[lost]
     for field in set(FIELD_OF_CALL.values()) - {lost}:

@@ -28,10 +28,6 @@ def gpu(name):
     return Device(kind="gpu", index=0, name=name)
 
 
-def test_the_catalogue_has_every_tier_of_the_course():
-    assert set(ASKED_FOR) <= set(load_tiers())
-
-
 @pytest.mark.parametrize("tier", load_tiers().values(), ids=lambda tier: tier.name)
 def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_null(tier):
     assert tier.kind in ("cpu", "gpu", "edge")
@@ -79,7 +75,8 @@ def test_a_device_finds_its_own_tier_and_no_relative(device, tier):
     assert (found and found.name) == tier
 
 
-def test_the_nearest_tier_is_found_by_cores_and_by_name():
+def test_the_catalogue_has_every_tier_of_the_course_and_finds_the_nearest():
+    assert set(ASKED_FOR) <= set(load_tiers())
     assert cpu_tier(5).name == "cloud-cpu-8"
     assert cpu_tier(None) is None
     with pytest.raises(UserError, match="rtx-3060"):

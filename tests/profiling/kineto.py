@@ -5,8 +5,8 @@ import json
 from labkit.profiling.traces.trace import read_trace
 
 
-def write(path, events):
-    path.write_text(json.dumps({"traceEvents": events}))
+def write(path, events, rank=0):
+    path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}))
     return path
 
 

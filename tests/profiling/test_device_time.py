@@ -3,7 +3,7 @@
 import pytest
 from kineto import event, trace_of
 
-from labkit.profiling.traces.device_time import device_breakdown, kernel_breakdown
+from labkit.profiling.traces.device_time import device_breakdown
 
 
 def ran(name, start, end, stream=7, device=0, cat="kernel"):
@@ -34,37 +34,13 @@ def test_time_in_which_streams_overlap_counts_once(trace):
     assert (row["idle_share"], row["compute_share"], row["non_compute_share"]) == (0.1, 0.5, 0.4)
 
 
-def test_kinds_are_told_apart_where_they_overlap(trace):
-    found = kernel_breakdown(
-        trace(
-            ran("gemm", 100, 150),
-            ran(NCCL, 130, 190, stream=20),
-            ran("Memset (Device)", 140, 145, stream=13, cat="gpu_memset"),
-            ran("Memset (Device)", 200, 201, stream=13, cat="gpu_memset"),
-        )
-    )
-    assert found.set_index("kind")["time_us"].to_dict() == {
-        "COMPUTATION": 30,
-        "COMMUNICATION": 40,
-        "MEMORY": 1,
-        "COMPUTATION overlapping COMMUNICATION": 15,
-        "COMPUTATION overlapping COMMUNICATION overlapping MEMORY": 5,
-    }
-    assert found["share"].sum() == pytest.approx(1)
-    assert found["kind"].iloc[0] == "COMMUNICATION"
-
-
 def test_each_device_has_its_own_time(trace):
     both = trace(ran("gemm", 0, 10), ran("gemm", 20, 30), ran("gemm", 0, 30, device=1), ran(NCCL, 0, 30, device=1))
     found = device_breakdown(both).set_index("device")
     assert found["idle_us"].to_dict() == {0: 10, 1: 0}
     assert found["compute_share"].to_dict() == pytest.approx({0: 2 / 3, 1: 1})
-    assert kernel_breakdown(both)[["device", "kind", "share"]].to_numpy().tolist() == [
-        [0, "COMPUTATION", 1],
-        [1, "COMPUTATION overlapping COMMUNICATION", 1],
-    ]
 
 
 def test_a_trace_without_a_device_has_no_rows(trace):
     of_cpu = trace(event("ProfilerStep#1", 0, 5, "user_annotation"))
-    assert device_breakdown(of_cpu).empty and kernel_breakdown(of_cpu).empty
+    assert device_breakdown(of_cpu).empty

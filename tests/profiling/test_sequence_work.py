@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
-from labkit.profiling.work.operators import Inputs, Work, operator_work, operators_at_work
+from labkit.profiling.work.operators import Inputs, operator_work, operators_at_work
 
 FLOAT, LONG, SCALAR, LISTED = "float", "long int", "Scalar", "ScalarList"
 STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2
@@ -98,17 +98,6 @@ def test_bytes_of_cudnns_layers_are_inputs_weights_states_and_outputs():
     )
     numbers = 7 * 3 * 5 + of_weights + 2 * state + 7 * 3 * 4 + 2 * state
     assert operator_work("aten::_cudnn_rnn", call).bytes == 4 * numbers
-
-
-def test_fused_cells_count_gates_and_state():
-    gates = [[3, 16], [3, 16], [3, 4], [16], [16]]
-    # of each of 12 states: 4 sums, 8 additions of biases, 4 activations; f c + i g; o tanh(c)
-    lstm = operator_work("aten::_thnn_fused_lstm_cell", Inputs(gates, [FLOAT] * 5, [""] * 5))
-    assert lstm == Work(12 * (4 + 8 + 4 + 3 + 2), 4 * (48 + 48 + 12 + 32 + 24))
-    # σ of two sums; tanh(a + r b); n + z (h − n)
-    gates = [[3, 12], [3, 12], [3, 4], [], []]
-    gru = operator_work("aten::_thnn_fused_gru_cell", Inputs(gates, [FLOAT] * 3 + [""] * 2, [""] * 5))
-    assert gru == Work(12 * (4 + 3 + 3), 4 * (36 + 36 + 12 + 12))
 
 
 def ctc_step(batch, lengths=None):

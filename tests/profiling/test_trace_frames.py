@@ -40,25 +40,6 @@ def test_operators_add_up_by_self_time(tmp_path):
     assert trace.kernels.empty and trace.allocations.empty
 
 
-def test_phases_of_a_step_and_its_rest_add_up(tmp_path):
-    events = []
-    for number, began in ((3, 0), (4, 1000)):
-        events += [
-            note(f"ProfilerStep#{number}", began, 900),
-            note("input", began + 10, 100),
-            note("forward", began + 200, 300),
-            note("inner", began + 210, 50),
-            note("forward", began + 600, 100),
-        ]
-    phases = trace_of(tmp_path, events).phases
-    assert [tuple(row) for row in phases[phases["step"] == 3].itertuples(index=False)] == [
-        (3, "", 400),
-        (3, "forward", 400),
-        (3, "input", 100),
-    ]
-    assert phases.groupby("step")["duration_us"].sum().to_dict() == {3: 900, 4: 900}
-
-
 def test_kernels_are_joined_with_their_launch_and_do_not_nest(tmp_path):
     events = [
         event("aten::mm", 0, 50),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import device_breakdown
 from labkit.profiling.traces.trace import read_trace
 from labkit.profiling.traces.trace_file import TraceError
@@ -23,10 +24,9 @@ def check(path):
     assert operators.loc["aten::addmm", "calls"] == STEPS * 2
     assert operators.loc["aten::_embedding_bag", "calls"] == STEPS * TABLES
     assert operators["share"].sum() <= 1
-    phases = trace.phases
-    assert set(phases["step"]) == {1, 2}
-    assert {"input", "forward", "backward", "optimiser"} <= set(phases["phase"])
-    assert (phases["duration_us"] > 0).all()
+    time = step_time(trace)
+    assert set(time.segments["step"]) == {1, 2}
+    assert {"input", "forward", "backward", "optimiser"} <= set(time.phases()["phase"])
     taken = trace.allocations["bytes"]
     assert (taken > 0).any() and (taken < 0).any()
     assert (trace.allocations["device"] == -1).all()
@@ -96,7 +96,7 @@ def test_calls_of_another_tool_nest_though_they_are_no_operators(written, tmp_pa
     assert [name.split()[0] for name in calls["name"]] == ["step", "load"]
     assert calls["self_us"].tolist() == [40.25, 50.0]
     assert calls["parent"].tolist() == [-1, 0]
-    for table in (trace.operators, trace.kernels, trace.phases, trace.allocations, operators_at_work(trace)):
+    for table in (trace.operators, trace.kernels, trace.allocations, operators_at_work(trace)):
         assert table.empty
     assert device_breakdown(trace).empty
 

@@ -8,8 +8,7 @@ from kineto import event, note, shaped, steps, trace_of
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.call_tree import call_tree
 from labkit.profiling.comparison import compare
-from labkit.profiling.profile import Profile
-from labkit.profiling.roofline import roofline_frames
+from labkit.profiling.profile import Profile, roofline_frames
 from labkit.profiling.step_time import PYTHON, step_time
 from labkit.profiling.traces.memory import alive_at_peak, memory_over_time
 from labkit.profiling.traces.timeline import timeline

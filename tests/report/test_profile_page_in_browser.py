@@ -6,7 +6,7 @@ import torch
 from labkit.course.slow_trainer import SlowTrainer
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.recording.profile_steps import profile_steps
-from labkit.report.profile_page import write_profile_page
+from labkit.report.profile_views import write_profile_page
 
 CARD = Calibration("some CPU", 1, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 

@@ -13,10 +13,25 @@ from labkit.telemetry import Sampler, forget_peak_memory, peak_memory
 from labkit.telemetry.sampler import MOST_RESTARTS
 
 
-def test_the_sampler_writes_while_the_block_runs_and_ends_with_it(tmp_path):
+def samples(folder, counter: str) -> list[float]:
+    frame = read_telemetry([folder])
+    return frame[frame["counter"] == counter]["value"].tolist()
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_ends_with_it(tmp_path):
     before = {child.pid for child in psutil.Process().children()}
-    with Sampler(tmp_path, hz=50):
+    with Sampler(tmp_path, hz=20) as sampler:
         ballast = bytearray(50 * 2**20)
+        os.kill(sampler._child.pid, signal.SIGSTOP)
+        time.sleep(0.5)  # ten samples fall due
+        os.kill(sampler._child.pid, signal.SIGCONT)
     assert {child.pid for child in psutil.Process().children()} <= before
     frame = read_telemetry([tmp_path])
     assert {"cpu_percent", "memory_resident", "memory_used"} <= set(frame["counter"])
@@ -27,16 +42,22 @@ def test_the_sampler_writes_while_the_block_runs_and_ends_with_it(tmp_path):
     assert missing["note"].notna().all()
     assert not missing.duplicated(["device", "counter"]).any()
     assert peak_memory(tmp_path) >= len(ballast)
+    assert sum(samples(tmp_path, "samples_missed")) >= 8
+
+
+def job(folder, code: str) -> subprocess.CompletedProcess:
+    """A process of its own group that samples itself, by the name `sampler`."""
+    code = (
+        "import os, signal, subprocess, sys; from pathlib import Path; from labkit.telemetry import Sampler\n"
+        "sampler = Sampler(Path(sys.argv[1]))\n" + code
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
 
 
 def test_a_killed_job_leaves_no_sampler(tmp_path):
-    code = (
-        "import os, sys; from pathlib import Path; from labkit.telemetry import Sampler\n"
-        "sampler = Sampler(Path(sys.argv[1])).__enter__()\n"
-        "print(sampler._child.pid, flush=True); os.kill(os.getpid(), 9)"
-    )
-    job = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    pid = int(job.stdout)
+    done = job(tmp_path, "sampler.__enter__(); print(sampler._child.pid, flush=True); os.kill(os.getpid(), 9)")
+    pid = int(done.stdout)
     _, alive = psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
     assert not alive
     assert len(read_telemetry([tmp_path])) > 0
@@ -44,20 +65,16 @@ def test_a_killed_job_leaves_no_sampler(tmp_path):
 
 def test_ctrl_c_in_the_terminal_does_not_reach_the_sampler(tmp_path):
     """Not even while it still imports: the terminal signals its whole process group."""
-    code = (
-        "import os, signal, sys; from pathlib import Path; from labkit.telemetry import Sampler\n"
-        "signal.signal(signal.SIGINT, lambda *_: None)\n"
-        "import subprocess; real = subprocess.Popen\n"
+    done = job(
+        tmp_path,
+        "signal.signal(signal.SIGINT, lambda *_: None); real = subprocess.Popen\n"
         "def popen(*a, **k):\n"
         "    child = real(*a, **k); os.killpg(0, signal.SIGINT); return child\n"
         "subprocess.Popen = popen\n"
-        "with Sampler(Path(sys.argv[1])) as sampler: pass\n"
-        "print(sampler.failure)"
+        "with sampler: pass\n"
+        "print(sampler.failure)",
     )
-    job = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, start_new_session=True
-    )
-    assert job.stdout == "None\n", job.stderr
+    assert done.stdout == "None\n", done.stderr
     assert len(read_telemetry([tmp_path])) > 0
 
 
@@ -75,19 +92,7 @@ def test_a_sampler_that_cannot_start_or_hangs_is_given_up_and_says_why(tmp_path,
     assert psutil.Process().children() == before
 
 
-def samples(folder, counter: str) -> list[float]:
-    frame = read_telemetry([folder])
-    return frame[frame["counter"] == counter]["value"].tolist()
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_a_sampler_that_dies_is_started_again_and_its_gap_is_marked(tmp_path):
+def test_a_sampler_that_dies_is_started_again_with_its_gap_marked_and_given_up_in_the_end(tmp_path):
     with Sampler(tmp_path) as sampler:
         first = sampler._child.pid
         os.kill(first, signal.SIGKILL)
@@ -95,10 +100,7 @@ def test_a_sampler_that_dies_is_started_again_and_its_gap_is_marked(tmp_path):
     assert sampler.failure is None
     assert sampler.deaths == ["the sampler ended with -9"]
     assert samples(tmp_path, "samplers_died") == [1]
-
-
-def test_a_sampler_that_dies_again_and_again_is_given_up_and_says_so(tmp_path):
-    with Sampler(tmp_path) as sampler:
+    with Sampler(tmp_path / "again") as sampler:
         killed = set()
         while sampler._watcher.is_alive():
             if sampler._child.pid not in killed:
@@ -106,14 +108,6 @@ def test_a_sampler_that_dies_again_and_again_is_given_up_and_says_so(tmp_path):
                 os.kill(sampler._child.pid, signal.SIGKILL)
             time.sleep(0.02)
     assert sampler.failure and len(sampler.deaths) <= MOST_RESTARTS
-
-
-def test_samples_that_came_too_late_are_counted(tmp_path):
-    with Sampler(tmp_path, hz=20) as sampler:
-        os.kill(sampler._child.pid, signal.SIGSTOP)
-        time.sleep(0.5)  # ten samples fall due
-        os.kill(sampler._child.pid, signal.SIGCONT)
-    assert sum(samples(tmp_path, "samples_missed")) >= 8
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux' /proc/self/clear_refs")

@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,16 +22,16 @@ import numpy as np
 import pandas as pd
 
 from labkit.collocation.faults.fault import FAULTS, Fault
-from labkit.collocation.faults.fault_report import FaultReport
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
 from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
 
@@ -47,6 +47,56 @@ LISTEN_S = 0.02
 """So late at most a moment is noticed."""
 PATIENCE_S = 120.0
 """What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
+SUMMARY_COLUMNS = [
+    "mode", "fault", "neighbours", "died", "rate_during", "rate_after", "gone_s", "ended_by", "fresh_before_s",
+    "fresh_after_s", "attempts", "left", "device", "provenance",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """One faulty client and its neighbours, measured."""
+
+    fault: str
+    mode: str
+    device: str
+    """What the faulty client had of it, in words"""
+    jobs: pd.DataFrame
+    """A row a client: job, faulty, status (alive, or how it ended), reason, provenance, and its steps per second before
+    the fault, during it (until the client is gone; NaN where that is too short to tell) and after it"""
+    steps: pd.DataFrame
+    """job, at_s (since the fault), steps_per_s, provenance: how fast each client was over time"""
+    gone_s: float
+    """From the fault until the client was gone"""
+    ended_by: str
+    """What it took: itself, SIGTERM or SIGKILL"""
+    fresh_before_s: float | None
+    """From its start to the first step of a fresh client, beside the neighbours, before the fault"""
+    fresh_after_s: float | None
+    """From the fault to the first step of a fresh client"""
+    attempts: int
+    """Fresh clients that it took"""
+    left: int = 0
+    """Processes that were left behind when all was over"""
+    provenance: str = "measured"
+
+    @property
+    def neighbours(self) -> pd.DataFrame:
+        """The rows of `jobs` without a fault."""
+        return self.jobs[~self.jobs["faulty"]]
+
+    @property
+    def died(self) -> int:
+        """Neighbours that ended with the faulty client."""
+        return int((self.neighbours["status"] != "alive").sum())
+
+    def rate_ratio(self, when: str) -> float:
+        """The neighbours' steps per second, all together, "during" or "after", of those before the fault.
+
+        A neighbour that has ended takes no steps; NaN where the time was too short to tell.
+        """
+        own = self.neighbours
+        return float(own[when].sum(min_count=1) / own["before"].sum())
 
 
 def run_fault(
@@ -89,12 +139,21 @@ def run_fault(
         tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder,
     ):
         # only their names and device matter to the mode; what they train is in their program
-        shares = mode_shares(mode, [PlannedJob(name, "") for name in names], chosen, devices)
+        with Nvml() as nvml:
+            shares = mode_shares(mode, [PlannedJob(name, "") for name in names], Place(chosen, devices, nvml))
         with SupervisedJobs(POLITE_S) as supervised:
             supervised.remove_at_end(Path(folder))
-            run = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder), seconds)
-            run.run(recovery)
-        return run.report(len({*run.left, *(each.pid for each in marked(supervised.mark))}))
+            report, left = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
+        return replace(report, left=len({*left, *(each.pid for each in marked(supervised.mark))}))
+
+
+def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
+    """One row a report: SUMMARY_COLUMNS; rates are those of all neighbours, of what they were before the fault."""
+    rows = []
+    for each in reports:
+        rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
+        rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
+    return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
 
 
 @dataclass
@@ -109,10 +168,8 @@ class Client:
     """When it had taken how many"""
     fails_at: float | None = None
     """When it began to fail, if that was its own doing"""
-    ended: bool = False
-    """Whether it said so, or its process has ended"""
     status: str = "alive"
-    """alive, done, failed, out_of_memory, or killed"""
+    """alive, done, failed, out_of_memory, or killed: as it said, or as its process ended"""
     reason: str = ""
 
     def rate(self, begin: float, end: float) -> float:
@@ -123,93 +180,104 @@ class Client:
         at_begin, at_end = np.interp([begin, end], moments, counts)  # none is before the first, or after the last
         return float(at_end - at_begin) / (end - begin)
 
-    def end(self, status: str, reason: str) -> None:
-        self.ended, self.status, self.reason = True, status, reason
-
 
 class FaultRun:
-    """One experiment: `run` and then `report`, once."""
+    """One experiment; `run` it once."""
 
-    def __init__(
-        self,
-        fault: Fault,
-        mode: str,
-        shares: dict[str, Share],
-        supervised: SupervisedJobs,
-        folder: Path,
-        seconds: float,
-    ):
-        self.fault, self.mode, self.shares, self.seconds = fault, mode, shares, seconds
-        self.supervised, self.folder = supervised, folder
-        self.names = list(shares)
+    def __init__(self, fault: Fault, mode: str, shares: dict[str, Share], supervised: SupervisedJobs, folder: Path):
+        self.fault, self.mode, self.shares, self.supervised, self.folder = fault, mode, shares, supervised, folder
         self.clients: dict[str, Client] = {}
         """Fresh ones included"""
         self.left: list[int] = []
         """Processes that the supervisor could not end"""
-        self.clients_of_mps: dict[str, str] = {}
-        self.windows: dict[str, tuple[float, float]] = {}
-        self.fresh_before_s: float | None = None
-        self.fresh_after_s: float | None = None
-        self.attempts, self.ended_by = 0, "itself"
-        self.struck_at, self.gone_at = 0.0, 0.0
-        self.fates: dict[str, tuple[str, str]] = {}
-        """Status and reason of each client, before all that live are ended"""
+        self.mps_environment: dict[str, str] = {}
+        self.attempts = 0
 
-    def run(self, recovery: bool) -> None:
+    def run(self, seconds: float, recovery: bool) -> tuple[FaultReport, list[int]]:
         """Let it happen, and end all clients.
 
-        Args:
-            recovery: whether fresh clients are started.
+        Returns:
+            What was measured, and the processes that are left.
 
         Raises:
             UserError: a client ends before its time, or nothing happens any more.
         """
-        faulty, neighbours = self.names[:1], self.names[1:]
+        names, neighbours, fresh_before_s = list(self.shares), list(self.shares)[1:], None
         if self.mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
-            self.clients_of_mps = self.supervised.start_mps(gpus)
-        for name in self.names:
+            self.mps_environment = self.supervised.start_mps(gpus)
+        for name in names:
             self._start(name, name, self.fault.name if name == FAULTY else None)
-        self._until_each(self.names, lambda client: client.ready, "it was ready")
-        for together in (neighbours, faulty):
+        self._until_each(names, lambda client: client.ready, "it was ready")
+        for together in (neighbours, [FAULTY]):
             self.supervised.go(*together)
             self._until_each(together, lambda client: len(client.steps) > 0, "its first step")
             if together is neighbours and recovery:
-                self.fresh_before_s = self._fresh("before")
-        self.windows["before"] = self._watch(self.seconds)
-        self._fail(recovery)
-        self.windows.setdefault("during", (self.struck_at, self.gone_at))
-        self.windows["after"] = self._watch(self.seconds)
-        self.fates = {name: (self.clients[name].status, self.clients[name].reason) for name in self.names}
+                fresh_before_s = self._fresh("before")
+        windows = {"before": self._watch(seconds)}
+        struck_at = self._strike()
+        fresh_after_s = self._fresh("after") if recovery and self.fault.hangs else None
+        ended_by = self._end_faulty(windows, seconds)
+        gone_at = self._until(lambda: self.clients[FAULTY].over, "the end of the faulty client")
+        if recovery and not self.fault.hangs:
+            began = time.monotonic()
+            fresh_after_s = began - struck_at + self._fresh("after")
+        windows.setdefault("during", (struck_at, gone_at))
+        windows["after"] = self._watch(seconds)
+        jobs = [
+            {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
+            | {when: client.rate(*window) for when, window in windows.items()}
+            for name, client in self.clients.items()
+            if name in names
+        ]
+        edges = np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)
+        steps = [
+            {"job": name, "at_s": (begin + end) / 2 - struck_at, "steps_per_s": self.clients[name].rate(begin, end)}
+            for name in names
+            for begin, end in pairwise(edges)
+        ]
         for name, client in self.clients.items():
             if not client.over:
                 self.supervised.end(name)
         self._until(lambda: all(client.over for client in self.clients.values()), "the end of all clients")
-        self.left += self.supervised.sweep()
+        report = FaultReport(
+            fault=self.fault.name,
+            mode=self.mode,
+            device=self.shares[FAULTY].device,
+            jobs=pd.DataFrame(jobs).assign(provenance="measured"),
+            steps=pd.DataFrame(steps).assign(provenance="measured"),
+            gone_s=gone_at - struck_at,
+            ended_by=ended_by,
+            fresh_before_s=fresh_before_s,
+            fresh_after_s=fresh_after_s,
+            attempts=self.attempts,
+        )
+        return report, [*self.left, *self.supervised.sweep()]
 
-    def _fail(self, recovery: bool) -> None:
+    def _strike(self) -> float:
+        """Let the faulty client fail; the moment."""
         faulty = self.clients[FAULTY]
         if self.fault.name == "kill":
-            self.struck_at, self.ended_by = time.monotonic(), "SIGKILL"
+            struck_at = time.monotonic()
             self.supervised.kill(FAULTY)
-        else:
-            self.supervised.go(FAULTY)
-            self._until(lambda: faulty.fails_at is not None, "the fault")
-            self.struck_at = faulty.fails_at
-        if self.fault.hangs:
-            self.fresh_after_s = self._fresh("after") if recovery else None
-            self.windows["during"] = self._watch(self.seconds)
-            self.ended_by = "SIGTERM"
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(faulty.pid, signal.SIGTERM)
-            self._watch(DEAF_S)
-            if not faulty.over:
-                self.ended_by = "SIGKILL"
-                self.supervised.kill(FAULTY)
-        self.gone_at = self._until(lambda: faulty.over, "the end of the faulty client")
-        if recovery and not self.fault.hangs:
-            began = time.monotonic()
-            self.fresh_after_s = began - self.struck_at + self._fresh("after")
+            return struck_at
+        self.supervised.go(FAULTY)
+        self._until(lambda: faulty.fails_at is not None, "the fault")
+        return faulty.fails_at
+
+    def _end_faulty(self, windows: dict[str, tuple[float, float]], seconds: float) -> str:
+        """Watch a hung client, and end it; what it took."""
+        faulty = self.clients[FAULTY]
+        if not self.fault.hangs:
+            return "SIGKILL" if self.fault.name == "kill" else "itself"
+        windows["during"] = self._watch(seconds)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(faulty.pid, signal.SIGTERM)
+        self._watch(DEAF_S)
+        if faulty.over:
+            return "SIGTERM"
+        self.supervised.kill(FAULTY)
+        return "SIGKILL"
 
     def _start(self, name: str, of: str, fault: str | None = None, steps: int | None = None) -> None:
         """Start a client that has the share of one of the clients; it waits for its cue."""
@@ -219,7 +287,7 @@ class FaultRun:
     def process(self, name: str, share: Share, fault: str | None, steps: int | None) -> JobProcess:
         content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
         log = str(self.folder / f"{name}.log")
-        return JobProcess(name, PROGRAM, content, log, self.clients_of_mps | share.environment)
+        return JobProcess(name, PROGRAM, content, log, self.mps_environment | share.environment)
 
     def _fresh(self, when: str) -> float:
         """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
@@ -237,20 +305,19 @@ class FaultRun:
 
     def _until_each(self, names: Sequence[str], came: Callable[[Client], bool], what: str) -> None:
         clients = {name: self.clients[name] for name in names}
-        self._until(lambda: all(came(each) or each.ended for each in clients.values()), what)
+        self._until(lambda: all(came(each) or each.status != "alive" for each in clients.values()), what)
         for name, client in clients.items():
             if not came(client):
-                raise UserError(f"The client {name} ended before {what}: {client.reason}. {self._last_words()}")
+                log = self.folder / f"{name}.log"
+                said = log.read_text(errors="replace").strip()[-300:] if log.is_file() else ""
+                raise UserError(f"The client {name} ended before {what}: {client.reason}. {said}")
 
     def _until(self, happened: Callable[[], bool], what: str) -> float:
         """Listen until something has happened; the moment."""
         give_up = time.monotonic() + PATIENCE_S
         while not happened():
             if time.monotonic() > give_up:
-                raise UserError(
-                    f"The fault experiment was given up: {what} did not happen in {PATIENCE_S:g} s. "
-                    f"{self._last_words()}"
-                )
+                raise UserError(f"The fault experiment was given up: {what} did not happen in {PATIENCE_S:g} s.")
             self._listen()
         return time.monotonic()
 
@@ -271,51 +338,13 @@ class FaultRun:
         elif told["kind"] == "ended":
             client.over = True
             self.left += told["left"]
-            if not client.ended:
-                killed = told["status"] is not None and told["status"] < 0
-                client.end("killed" if killed else "failed", how_ended(told))
+            if client.status == "alive":
+                client.status = "killed" if (told["status"] or 0) < 0 else "failed"
+                client.reason = how_ended(told)
         elif told["kind"] == "Ready":
             client.ready = True
         elif told["kind"] in ("Steps", "Fails"):
             client.steps.append((told["at_s"], told["steps"]))
             client.fails_at = told["at_s"] if told["kind"] == "Fails" else client.fails_at
         elif told["kind"] in ("Ended", "Failed"):
-            client.end(told["status"], told.get("reason", ""))
-
-    def _last_words(self) -> str:
-        """The end of each log, for messages."""
-        last = {path.stem: path.read_text(errors="replace").strip()[-300:] for path in self.folder.glob("*.log")}
-        return " ".join(f"{name} said: {words}" for name, words in sorted(last.items()) if words)
-
-    def report(self, left: int) -> FaultReport:
-        """What was measured; `left` is how many processes still lived when all was over."""
-        jobs = [
-            {
-                "job": name,
-                "faulty": name == FAULTY,
-                "status": status,
-                "reason": reason,
-                **{when: self.clients[name].rate(*window) for when, window in self.windows.items()},
-                "provenance": "measured",
-            }
-            for name, (status, reason) in self.fates.items()
-        ]
-        return FaultReport(
-            self.fault.name,
-            self.mode,
-            self.shares[FAULTY].device,
-            pd.DataFrame(jobs),
-            pd.concat([self._timeline(name) for name in self.names], ignore_index=True),
-            self.gone_at - self.struck_at,
-            self.ended_by,
-            self.fresh_before_s,
-            self.fresh_after_s,
-            self.attempts,
-            left,
-        )
-
-    def _timeline(self, job: str) -> pd.DataFrame:
-        edges = np.arange(self.windows["before"][0], self.windows["after"][1], SHORTEST_S)
-        rates = [self.clients[job].rate(begin, end) for begin, end in pairwise(edges)]
-        at_s = edges[:-1] + SHORTEST_S / 2 - self.struck_at
-        return pd.DataFrame({"job": job, "at_s": at_s, "steps_per_s": rates, "provenance": "measured"})
+            client.status, client.reason = told["status"], told.get("reason", "")

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,22 +33,21 @@ FAR = 2**40
 """Elements: no GPU has so much memory behind a tensor."""
 
 
-class Training:
-    """A multi-layer perceptron that learns to copy its input: (BATCH, WIDTH) in, (BATCH, WIDTH) out."""
+def training(device: str) -> Callable[[], float]:
+    """A step of a perceptron that learns to copy its input, (BATCH, WIDTH), which waits for its own end."""
+    layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)]
+    model = nn.Sequential(*layers).to(device)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs = torch.randn(BATCH, WIDTH, device=device)
 
-    def __init__(self, device: str):
-        layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)]
-        self.model = nn.Sequential(*layers).to(device)
-        self.optimiser = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        self.inputs = torch.randn(BATCH, WIDTH, device=device)
-
-    def step(self) -> float:
-        """Take a step, and wait for its end: a GPU would run behind, and its errors with it."""
-        loss = nn.functional.mse_loss(self.model(self.inputs), self.inputs)
-        self.optimiser.zero_grad()
+    def step() -> float:
+        loss = nn.functional.mse_loss(model(inputs), inputs)
+        optimiser.zero_grad()
         loss.backward()
-        self.optimiser.step()
-        return loss.item()
+        optimiser.step()
+        return loss.item()  # a GPU would run behind, and its errors with it
+
+    return step
 
 
 def fail(fault: str, device: str) -> None:
@@ -116,7 +116,20 @@ def main() -> int:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
-        _train(parent, command["device"], command["fault"], command["steps"], told, over)
+        step = training(command["device"])
+        parent.tell("Ready")
+        told.acquire()
+        steps, tell_at = 0, 0.0
+        while not over.is_set() and steps != command["steps"]:
+            if command["fault"] and told.acquire(blocking=False) and not over.is_set():
+                parent.tell("Fails", steps=steps, at_s=time.monotonic())
+                fail(command["fault"], command["device"])
+            step()
+            steps += 1
+            now = time.monotonic()
+            if now >= tell_at:
+                parent.tell("Steps", steps=steps, at_s=now)
+                tell_at = now + TELL_EVERY_S
     except BaseException as error:
         traceback.print_exc()
         status = "out_of_memory" if is_out_of_memory(error) else "failed"
@@ -124,25 +137,6 @@ def main() -> int:
         return 1
     parent.tell("Ended", status="done")
     return 0
-
-
-def _train(
-    parent: Parent, device: str, fault: str | None, most: int | None, told: threading.Semaphore, over: threading.Event
-) -> None:
-    training = Training(device)
-    parent.tell("Ready")
-    told.acquire()
-    steps, tell_at = 0, 0.0
-    while not over.is_set() and steps != most:
-        if fault is not None and told.acquire(blocking=False) and not over.is_set():
-            parent.tell("Fails", steps=steps, at_s=time.monotonic())
-            fail(fault, device)
-        training.step()
-        steps += 1
-        now = time.monotonic()
-        if now >= tell_at:
-            parent.tell("Steps", steps=steps, at_s=now)
-            tell_at = now + TELL_EVERY_S
 
 
 if __name__ == "__main__":

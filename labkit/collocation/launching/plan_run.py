@@ -17,17 +17,17 @@ from labkit.collocation.launching.round import JobEvent, Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
-from labkit.runs.process import own_process
-from labkit.runs.record import timestamp
+from labkit.runs.record import own_process, timestamp
 from labkit.tracking.stop import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
@@ -35,23 +35,25 @@ FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
 
 
 @dataclass(frozen=True)
-class RoundBegins:
-    """The next round, of how many."""
+class RoundEvent:
+    """A round begins, or is over and recorded."""
 
     record: RoundRecord
     number: int
     """From 1"""
     of: int
 
+    @property
+    def words(self) -> str:
+        """Which round it is, and what became of its jobs."""
+        head = f"round {self.number} of {self.of}, {self.record.mode}"
+        if self.record.ended_at is None:
+            return head
+        ends = [(each.job, each.status.replace("_", " "), each.wall_s or 0) for each in self.record.jobs]
+        return f"{head}: {', '.join(f'{job} {status} after {wall_s:.1f} s' for job, status, wall_s in ends)}"
 
-@dataclass(frozen=True)
-class RoundEnded:
-    """A round is over, and recorded."""
 
-    record: RoundRecord
-
-
-OnPlanEvent = Callable[[RoundBegins | JobEvent | RoundEnded], None]
+OnPlanEvent = Callable[[RoundEvent | JobEvent], None]
 
 
 def run_plan(
@@ -63,13 +65,13 @@ def run_plan(
     needs: Mapping[str, int] | None = None,
     quiet: bool | None = None,
 ) -> Path:
-    """Run a plan, which has been checked, to its end.
+    """Run a plan, which has been checked, to its end; `stop` ends it politely, and `resume_plan` goes on with the rest.
 
     Args:
         plan: what shares what.
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
-        stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
+        stop: looked at between events.
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
         quiet: whether other programs leave the CPU alone; None looks before each round.
 
@@ -127,7 +129,7 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     supervised = stack.enter_context(SupervisedJobs())
                     supervised.remove_at_end(temporary_of(GroupRecord.file(folder)))
                     save()
-                on_event(RoundBegins(each, number, len(record.rounds)))
+                on_event(RoundEvent(each, number, len(record.rounds)))
                 try:
                     processes, mps_gpus = _processes(folder, record, each)
                 except UserError as error:  # what was possible at the check is so no longer
@@ -135,12 +137,9 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     for job in each.jobs:
                         job.status, job.reason = "failed", str(error)
                 else:
-                    timeout_s = record.plan.timeout_s
-                    Round(
-                        each, processes, supervised, timeout_s=timeout_s, on_event=on_event, stop=stop, save=save,
-                        mps_gpus=mps_gpus,
-                    ).run()  # fmt: skip
-                on_event(RoundEnded(each))
+                    ways = {"timeout_s": record.plan.timeout_s, "on_event": on_event, "stop": stop, "save": save}
+                    Round(each, processes, supervised, mps_gpus=mps_gpus, **ways).run()
+                on_event(RoundEvent(each, number, len(record.rounds)))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
         except BaseException:
@@ -176,7 +175,9 @@ def _shares(record: GroupRecord, each: RoundRecord, jobs: list[PlannedJob]) -> d
         devices = get_devices()
         device = find_device(record.plan.device, devices)
         try:
-            return mode_shares(each.mode, jobs, device, devices, needs=needs, spin=record.plan.spin, quiet=record.quiet)
+            with Nvml() as nvml:
+                place = Place(device, devices, nvml, needs, record.plan.spin, record.quiet)
+                return mode_shares(each.mode, jobs, place)
         except UserError:
             if device.kind == "cpu" or time.monotonic() > until:
                 raise

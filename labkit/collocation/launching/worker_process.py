@@ -21,23 +21,16 @@ def script_command(job: PlannedJob) -> ScriptCommand:
     return ScriptCommand(str(script_of(job.script)), job.arguments, folder=job.folder)
 
 
-def worker_process(
-    job: PlannedJob, share: Share, folder: Path, log: str, told: dict[str, Any], memory_bytes: int | None = None
-) -> JobProcess:
+def worker_process(job: PlannedJob, share: Share, folder: Path, log: str, told: dict[str, Any]) -> JobProcess:
     """The process of a job, which waits at the barrier before its first step.
 
-    Args:
-        job: what is trained.
-        share: what it gets of the device.
-        folder: of the group or queue.
-        log: its log, from that folder: what the script prints.
-        told: what the run's record says of those it shares the device with (`told_of_mix`).
-        memory_bytes: cap on its memory, where that is not the share's own.
+    Its run and its log are in the folder of the group or queue; `told` is what the run's record says of those it shares
+    the device with (`told_of_mix`).
     """
-    memory_bytes, budget = memory_bytes or share.memory_bytes, None
-    if memory_bytes is not None:
+    budget = None
+    if share.memory_bytes is not None:
         cores = "" if share.cores is None else f"cores={len(share.cores)},"
-        budget = f"{cores}memory={memory_bytes // 2**20}MiB"
+        budget = f"{cores}memory={share.memory_bytes // 2**20}MiB"
     command = replace(
         script_command(job),
         runs_dir=str(folder),

@@ -52,9 +52,9 @@ class MemoryNeed:
 def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     """Take a script's first steps in a process of its own, and note how much memory that held.
 
-    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the script, and arguments but
-    for the seed, so that many copies are tried once. A DLRM of labkit's whose tables are larger than what is free is
-    not tried; its need is predicted.
+    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the script, and arguments, in
+    which {seed} still stands, so that many copies are tried once. A DLRM of labkit's whose tables are larger than what
+    is free is not tried; its need is predicted.
 
     Args:
         command: of the script; budget, cores and the folder for runs do not matter.
@@ -101,22 +101,22 @@ def _first_steps(command: ScriptCommand) -> dict[str, Any] | None:
 
     def watch() -> None:
         while not over.wait(0.1):
-            if time.monotonic() > ends_s:
-                launched.stop()
             if time.monotonic() > ends_s + POLITE_S:
                 launched.kill()
+            elif time.monotonic() > ends_s:
+                launched.stop()
 
     with LaunchedRun(command) as launched:
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
             for event in launched.events():
-                now_s = time.monotonic()
-                if event["kind"] == "Preparing":
+                now_s, kind = time.monotonic(), event["kind"]
+                if kind == "Preparing":
                     ends_s = now_s + LONGEST_TRIAL_S
-                elif event["kind"] == "Started" and event["config"]["train"]["target_metric"] is not None:
+                elif kind == "Started" and event["config"]["train"]["target_metric"] is not None:
                     enough_s = EVALUATING_S
-                elif event["kind"] == "Progress":
+                elif kind == "Progress":
                     began_s = began_s or now_s
                     tried = event["point"]["step"] >= TRIAL_STEPS and now_s - began_s >= enough_s
                     if event["evaluated"] or tried:
@@ -140,7 +140,7 @@ def _too_large(command: ScriptCommand) -> MemoryNeed | None:
     """What a DLRM of labkit's is predicted to take whose tables and optimiser state are more than is free."""
     if Path(command.script).absolute() != script_of("dlrm").absolute():
         return None
-    from labkit.collocation.memory.formulas import formula
+    from labkit.collocation.memory.score import formula
     from labkit.jobs.plain_step import plain_step
 
     device = next((each for each in get_devices() if each.torch_name == command.device), get_devices()[0])
@@ -155,19 +155,9 @@ def _key(command: ScriptCommand) -> str:
     """Equal for what takes the same memory here."""
     device = next((each.name for each in get_devices() if each.torch_name == command.device), command.device)
     text = Path(command.script).read_text(encoding="utf-8") if Path(command.script).is_file() else ""
-    what = [text, command.module, without_seed(command.arguments)]
+    what = [text, command.module, command.arguments]
     parts = [device, command.device, version("torch"), version("labkit"), *what]
     return hashlib.blake2s(json.dumps(parts).encode(), digest_size=8).hexdigest()
-
-
-def without_seed(arguments: tuple[str, ...]) -> list[str]:
-    """A script's arguments but for its seed.
-
-    >>> without_seed(("--lr", "0.1", "--seed", "3", "--seed=4"))
-    ['--lr', '0.1']
-    """
-    pairs = zip(("", *arguments), arguments, strict=False)
-    return [each for before, each in pairs if before != "--seed" and each.partition("=")[0] != "--seed"]
 
 
 def _kept(path: Path) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from labkit.collocation.modes import cpu, gpu, mig, mps
 from labkit.collocation.modes.place import Place, Refusal, Share
@@ -38,71 +38,52 @@ BY_NAME = {
     "naive": (gpu.why_not, gpu.shares),
     "mps": (mps.why_not, mps.shares),
     "mig": (mig.why_not, mig.shares),
-    "cpu-shared": (cpu.why_not_shared, cpu.all_cores),
+    "cpu-shared": (lambda jobs, place: [], cpu.all_cores),
     "cpu-pinned": (cpu.why_not_pinned, cpu.partitions),
 }
 """What is against each of MODES, and what each job gets in it"""
 
 
-def mode_refusals(
-    mode: str,
-    jobs: Sequence[PlannedJob],
-    device: Device,
-    devices: Sequence[Device],
-    *,
-    nvml: Nvml | None = None,
-    needs: Mapping[str, int] | None = None,
-) -> list[Refusal]:
-    """Every reason against running the jobs so, with the job's name, or None where it is the mode's.
-
-    Args:
-        mode: one of MODES.
-        jobs: that run together.
-        device: the plan's (`find_device`).
-        devices: what there is (`get_devices`).
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
-        needs: bytes that each job is estimated to take, by its name; what a job asks for counts before.
-    """
-    with nvml or Nvml() as session:
-        return BY_NAME[mode][0](jobs, Place(device, devices, session, needs or {}))
+INSTEAD = {
+    "naive": "cpu-shared", "mps": "cpu-shared", "mig": "cpu-pinned", "cpu-shared": "naive", "cpu-pinned": "mig or mps",
+}  # fmt: skip
+"""On the other kind of device"""
 
 
-def mode_shares(
-    mode: str,
-    jobs: Sequence[PlannedJob],
-    device: Device,
-    devices: Sequence[Device],
-    *,
-    nvml: Nvml | None = None,
-    needs: Mapping[str, int] | None = None,
-    spin: bool = False,
-    quiet: bool | None = None,
-) -> dict[str, Share]:
-    """What each job gets, by its name. Arguments are those of `mode_refusals`, and
+def mode_refusals(mode: str, jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+    """Every reason against running the jobs so, with the job's name, or None where it is the mode's."""
 
-    Args:
-        spin: whether idle CPU threads of a job wait busily.
-        quiet: whether other programs leave the CPU alone; None looks, which takes half a second.
+    def other_kind(device: Device, _: int) -> list[str]:
+        if mode == "alone" or (device.kind == "cpu") == (mode in CPU_MODES):
+            return []
+        shares, choose = ("a GPU", "a GPU") if device.kind == "cpu" else ("the CPU", "the device cpu")
+        name = "the CPU" if device.kind == "cpu" else device.name
+        return [f"mode {mode} shares {shares}, and the device is {name}: use mode {INSTEAD[mode]}, or choose {choose}"]
+
+    return place.refusals(jobs, other_kind) or BY_NAME[mode][0](jobs, place)
+
+
+def mode_shares(mode: str, jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """What each job gets, by its name.
 
     Raises:
         UserError: the mode is not possible so; with every reason.
     """
-    why_not, shares = BY_NAME[mode]
-    with nvml or Nvml() as session:
-        place = Place(device, devices, session, needs or {}, spin, quiet)
-        if refused := why_not(jobs, place):
-            raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
-        return shares(jobs, place)
+    if refused := mode_refusals(mode, jobs, place):
+        raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
+    return BY_NAME[mode][1](jobs, place)
 
 
 def modes_here(devices: Sequence[Device], nvml: Nvml | None = None) -> dict[str, str | None]:
     """Each mode, with the reason why none of the devices (the CPU first) has it, or None where one has."""
     found: dict[str, str | None] = {}
     with nvml or Nvml() as session:
-        for mode, (why_not, _) in BY_NAME.items():
+        for mode in BY_NAME:
             # a GPU's reason says more than that the CPU is none
             asked = devices if mode in ("alone", *CPU_MODES) else devices[1:]
-            against = [[reason for _, reason in why_not((), Place(each, devices, session))] for each in asked]
+            against = [
+                [reason for _, reason in mode_refusals(mode, (), Place(each, devices, session))] for each in asked
+            ]
             if not against:
                 why = f" ({session.reason})" if session.reason else ""
                 found[mode] = f"mode {mode} shares a GPU, and there is none here that CUDA can use{why}"

@@ -30,13 +30,10 @@ def leased_cpu(
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:
-    """Variables of every job on a CPU: it sees no GPU, and its idle threads give their core to the neighbours.
+    """Variables of every job on a CPU: it sees no GPU; unless they may spin, idle threads give up their core.
 
     OpenMP's threads wait busily for their next loop, which is best alone and ruinous together: on two cores, two
     DLRM jobs of two threads each reached 0.19 of one job's throughput together so, and 1.25 with PASSIVE (measured).
-
-    Args:
-        spin: keep what OpenMP does by default, or what this process' user has set.
     """
     return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
 
@@ -48,11 +45,6 @@ def cpu_share(device: Device, spin: bool) -> Share:
     return Share(f"{device.name}, all {cores}{waits}", cpu_environment(spin))
 
 
-def why_not_shared(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
-    """Every reason why the jobs cannot share the CPU."""
-    return place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-shared", "naive"))
-
-
 def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """All cores for each job."""
     return {job.name: cpu_share(place.device_of(job), place.spin) for job in jobs}
@@ -60,21 +52,22 @@ def all_cores(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the CPU cannot be divided so."""
-    refused = place.refusals(jobs, lambda device, _: _why_no_cpu(device, "cpu-pinned", "mig or mps"))
     if not hasattr(os, "sched_setaffinity"):
-        refused.append((None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared"))
-    if refused:
-        return refused
+        return [(None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared")]
     cores, memory = place.devices[0].cores, read_cpu().memory_available_bytes
     refused = _too_much(jobs, "cores", cores, str, "cores", f"this process may use {cores}")
     refused += _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
     if refused:
         return refused
-    why = "{} needs {} by its estimate, and its partition has {}: run fewer jobs together, or give each its memory"
+    dealt = deal_memory(jobs, memory)
     return [
-        (job.name, why.format(job.name, size_text(place.need(job)), size_text(own)))
-        for job, own in zip(jobs, deal_memory(jobs, memory).values(), strict=True)
-        if job.memory_bytes is None and (place.need(job) or 0) > own
+        (
+            job.name,
+            f"{job.name} needs {size_text(need)} by its estimate, and its partition has {size_text(dealt[job.name])}: "
+            "run fewer jobs together, or give each its memory",
+        )
+        for job in jobs
+        if job.memory_bytes is None and (need := place.need(job) or 0) > dealt[job.name]
     ]
 
 
@@ -127,14 +120,6 @@ def deal_memory(jobs: Sequence[PlannedJob], available_bytes: int) -> dict[str, i
     left = available_bytes - sum(job.memory_bytes or 0 for job in jobs)
     others = sum(job.memory_bytes is None for job in jobs)
     return {job.name: job.memory_bytes or left // others for job in jobs}
-
-
-def _why_no_cpu(device: Device, mode: str, instead: str) -> list[str]:
-    if device.kind == "cpu":
-        return []
-    return [
-        f"mode {mode} shares the CPU, and the device is {device.name}: use mode {instead}, or choose the device cpu"
-    ]
 
 
 def _too_much(

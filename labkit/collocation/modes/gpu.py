@@ -29,8 +29,8 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot share their GPUs as plain processes."""
 
     def against(device: Device, count: int) -> list[str]:
-        reasons = why_the_cpu_cannot(device, "naive", "cpu-shared") + why_no_gpu(device, place.nvml)
-        if count != 1 and device.kind != "cpu" and _compute_mode(device, place.nvml) in EXCLUSIVE:
+        reasons = why_no_gpu(device, place.nvml)
+        if count != 1 and _compute_mode(device, place.nvml) in EXCLUSIVE:
             reasons.append(
                 f"the compute mode of {gpu_text(device)} is EXCLUSIVE_PROCESS, which lets one process use it: use mode "
                 f"mps, or ask its administrator for `sudo nvidia-smi -i {device.gpu_uuid} -c DEFAULT`"
@@ -46,34 +46,18 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 
 def gpu_text(device: Device) -> str:
-    """A GPU or slice in words.
-
-    >>> gpu_text(Device("mig", 0, "NVIDIA A100 MIG 1g.5gb", uuid="MIG-11", mig_profile="1g.5gb"))
-    'NVIDIA A100 MIG 1g.5gb MIG-11'
-    """
+    """A GPU or slice in words."""
     return f"{device.name} {device.uuid}" if device.uuid else device.name
 
 
 def gpu_share(device: Device, words: str = "") -> Share:
-    """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS.
-
-    Args:
-        device: a GPU or a slice.
-        words: what the job gets of it; nothing for all.
-    """
+    """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS; `words` tell what it gets."""
     return Share(f"{words}{gpu_text(device)}", {**visible(device), **NO_MPS}, torch_name="cuda:0")
 
 
 def visible(device: Device) -> dict[str, str]:
     """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
     return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}
-
-
-def why_the_cpu_cannot(device: Device, mode: str, instead: str) -> list[str]:
-    """Why a mode of GPUs cannot be had on this device: it is the CPU; nothing for a GPU."""
-    if device.kind != "cpu":
-        return []
-    return [f"mode {mode} shares a GPU, and the device is the CPU: use mode {instead}, or choose a GPU"]
 
 
 def why_no_gpu(device: Device, nvml: Nvml) -> list[str]:

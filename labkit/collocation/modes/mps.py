@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from labkit.collocation.modes.gpu import gpu_text, visible, why_no_gpu, why_the_cpu_cannot
+from labkit.collocation.modes.gpu import gpu_text, visible, why_no_gpu
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.device import Device
@@ -26,19 +26,19 @@ def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
     def against(device: Device, clients: int) -> list[str]:
-        reasons = why_the_cpu_cannot(device, "mps", "cpu-shared") + why_no_gpu(device, place.nvml)
+        reasons = why_no_gpu(device, place.nvml)
         if device.kind == "mig":
             reasons.append(
                 f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
             )
-        elif device.kind == "gpu" and clients > client_limit(device):
+        elif clients > client_limit(device):
             reasons.append(
                 f"{clients} jobs are more clients than MPS has on {device.name}, which are {client_limit(device)}: run "
                 "fewer together"
             )
-        if device.kind != "cpu" and not sys.platform.startswith("linux"):
+        if not sys.platform.startswith("linux"):
             reasons.append("CUDA MPS is for Linux only: use mode naive")
-        elif device.kind != "cpu" and not (mps := find_mps())["available"]:
+        elif not (mps := find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
         return reasons
 

@@ -1,13 +1,15 @@
-"""The devices that a queue really runs on, and what a job gets of each."""
+"""The devices that a queue really runs on: what a job gets of each, and what each is seen to have free."""
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from labkit.collocation.modes.choice import mode_refusals, mode_shares
+from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.place import Share
+from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -15,45 +17,41 @@ from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
+from labkit.telemetry.energy import cpu_energy, gpu_energy
+from labkit.telemetry.samples import Sample
+from labkit.telemetry.sources.machine import open_ladder
 
-PARTITIONS = 2
-"""Of a CPU in mode cpu-pinned: halves, our choice; a job in one takes turns with nobody but those in the same half."""
+EVERY_S = 1.0
+"""So often devices are looked at."""
 
 
 @dataclass(frozen=True)
 class LiveDevice:
-    """A GPU, a MIG slice, the CPU, or a partition of it."""
+    """A GPU, a MIG slice, or the CPU."""
 
     packing: PackingDevice
     """Its memory is what was free when the queue was checked: what others hold is theirs"""
     share: Share
     """What every job on it gets"""
     device: Device
-    """As found; of partitions, the whole CPU"""
+    """As found"""
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it is the CPU or a partition of it; the devices of a queue are of one kind."""
+        """Whether it is the CPU; the devices of a queue are of one kind."""
         return self.device.kind == "cpu"
-
-    @property
-    def part(self) -> float:
-        """Of the CPU's cores that jobs on it share."""
-        return 1.0 if self.share.cores is None else len(self.share.cores) / self.device.cores
 
 
 def live_devices(
-    mode: str,
     wanted: Sequence[str] = (),
     *,
     shared: bool = True,
     memory_bytes: int | None = None,
     nvml: Callable[[], Nvml] = Nvml,
 ) -> list[LiveDevice]:
-    """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU, whole or in partitions.
+    """The devices of a queue: each GPU or MIG slice that CUDA reaches, or else the CPU.
 
     Args:
-        mode: cpu-shared or cpu-pinned, how jobs share the CPU; on GPUs they are plain processes (naive).
         wanted: names as `find_device` takes them; none takes all GPUs, or the CPU.
         shared: whether jobs are to run beside each other at all.
         memory_bytes: of each device that counts; None takes all that is free.
@@ -67,17 +65,15 @@ def live_devices(
     found = found or [each for each in devices[1:] if _is_reached(each)] or [devices[0]]
     if len({each.kind == "cpu" for each in found}) > 1:
         raise UserError("a queue runs on the CPU or on GPUs: name devices of one kind.")
-    live, faults = [], []
+    live, faults, jobs = [], [], [PlannedJob("one", ""), PlannedJob("another", "")]
     for device in dict.fromkeys(found):
-        way = mode if device.kind == "cpu" else "naive" if shared else "alone"
-        jobs = [PlannedJob(f"part-{part}", "") for part in range(PARTITIONS if way == "cpu-pinned" else 1)]
-        against = mode_refusals(way, [] if way == "naive" else jobs, device, devices, nvml=nvml())
-        if way == "cpu-pinned" and device.cores < PARTITIONS:
-            against.append((None, f"{device.cores} core cannot be cut into {PARTITIONS} partitions: use cpu-shared"))
-        faults += [reason for _, reason in against]
-        if not against:
-            shares = list(mode_shares(way, jobs, device, devices, nvml=nvml()).values())
-            live += [_live(device, number, share, memory_bytes, nvml) for number, share in enumerate(shares)]
+        mode = "cpu-shared" if device.kind == "cpu" else "naive" if shared else "alone"
+        try:
+            with nvml() as session:
+                shares = mode_shares(mode, jobs if shared else jobs[:1], Place(device, devices, session))
+                live.append(_live(device, shares["one"], memory_bytes, session))
+        except UserError as error:
+            faults.append(str(error))
     if faults:
         raise UserError("\n".join(dict.fromkeys(faults)))
     return live
@@ -88,24 +84,67 @@ def _is_reached(gpu: Device) -> bool:
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _live(device: Device, number: int, share: Share, counted_bytes: int | None, nvml: Callable[[], Nvml]) -> LiveDevice:
-    name = device.uuid or device.torch_name or device.kind
-    memory_bytes = share.memory_bytes
-    if share.cores is not None:
-        name = f"{name}:{number}"
+def _live(device: Device, share: Share, counted_bytes: int | None, nvml: Nvml) -> LiveDevice:
+    name, free = device.uuid or device.torch_name or device.kind, None
+    if device.kind == "cpu":
+        free = read_cpu().memory_available_bytes
     else:
-        with nvml() as session:
-            memory_bytes = free_memory(device, session) or device.memory_bytes
-    if memory_bytes is None:
+        handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
+        memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+        free = None if memory.reason else memory.value.free
+    free = free or device.memory_bytes
+    if free is None:
         why = device.missing.get("memory_bytes", "its driver does not say")
         raise UserError(f"device {name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out.")
-    return LiveDevice(PackingDevice(name, min(memory_bytes, counted_bytes or memory_bytes)), share, device)
+    return LiveDevice(PackingDevice(name, min(free, counted_bytes or free)), share, device)
 
 
-def free_memory(device: Device, nvml: Nvml) -> int | None:
-    """Bytes that are free on a CPU, GPU or slice now; None where its driver, of this open session, does not say."""
-    if device.kind == "cpu":
-        return read_cpu().memory_available_bytes
-    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
-    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
-    return None if memory.reason else memory.value.free
+class Monitor:
+    """Looks at the devices of a queue: free memory, how busy they are, the energy they took. A context manager."""
+
+    def __init__(self, devices: Sequence[LiveDevice]):
+        self._live = devices
+        self._samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+        """By device and counter, what energy adds up from"""
+
+    def __enter__(self) -> Monitor:
+        self._open = open_ladder(None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None)
+        self._ladder = self._open.__enter__()
+        self.look()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._open.__exit__(*exception)
+
+    def look(self) -> list[dict[str, float]]:
+        """Of all devices, in their order, what `Scheduler.observed` takes; without what nobody can tell."""
+        now: dict[tuple[str, str], float] = {}
+        for reading in self._ladder.read():
+            if reading.value is not None:
+                now[reading.device, reading.counter] = reading.value
+            if "energy" in reading.counter or "power" in reading.counter:
+                sample = Sample(time.time_ns(), reading.value, reading.note)
+                self._samples[reading.device][reading.counter].append(sample)
+        return [_seen(live, now) for live in self._live]
+
+    def energy_j(self) -> tuple[float | None, str]:
+        """Joules of all devices since the block began and their source, or None and why."""
+        self.look()
+        found = {}
+        for live in self._live:
+            source = "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
+            samples = self._samples[source]
+            found[source] = cpu_energy(samples) if live.on_cpu else gpu_energy(samples, mig=live.device.kind == "mig")
+        for energy in found.values():
+            if energy.value_j is None:
+                return None, energy.note
+        sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))
+        return sum(energy.value_j for energy in found.values()), f"measured by {sources}"
+
+
+def _seen(live: LiveDevice, now: dict[tuple[str, str], float]) -> dict[str, float]:
+    if live.on_cpu:
+        return {"monitored_free_bytes": read_cpu().memory_available_bytes}
+    used, active = (now.get((live.device.uuid, counter)) for counter in ("memory_used", "sm_active"))
+    seen = {} if active is None else {"monitored_utilisation": active / 100}
+    return seen if used is None else seen | {"monitored_free_bytes": live.device.memory_bytes - used}

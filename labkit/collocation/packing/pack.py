@@ -9,9 +9,9 @@ from pathlib import Path
 from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
+from labkit.collocation.packing.queue import QueuedJob
 from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
 from labkit.collocation.packing.queue_run import read_queue_record, run_queue
-from labkit.collocation.packing.queued_job import QueuedJob
 from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
 from labkit.collocation.packing.schedule import Schedule
 from labkit.collocation.packing.simulate import simulate
@@ -27,9 +27,7 @@ def pack(
     memory_bytes: int | None = None,
     tell: Callable[[str], None] = print,
 ) -> Schedule:
-    """Really run a queue on the CPU, its cores shared.
-
-    Interrupting the kernel ends it politely; what it did until then stays in its folder.
+    """Really run a queue on the CPU; interrupting the kernel ends it politely.
 
     Args:
         queue: the jobs.
@@ -42,17 +40,20 @@ def pack(
         UserError: a job cannot run here; nothing was started then. Or a job failed.
         KeyboardInterrupt: after all jobs have ended.
     """
-    mode, chosen = "cpu-shared", get_policy(policy)
-    live = live_devices(mode, ["cpu"], memory_bytes=memory_bytes)
+
+    def on_event(event: JobEvent) -> None:
+        if text := event_text(event):
+            tell(text)
+
+    chosen, live = get_policy(policy), live_devices(["cpu"], memory_bytes=memory_bytes)
     checked = refuse_if_any(check_here(queue, live))
     with StopRequest() as stop:
         folder = run_queue(
             checked,
             live,
             chosen,
-            mode=mode,
             runs_dir=Path(runs_dir),
-            on_event=lambda event: _tell(event, tell),
+            on_event=on_event,
             stop=stop,
             name=policy,
             admission=admission_here(live),
@@ -69,15 +70,8 @@ def pack(
 def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Schedule:
     """What `pack` would come to on the machine of the recorded profiles.
 
-    No job runs out of memory in it: nothing holds a job to its estimate where cores are shared.
-
-    Args:
-        queue: jobs that were recorded.
-        policy: its name.
-        memory_bytes: that the policy counts with.
-
-    Raises:
-        UserError: a job was never recorded.
+    No job runs out of memory in it: nothing holds a job to its estimate where cores are shared. A job that was never
+    recorded is a UserError.
     """
     recorded = read_recorded()
     known = [
@@ -89,9 +83,12 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def _tell(event: JobEvent, tell: Callable[[str], None]) -> None:
+def event_text(event: JobEvent) -> str | None:
+    """A line for an event of `run_queue`; None where it is not worth one."""
     what = event.event
     if what["kind"] == "Placed":
-        tell(f"{event.job} starts{', alone' if what['alone'] else ''}")
-    elif what["kind"] == "Over":
-        tell(f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}")
+        again = f", attempt {what['attempt']}" if what["attempt"] > 1 else ""
+        return f"{event.job} starts on {what['device']}{', alone' if what['alone'] else ''}{again}"
+    if what["kind"] == "Over":
+        return f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}"
+    return what["text"] if what["kind"] == "Notice" else None

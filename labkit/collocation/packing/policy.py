@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from labkit.errors import UserError
 
 if TYPE_CHECKING:  # the command line takes the policies' names from here, in a millisecond
-    from labkit.collocation.packing.queued_job import JobProfile
+    from labkit.collocation.packing.queue import JobProfile
 
 Slowdown = Callable[[Sequence["JobProfile"]], list[float]]
 """From the profiles of the jobs on one device to how many times longer each takes than alone, in the same order."""
@@ -20,23 +20,18 @@ MIN_GAIN = 0.05
 """By what share the throughput of a device is to grow for another job to join: our choice."""
 
 
-def slowdown_by_utilisation(profiles: Sequence[JobProfile], part: float = 1.0) -> list[float]:
+def slowdown_by_utilisation(profiles: Sequence[JobProfile]) -> list[float]:
     """How much longer each job takes beside the others, from utilisations alone: max(1, their sum) for all of them.
 
-    The simplest model that conserves work: a device does one second of work a second, jobs that want no more than that
-    do not feel each other, and jobs that want more are held back in the same proportion. It knows no caches, no
-    bandwidth and no launch gaps, so it is the most that sharing can give.
+    The simplest model that conserves work. It knows no caches, no bandwidth and no launch gaps, so it is the most that
+    sharing can give.
 
-    >>> from labkit.collocation.packing.queued_job import JobProfile
+    >>> from labkit.collocation.packing.queue import JobProfile
     >>> light, heavy = JobProfile(2**30, 0.3), JobProfile(2**30, 0.9)
     >>> slowdown_by_utilisation([light, light]), slowdown_by_utilisation([light, heavy])
     ([1.0, 1.0], [1.2, 1.2])
-
-    Args:
-        profiles: of the jobs.
-        part: of the device that they have, whose whole their utilisations are of.
     """
-    demand = max(1.0, sum(profile.utilisation for profile in profiles) / part)
+    demand = max(1.0, sum(profile.utilisation for profile in profiles))
     return [demand] * len(profiles)
 
 
@@ -47,10 +42,6 @@ class PackingDevice:
     name: str
     """Unique among the devices of a queue"""
     memory_bytes: int
-
-    def __post_init__(self):
-        if self.memory_bytes <= 0:
-            raise UserError(f"device {self.name}: its memory is {self.memory_bytes} bytes: give a size above zero.")
 
 
 @dataclass(frozen=True)
@@ -96,14 +87,10 @@ class Admission:
     """What sharing is believed to cost"""
 
     def admits(self, profile: JobProfile, state: DeviceState, *, largest_bytes: int) -> bool:
-        """Whether a job may start on a device now.
+        """Whether a job may start on a device now; `largest_bytes` is the memory of the largest device of all.
 
-        Args:
-            profile: of the job.
-            state: of the device.
-            largest_bytes: memory of the largest device of all. A job that is believed to need more than that gets such
-                a device alone rather than nothing: published estimators miss DLRM's memory by up to 76 times (CARMA),
-                and a check before the start is the place to refuse.
+        A job that is believed to need more than that gets such a device alone rather than nothing: published estimators
+        miss DLRM's memory by up to 76 times (CARMA), and a check before the start is the place to refuse.
         """
         if state.closed:
             return False
@@ -135,7 +122,6 @@ class Policy:
 
     name: str
     summary: str
-    """One line, for tables"""
     rank: Callable[[JobProfile, DeviceState, int], tuple[float, ...]]
     """From the job, a device and the number of steps from the last device chosen to a key; the smallest is chosen"""
     collocates: bool = True
@@ -144,13 +130,9 @@ class Policy:
     def choose(
         self, profile: JobProfile, states: Sequence[DeviceState], admission: Admission, last: int = -1
     ) -> int | None:
-        """Position of the device on which the job starts now, or None: it waits.
+        """Position of the device on which the job starts now, the earlier one of equals, or None: it waits.
 
-        Args:
-            profile: of the job.
-            states: of all devices, in a fixed order; the earlier one wins a tie.
-            admission: the preconditions.
-            last: position of the device chosen before; -1 at the beginning.
+        `states` are those of all devices, in a fixed order; `last` is the position of the device chosen before.
         """
         largest_bytes = max(state.device.memory_bytes for state in states)
         open_to_it = [
@@ -158,35 +140,33 @@ class Policy:
             for position, state in enumerate(states)
             if (self.collocates or not state.profiles) and admission.admits(profile, state, largest_bytes=largest_bytes)
         ]
+        return min(
+            open_to_it,
+            key=lambda position: self.rank(profile, states[position], (position - last - 1) % len(states)),
+            default=None,
+        )
 
-        def key(position: int) -> tuple[float, ...]:
-            return *self.rank(profile, states[position], (position - last - 1) % len(states)), position
 
-        return min(open_to_it, key=key, default=None)
-
-
-POLICIES = {
-    policy.name: policy
-    for policy in (
-        Policy("exclusive", "a device for each job", lambda profile, state, steps: (), collocates=False),
-        Policy("round-robin", "the next device in turn", lambda profile, state, steps: (steps,)),
-        Policy(
-            "most-free-memory",
-            "the device with the most free memory (CARMA's MAGM)",
-            lambda profile, state, steps: (-state.free_bytes,),
-        ),
-        Policy(
-            "least-utilised",
-            "the least busy device (CARMA's LUG)",
-            lambda profile, state, steps: (state.utilisation, -state.free_bytes),
-        ),
-        Policy(
-            "best-fit",
-            "the device whose free memory it leaves least of",
-            lambda profile, state, steps: (state.free_bytes - profile.memory_estimate_bytes,),
-        ),
-    )
-}
+_ALL = (
+    Policy("exclusive", "a device for each job", lambda profile, state, steps: (), collocates=False),
+    Policy("round-robin", "the next device in turn", lambda profile, state, steps: (steps,)),
+    Policy(
+        "most-free-memory",
+        "the device with the most free memory (CARMA's MAGM)",
+        lambda profile, state, steps: (-state.free_bytes,),
+    ),
+    Policy(
+        "least-utilised",
+        "the least busy device (CARMA's LUG)",
+        lambda profile, state, steps: (state.utilisation, -state.free_bytes),
+    ),
+    Policy(
+        "best-fit",
+        "the device whose free memory it leaves least of",
+        lambda profile, state, steps: (state.free_bytes - profile.memory_estimate_bytes,),
+    ),
+)
+POLICIES = {policy.name: policy for policy in _ALL}
 """By name, `exclusive` first: it is what the others are held against. Names of CARMA, arXiv 2508.19073."""
 
 

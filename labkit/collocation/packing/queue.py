@@ -1,15 +1,16 @@
-"""QUEUE.yaml: jobs in line, when each comes, and what each asks for."""
+"""The jobs of a queue: what each asks for, when it comes, what became of it so far; and QUEUE.yaml."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.plan.job_settings import read_setting, read_settings
 from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.yaml_file import Fields, note_unknown, read_field, read_jobs, read_yaml
+from labkit.collocation.plan.yaml_plan import Fields, note_unknown, read_field, read_jobs, read_yaml
 from labkit.errors import UserError
 
 EXAMPLE = """\
@@ -23,6 +24,96 @@ jobs:
     duration: 60"""
 NUMBERS = ("arrives", "duration", "utilisation")
 """Of a row, beside the fields of a job in a plan; `memory` is both the job's and its profile's"""
+
+
+@dataclass(frozen=True)
+class JobProfile:
+    """What a job asks of a device alone. The scheduler decides on the estimate; the simulator also knows the truth."""
+
+    memory_estimate_bytes: int
+    """Peak memory as believed before the job runs"""
+    utilisation: float
+    """Share of the device that it keeps busy, above 0 and up to 1: SM activity on a GPU, share of the cores on a CPU"""
+    duration_s: float | None = None
+    """Wall time; None where it never ran"""
+    memory_bytes: int | None = None
+    """Peak memory in truth; None where it never ran"""
+    like: str | None = None
+    """Name of the recorded job whose pairs are its own"""
+
+    def __post_init__(self):
+        if not 0 < self.utilisation <= 1:
+            raise UserError(f"utilisation is {self.utilisation:g}: give a share of the device above 0 and up to 1.")
+        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
+            raise UserError(f"duration is {self.duration_s:g}: give a number of seconds above zero.")
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A planned job in line."""
+
+    job: PlannedJob
+    arrives_s: float = 0.0
+    """After the queue opens"""
+    profile: JobProfile | None = None
+    """None until somebody measured or estimated it; it is placed only with one"""
+
+    def __post_init__(self):
+        if not 0 <= self.arrives_s < math.inf:
+            raise UserError(f"arrives is {self.arrives_s:g}: give seconds from 0, the opening of the queue.")
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def place(self) -> str:
+        """Where it was asked for, for messages."""
+        return self.job.where or self.name
+
+
+@dataclass
+class Attempt:
+    """One start of a job. Seconds count from the opening of the queue."""
+
+    number: int
+    """From 1"""
+    device: int
+    """Position among the devices"""
+    alone: bool
+    """Whether the device is kept for it"""
+    queued_s: float
+    """When it got in line for this attempt"""
+    starts_s: float
+    ends_s: float | None = None
+    ending: str | None = None
+    """done, out of memory, failed, or stopped; None while it runs"""
+    run: str | None = None
+    """Its run folder's name, in the queue's folder, where it really ran"""
+    reason: str = ""
+
+
+@dataclass
+class TrackedJob:
+    """A queued job and its history."""
+
+    queued: QueuedJob
+    status: str = "expected"
+    """expected (it has not arrived), queued, running, recovering (it ran out of memory, and waits for a device alone),
+    done, failed, or stopped"""
+    queued_s: float = 0.0
+    """When it last got in line"""
+    overtaken: int = 0
+    """How many jobs that came later were started before it"""
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.queued.name
+
+    @property
+    def profile(self) -> JobProfile:
+        return self.queued.profile
 
 
 def read_queue(path: Path) -> list[QueuedJob]:
@@ -62,5 +153,6 @@ def _queued(row: Fields, job: PlannedJob) -> QueuedJob:
     needed = (("memory", memory_bytes), ("utilisation", known.get("utilisation")))
     if missing := [name for name, value in needed if value is None]:
         raise UserError(f"there is no {' and no '.join(missing)} of the job alone: write it, or leave the rest out.")
-    profile = JobProfile(memory_bytes, known["utilisation"], known.get("duration"), memory_bytes)
-    return QueuedJob(job, arrives_s, profile)
+    return QueuedJob(
+        job, arrives_s, JobProfile(memory_bytes, known["utilisation"], known.get("duration"), memory_bytes)
+    )

@@ -8,7 +8,7 @@ from functools import partial
 
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.policy import Admission, PackingDevice, cpu_admission
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.recorded_profiles import RecordedProfiles, read_recorded, shared_slowdown
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import job_memory
@@ -26,7 +26,7 @@ class CheckedQueueJob:
 
     queued: QueuedJob
     """With its profile, where there can be one"""
-    sources: tuple[str, ...] = ()
+    source: str
     """Where its memory and its utilisation are from, in words"""
     fits: tuple[str, ...] = ()
     """Names of the devices that have its memory"""
@@ -51,25 +51,20 @@ def check_queue(
         estimate: bytes that a job's process takes; None where nobody knows. Jobs that are alike are estimated once.
         recorded: profiles of a device of the same kind.
     """
-    estimated: dict[tuple, int | UserError | None] = {}
+    estimated: dict[tuple, int | str] = {}
     largest = max(devices, key=lambda device: device.memory_bytes)
     rows = []
     for queued in queue:
-        job, own, why_not = queued.job, queued.profile, _asks_too_much(queued.job)
+        job, own, why_not = queued.job, queued.profile, []
+        if any(each is not None for each in (job.device, job.cores, job.gpu_percent, job.mig_profile)):
+            why_not.append("the packer chooses devices: leave device, cores, gpu_percent and mig_profile away")
         needs, source = own.memory_estimate_bytes if own else job.memory_bytes, "needs by the queue"
         if needs is None:
             if job.likeness not in estimated:
-                try:
-                    estimated[job.likeness] = estimate(job)
-                except UserError as error:
-                    estimated[job.likeness] = error
+                estimated[job.likeness] = _estimated(job, estimate)
             needs, source = estimated[job.likeness], "needs by its first steps"
-        if needs is None:
-            needs = UserError(
-                f"nobody knows what {job.label} asks for: write its memory and utilisation, such as 2GiB and 0.5"
-            )
-        if isinstance(needs, UserError):
-            rows.append(CheckedQueueJob(queued, why_not=(*why_not, str(needs).rstrip("."))))
+        if isinstance(needs, str):
+            rows.append(CheckedQueueJob(queued, source, why_not=(*why_not, needs)))
             continue
         profile, busy = _profile(queued, needs, recorded)
         fits = tuple(device.name for device in devices if device.memory_bytes >= needs)
@@ -79,7 +74,7 @@ def check_queue(
                 f"{size_text(largest.memory_bytes)} free: make its batch smaller, or write the memory that it was "
                 "measured to need"
             )
-        rows.append(CheckedQueueJob(replace(queued, profile=profile), (source, busy), fits, tuple(why_not)))
+        rows.append(CheckedQueueJob(replace(queued, profile=profile), f"{source}, {busy}", fits, tuple(why_not)))
     return rows
 
 
@@ -102,11 +97,18 @@ def check_here(queue: Sequence[QueuedJob], live: Sequence[LiveDevice]) -> list[C
     return check_queue(queue, [each.packing for each in live], partial(job_memory, kind=kind), recorded)
 
 
-def admission_here(live: Sequence[LiveDevice], margin_bytes: int = 0) -> Admission:
+def admission_here(live: Sequence[LiveDevice]) -> Admission:
     """Who may join whom: on a CPU by the recorded pairs, else by utilisations."""
-    if not live[0].on_cpu:
-        return Admission(margin_bytes)
-    return cpu_admission(shared_slowdown(read_recorded(), live[0].part), margin_bytes)
+    return cpu_admission(shared_slowdown(read_recorded())) if live[0].on_cpu else Admission()
+
+
+def _estimated(job: PlannedJob, estimate: Callable[[PlannedJob], int | None]) -> int | str:
+    """Bytes, or why there are none."""
+    try:
+        unknown = f"nobody knows what {job.label} asks for: write its memory and utilisation, such as 2GiB and 0.5"
+        return estimate(job) or unknown
+    except UserError as error:
+        return str(error).rstrip(".")
 
 
 def _profile(queued: QueuedJob, memory_bytes: int, recorded: RecordedProfiles | None) -> tuple[JobProfile, str]:
@@ -116,14 +118,4 @@ def _profile(queued: QueuedJob, memory_bytes: int, recorded: RecordedProfiles | 
         return replace(own, like=like and like.like), "busy by the queue"
     if like is None:
         return JobProfile(memory_bytes, ALL), "busy unknown: taken as all"
-    alike = replace(like, memory_estimate_bytes=memory_bytes, duration_s=None, memory_bytes=None)
-    return alike, f"busy recorded on {recorded.device}"
-
-
-def _asks_too_much(job: PlannedJob) -> list[str]:
-    faults = []
-    if job.device is not None:
-        faults.append(f"it asks for device {job.device}, and the packer chooses devices: leave that away")
-    if job.cores is not None or job.gpu_percent is not None or job.mig_profile is not None:
-        faults.append("cores, gpu_percent and mig_profile are for `labkit collocate`: leave them away")
-    return faults
+    return JobProfile(memory_bytes, like.utilisation, like=like.like), f"busy recorded on {recorded.device}"

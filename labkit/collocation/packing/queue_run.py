@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.launching.worker_process import worker_process
-from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.monitor import EVERY_S, Monitor
+from labkit.collocation.packing.live_device import EVERY_S, LiveDevice, Monitor
 from labkit.collocation.packing.policy import Admission, PackingDevice, Policy
-from labkit.collocation.packing.queued_job import Attempt, JobProfile, QueuedJob, TrackedJob
+from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob, TrackedJob
 from labkit.collocation.packing.schedule import Schedule, schedule_of
 from labkit.collocation.packing.scheduler import Scheduler
 from labkit.collocation.plan.job_names import told_of_mix
@@ -44,7 +43,7 @@ class QueueRecord(JobsRecord):
 
     policy: str
     mode: str
-    """How jobs share a device: cpu-shared, cpu-pinned, or naive on GPUs"""
+    """How jobs share a device: cpu-shared, or naive on GPUs"""
     devices: list[PackingDevice]
     jobs: list[TrackedJob]
     """In the order of the queue; the scheduler's own while it runs"""
@@ -68,15 +67,13 @@ def read_queue_record(folder: Path | str) -> QueueRecord:
 
 def _parts(content: dict[str, Any]) -> dict[str, Any]:
     check_shape(content, QueueRecord)
-    return {"devices": [PackingDevice(**device) for device in content["devices"]],
-            "jobs": [_tracked(job) for job in content["jobs"]]}  # fmt: skip
-
-
-def _tracked(values: dict[str, Any]) -> TrackedJob:
-    queued = values["queued"]
-    profile = queued["profile"] and JobProfile(**queued["profile"])
-    job = QueuedJob(PlannedJob.from_dict(queued["job"]), queued["arrives_s"], profile)
-    return TrackedJob(**values | {"queued": job, "attempts": [Attempt(**attempt) for attempt in values["attempts"]]})
+    jobs = []
+    for values in content["jobs"]:
+        queued, attempts = values["queued"], [Attempt(**attempt) for attempt in values["attempts"]]
+        profile = queued["profile"] and JobProfile(**queued["profile"])
+        job = QueuedJob(PlannedJob.from_dict(queued["job"]), queued["arrives_s"], profile)
+        jobs.append(TrackedJob(**values | {"queued": job, "attempts": attempts}))
+    return {"devices": [PackingDevice(**device) for device in content["devices"]], "jobs": jobs}
 
 
 def run_queue(
@@ -84,7 +81,6 @@ def run_queue(
     devices: Sequence[LiveDevice],
     policy: Policy,
     *,
-    mode: str,
     runs_dir: Path,
     on_event: OnJobEvent,
     stop: StopRequest,
@@ -98,7 +94,6 @@ def run_queue(
         queue: jobs with profiles.
         devices: where they run, from `live_devices`.
         policy: who goes where.
-        mode: how jobs share a device, for the record.
         runs_dir: the folder that the queue's folder is made in.
         on_event: called with what happens. An event is what a job told, or its kind is Placed (device, attempt, alone)
             or Over (status, reason).
@@ -111,15 +106,19 @@ def run_queue(
         The queue's folder: queue.json, the jobs' run folders, and their logs.
 
     Raises:
-        UserError: a queue that no scheduler can place, or a folder cannot be made.
+        UserError: a folder cannot be made.
     """
-    packing = [live.packing for live in devices]
-    scheduler = Scheduler(queue, packing, policy, admission)
+    scheduler = Scheduler(queue, [live.packing for live in devices], policy, admission)
     folder = QueueRecord.new_folder(runs_dir, name)
-    jobs = list(scheduler.jobs.values())
-    record = QueueRecord(id=folder.name, policy=policy.name, mode=mode, devices=packing, jobs=jobs)
+    record = QueueRecord(
+        id=folder.name,
+        policy=policy.name,
+        mode="cpu-shared" if devices[0].on_cpu else "naive",
+        devices=[live.packing for live in devices],
+        jobs=list(scheduler.jobs.values()),
+    )
     run = _QueueRun(folder, record, scheduler, devices, on_event, stop)
-    run.save()
+    record.save(folder)
     try:
         with SupervisedJobs() as run.supervised, monitor(devices) as run.monitor:
             run.supervised.remove_at_end(temporary_of(record.file(folder)))
@@ -136,37 +135,31 @@ def run_queue(
         statuses = {job.status for job in record.jobs}
         record.status = "stopped" if statuses - {"done", "failed"} else "failed" if "failed" in statuses else "done"
         record.ended_at = timestamp()
-        run.save()
+        record.save(folder)
     return folder
 
 
+@dataclass
 class _QueueRun:
     """Between the scheduler, which knows no processes, and the supervisor, which knows no queue."""
 
-    supervised: SupervisedJobs
-    monitor: Monitor
+    folder: Path
+    record: QueueRecord
+    scheduler: Scheduler
+    devices: Sequence[LiveDevice]
+    on_event: OnJobEvent
+    stop: StopRequest
+    supervised: SupervisedJobs | None = None
+    monitor: Monitor | None = None
 
-    def __init__(
-        self,
-        folder: Path,
-        record: QueueRecord,
-        scheduler: Scheduler,
-        devices: Sequence[LiveDevice],
-        on_event: OnJobEvent,
-        stop: StopRequest,
-    ):
-        self.folder, self.record, self.scheduler, self.devices = folder, record, scheduler, devices
-        self.on_event, self.stop = on_event, stop
+    def __post_init__(self):
         self._fates: dict[str, tuple[str, str]] = {}
         """Ending and reason of jobs that told theirs, and whose process has not ended yet"""
-        self._free = [deque([math.inf], maxlen=READINGS) for _ in devices]
+        self._free = [deque([math.inf], maxlen=READINGS) for _ in self.devices]
         """What each device had free, as last seen"""
         self._opened_s, self._looked_s = time.monotonic(), -EVERY_S
-        words = f"{record.policy} queue of {len(record.jobs)} jobs"
-        self._told = told_of_mix(record.mode, [job.queued.job for job in record.jobs], words)
-
-    def save(self) -> None:
-        self.record.save(self.folder)
+        jobs = [job.queued.job for job in self.record.jobs]
+        self._told = told_of_mix(self.record.mode, jobs, f"{self.record.policy} queue of {len(jobs)} jobs")
 
     def follow(self) -> None:
         while not self.scheduler.finished and not self.stop:
@@ -192,55 +185,41 @@ class _QueueRun:
         return time.monotonic() - self._opened_s
 
     def _look(self) -> None:
-        if self._now_s() - self._looked_s < EVERY_S:
-            return
-        self._looked_s = self._now_s()
-        for position, seen in enumerate(self.monitor.look()):
-            self.scheduler.observed(position, **seen)
-            self._free[position].append(seen.get("monitored_free_bytes", math.inf))
+        if self._now_s() - self._looked_s >= EVERY_S:
+            self._looked_s = self._now_s()
+            for position, seen in enumerate(self.monitor.look()):
+                self.scheduler.observed(position, **seen)
+                self._free[position].append(seen.get("monitored_free_bytes", math.inf))
 
     def _start(self, job: TrackedJob) -> None:
         attempt = job.attempts[-1]
         live, log = self.devices[attempt.device], f"logs/{job.name}-{attempt.number}.log"
-        cap = self._cap(job, attempt.device)
-        self.supervised.start(worker_process(job.queued.job, live.share, self.folder, log, self._told, cap))
-        self.save()
+        self.supervised.start(worker_process(job.queued.job, live.share, self.folder, log, self._told))
+        self.record.save(self.folder)
         placed = {"kind": "Placed", "device": live.packing.name, "attempt": attempt.number, "alone": attempt.alone}
         self.on_event(JobEvent(job.name, placed))
-
-    def _cap(self, job: TrackedJob, device: int) -> int | None:
-        """In a partition, what is left of its memory as believed: a job that takes more must not take its neighbour's.
-
-        One that is there by itself may have all.
-        """
-        if self.devices[device].share.memory_bytes is None:
-            return None
-        beside = sum(profile.memory_estimate_bytes for profile in self.scheduler.states()[device].profiles)
-        return self.devices[device].packing.memory_bytes - beside + job.profile.memory_estimate_bytes
 
     def _hear_all(self) -> None:
         event = self.supervised.next_event(LOOK_EVERY_S)
         while event is not None:
-            self._hear(event)
+            if event["kind"] == "ended":
+                self._process_ended(event)
+            elif event["kind"] == "told":
+                self._take(event["job"], event["event"])
             event = self.supervised.next_event(0)
 
-    def _hear(self, event: dict[str, Any]) -> None:
-        if event["kind"] == "ended":
-            self._process_ended(event)
-        if event["kind"] != "told":
-            return
-        told, name = event["event"], event["job"]
+    def _take(self, name: str, told: dict[str, Any]) -> None:
+        """What a job told."""
         if told["kind"] == "Started":
             self.scheduler.jobs[name].attempts[-1].run = told["run"]
-            self.save()
+            self.record.save(self.folder)
         elif told["kind"] == "Ready":
             self.supervised.go(name)
         elif told["kind"] == "Failed":
-            ending = "out of memory" if told["status"] == "out_of_memory" else "failed"
-            self._fates[name] = ending, told["reason"]
+            self._fates[name] = "out of memory" if told["status"] == "out_of_memory" else "failed", told["reason"]
         elif told["kind"] == "Ended":
-            ending = "done" if told["status"] == "done" else "failed"
-            self._fates[name] = ending, told.get("result", {}).get("reason", "")
+            reason = told.get("result", {}).get("reason", "")
+            self._fates[name] = "done" if told["status"] == "done" else "failed", reason
         self.on_event(JobEvent(name, told))
 
     def _process_ended(self, event: dict[str, Any]) -> None:
@@ -251,7 +230,7 @@ class _QueueRun:
             ending, reason = "stopped", f"stopped by {self.stop.reason}"
         reason = "; ".join([reason, *event["still"]])
         self.scheduler.ended(name, self._now_s(), ending, reason)
-        self.save()
+        self.record.save(self.folder)
         self.on_event(JobEvent(name, {"kind": "Over", "status": ending, "reason": reason}))
 
     def _died(self, job: TrackedJob, event: dict[str, Any]) -> tuple[str, str]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from labkit.collocation.packing.policy import Slowdown, slowdown_by_utilisation
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.data.store import shipped_datasets
 from labkit.json_data import read_json
 from labkit.runs import Provenance
-from labkit.runs.atomic import replace_text
 
 PROFILES_FILE = "job_profiles.json"
 
@@ -68,13 +66,9 @@ class RecordedProfiles:
             found.append(replace(queued, profile=own))
         return found
 
-    def save(self, path: Path) -> None:
-        """Write them as JSON."""
-        replace_text(path, json.dumps(asdict(self), indent=1) + "\n")
-
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:
-    """Read what `save` wrote.
+    """Read recorded jobs and pairs.
 
     Args:
         path: of the file; None takes the one that ships with labkit.
@@ -94,17 +88,13 @@ def read_recorded(path: Path | None = None) -> RecordedProfiles:
     return RecordedProfiles(**content | {"provenance": provenance, "jobs": jobs, "pairs": pairs})
 
 
-def shared_slowdown(recorded: RecordedProfiles, part: float = 1.0) -> Slowdown:
+def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:
     """How jobs that share cores slow each other down, by the best of what is known of them.
 
     Of two jobs that were measured beside each other, as they did then. More of them do no more work together than they
     do in pairs: each of n takes n/2 times as long as, on average, beside one of the others. (Of the six mixes of four
     jobs in datasets/recorded/collocation_grid.json, that misses none by more than 12 %.) Where a pair was never
-    measured, by their utilisations (`slowdown_by_utilisation`), also in a part of the cores.
-
-    Args:
-        recorded: jobs and pairs.
-        part: of the machine's cores that the jobs share.
+    measured, by their utilisations (`slowdown_by_utilisation`).
     """
     known = {pair.jobs: pair.slowdowns[0] for pair in recorded.pairs}
     known |= {pair.jobs[::-1]: pair.slowdowns[1] for pair in recorded.pairs}
@@ -114,8 +104,8 @@ def shared_slowdown(recorded: RecordedProfiles, part: float = 1.0) -> Slowdown:
             [known.get((one.like, other.like)) for place, other in enumerate(profiles) if place != own]
             for own, one in enumerate(profiles)
         ]
-        if part < 1 or any(None in pairs for pairs in beside):
-            return slowdown_by_utilisation(profiles, part)
+        if any(None in pairs for pairs in beside):
+            return slowdown_by_utilisation(profiles)
         return [len(profiles) / 2 * fmean(pairs) if pairs else 1.0 for pairs in beside]
 
     return slowdown

@@ -17,7 +17,7 @@ from labkit.collocation.packing.policy import (
     get_policy,
     slowdown_by_utilisation,
 )
-from labkit.collocation.packing.queued_job import QueuedJob, TrackedJob
+from labkit.collocation.packing.queue import QueuedJob, TrackedJob
 from labkit.collocation.packing.schedule import Schedule, schedule_of, side_by_side
 from labkit.collocation.packing.scheduler import Scheduler
 from labkit.errors import UserError
@@ -52,28 +52,44 @@ def simulate(
         admission: preconditions of the scheduler; by default it believes in `slowdown` itself.
 
     Raises:
-        UserError: a queue that no scheduler can place, or a profile without a duration or a memory.
+        UserError: a job without a profile, or without a duration or a memory in it.
     """
     _check_profiles(queue)
     scheduler = Scheduler(queue, devices, policy, admission or Admission(slowdown=slowdown))
-    world = _World(devices, slowdown)
+    running: list[_RunningJob] = []
     now_s = 0.0
-    while world.running or scheduler.next_arrival_s is not None:
+    while running or scheduler.next_arrival_s is not None:
         arrives_s = math.inf if scheduler.next_arrival_s is None else scheduler.next_arrival_s
-        next_s, job = world.next_event(now_s)
+        job = min(running, key=lambda each: each.ahead_s, default=None)
         # an end before an arrival of the same moment: what it frees is there for the newcomer
-        if job is None or arrives_s < next_s:
-            next_s, job = arrives_s, None
-        world.advance(next_s - now_s, job)
-        now_s = next_s
+        passed_s = arrives_s - now_s
+        if job is not None and job.ahead_s <= passed_s:
+            passed_s = job.ahead_s
+        else:
+            job = None
+        for each in running:
+            # one that comes to its milestone does so exactly, whatever rounding says
+            done_s = each.work_s + passed_s / each.slowdown
+            each.work_s = each.milestone_s if each is job else min(each.milestone_s, done_s)
+        now_s += passed_s
         if job is None:
             scheduler.let_arrive(now_s)
-        elif ending := world.settle(job):
-            scheduler.ended(job.tracked.name, now_s, ending)
+        elif job.taken_bytes:
+            running.remove(job)
+            scheduler.ended(job.tracked.name, now_s, "done")
+        elif job.tracked.profile.memory_bytes <= _free_bytes(running, devices)[job.device]:
+            job.taken_bytes, job.milestone_s = job.tracked.profile.memory_bytes, job.tracked.profile.duration_s
+        else:
+            running.remove(job)
+            scheduler.ended(job.tracked.name, now_s, "out of memory")
+        for position, free_bytes in enumerate(_free_bytes(running, devices)):
+            scheduler.observed(position, monitored_free_bytes=free_bytes)
+        running += [_RunningJob(job, ALLOCATES_AT * job.profile.duration_s) for job in scheduler.starts(now_s)]
         for position in range(len(devices)):
-            scheduler.observed(position, monitored_free_bytes=world.free_bytes(position))
-        for started in scheduler.starts(now_s):
-            world.start(started)
+            here = [each for each in running if each.device == position]
+            slowdowns = slowdown([each.tracked.profile for each in here]) if here else []
+            for each, times in zip(here, slowdowns, strict=True):
+                each.slowdown = times
     assert scheduler.finished, "a job was never started"
     return schedule_of(policy.name, "predicted", list(scheduler.jobs.values()), devices, "a simulation knows no power")
 
@@ -94,17 +110,7 @@ def pack_report(
     policies: Iterable[str] = tuple(POLICIES),
     **settings,
 ) -> PackReport:
-    """Simulate a queue under several policies.
-
-    Args:
-        queue: jobs with profiles.
-        devices: what they run on.
-        policies: their names; `exclusive` comes first, named or not.
-        settings: of `simulate`.
-
-    Raises:
-        UserError: an unknown policy, or a queue that cannot be simulated.
-    """
+    """Simulate a queue under several policies, `exclusive` first, named or not; `settings` are those of `simulate`."""
     names = list(dict.fromkeys(["exclusive", *policies]))
     schedules = [simulate(queue, devices, get_policy(name), **settings) for name in names]
     attempts = pd.concat([each.attempts.assign(policy=each.policy) for each in schedules], ignore_index=True)
@@ -112,13 +118,15 @@ def pack_report(
 
 
 def _check_profiles(queue: Sequence[QueuedJob]) -> None:
-    faults = [
-        f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it."
-        for job in queue
-        if job.profile is not None
-        for what, value in (("duration", job.profile.duration_s), ("memory", job.profile.memory_bytes))
-        if value is None
-    ]
+    faults = []
+    for job in queue:
+        if job.profile is None:
+            faults.append(f"{job.place}: nobody knows what job {job.name} asks for: give it memory and utilisation.")
+            continue
+        known = {"duration": job.profile.duration_s, "memory": job.profile.memory_bytes}
+        if missing := [what for what, value in known.items() if value is None]:
+            what = " and no ".join(missing)
+            faults.append(f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it.")
     if faults:
         raise UserError("\n".join(faults))
 
@@ -128,7 +136,6 @@ class _RunningJob:
     """A job in the simulated world, which knows the truth."""
 
     tracked: TrackedJob
-    device: int
     milestone_s: float
     """Work at which something happens to it next: it takes its memory, or it is done"""
     work_s: float = 0.0
@@ -137,55 +144,18 @@ class _RunningJob:
     taken_bytes: int = 0
 
     @property
+    def device(self) -> int:
+        return self.tracked.attempts[-1].device
+
+    @property
     def ahead_s(self) -> float:
         """Until its milestone."""
         return (self.milestone_s - self.work_s) * self.slowdown
 
 
-class _World:
-    """Jobs that run, their progress, and the memory that they really hold."""
-
-    def __init__(self, devices: Sequence[PackingDevice], slowdown: Slowdown):
-        self.running: list[_RunningJob] = []
-        self._devices, self._slowdown = devices, slowdown
-
-    def start(self, tracked: TrackedJob) -> None:
-        device = tracked.attempts[-1].device
-        self.running.append(_RunningJob(tracked, device, ALLOCATES_AT * tracked.profile.duration_s))
-        self._slow(device)
-
-    def next_event(self, now_s: float) -> tuple[float, _RunningJob | None]:
-        """When something happens to a running job, and to which; to the one that started first among equals."""
-        job = min(self.running, key=lambda each: each.ahead_s, default=None)
-        return (now_s, None) if job is None else (now_s + job.ahead_s, job)
-
-    def advance(self, passed_s: float, reached: _RunningJob | None) -> None:
-        """Let time pass; `reached` comes to its milestone exactly, whatever rounding says."""
-        for job in self.running:
-            job.work_s = min(job.milestone_s, job.work_s + passed_s / job.slowdown)
-        if reached is not None:
-            reached.work_s = reached.milestone_s
-
-    def settle(self, job: _RunningJob) -> str | None:
-        """What its milestone does to a job: its ending, or None where it goes on with its memory taken."""
-        ending, profile = "done", job.tracked.profile
-        if not job.taken_bytes:
-            if profile.memory_bytes <= self.free_bytes(job.device):
-                job.taken_bytes, job.milestone_s = profile.memory_bytes, profile.duration_s
-                return None
-            ending = "out of memory"
-        self.running.remove(job)
-        self._slow(job.device)
-        return ending
-
-    def free_bytes(self, device: int) -> int:
-        """What the jobs on a device have really left of its memory."""
-        taken = sum(job.taken_bytes for job in self.running if job.device == device)
-        return self._devices[device].memory_bytes - taken
-
-    def _slow(self, device: int) -> None:
-        """Compute the slowdowns of a device anew."""
-        here = [job for job in self.running if job.device == device]
-        slowdowns = self._slowdown([job.tracked.profile for job in here]) if here else []
-        for job, slowdown in zip(here, slowdowns, strict=True):
-            job.slowdown = slowdown
+def _free_bytes(running: Sequence[_RunningJob], devices: Sequence[PackingDevice]) -> list[int]:
+    """What the jobs on each device have really left of its memory."""
+    return [
+        device.memory_bytes - sum(job.taken_bytes for job in running if job.device == position)
+        for position, device in enumerate(devices)
+    ]

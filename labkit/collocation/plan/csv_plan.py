@@ -16,7 +16,7 @@ from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
 from labkit.collocation.plan.short_form import item_jobs, split_words
-from labkit.collocation.plan.yaml_file import read_text
+from labkit.collocation.plan.yaml_plan import read_text
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 
@@ -25,17 +25,17 @@ FINISHED = "FINISHED"
 COLUMNS = ("Experiment", "Workload", "Status", "Run", "Devices", "Collocation", "File")
 """That must be there; Name, Listeners (or Profilers) and Params can be, and others are kept"""
 SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
-"""radT's listeners that sample counters"""
-BEYOND = "fields beyond the header"
+"""radT's listeners that sample counters, as labkit does in every run"""
 NOTHING = ("", "-", "nan", "none")
 """Ways of saying none; pandas writes nan"""
+BEYOND = "fields beyond the header"
 
 
 class CsvRow(dict[str, str]):
     """A row's cells by column, without white space round them."""
 
     place: str
-    """The file, and the line that it begins in"""
+    """The file and its line"""
 
     @property
     def planned(self) -> tuple[str, ...]:
@@ -71,26 +71,25 @@ def read_csv_plan(path: Path) -> CsvPlan:
     """Read a plan in radT's columns, and what became of its rows before.
 
     Rows with one Experiment and Workload run together. They are left out where all of them are finished; where some
-    are, all run again, because what is measured is how they run together.
-
-    Args:
-        path: of the file; a script is looked for in its folder, then in the working folder.
+    are, all run again, because what is measured is how they run together. A script is looked for in the file's folder,
+    then in the working folder.
 
     Raises:
         UserError: with every mistake, one a row.
     """
     table, mistakes = _read_table(path), Mistakes(str(path))
     status_file = path.with_suffix(".status.csv")
-    if status_file.exists():
-        _take_statuses(table, _read_table(status_file))
+    before = _read_table(status_file) if status_file.exists() else []
     groups: dict[tuple[str, str], list[CsvRow]] = defaultdict(list)
     for row in table:
+        if same := next((old for old in before if old.planned == row.planned), None):
+            before.remove(same)
+            row.update(Status=same["Status"] or row["Status"], Run=same["Run"] or row["Run"])
         if row["Experiment"] and row["Workload"]:
             groups[row["Experiment"], row["Workload"]].append(row)
         else:
-            mistakes.add(
-                row.place, "field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both."
-            )
+            what = "field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both."
+            mistakes.add(row.place, what)
     workloads: list[Workload] = []
     rows: dict[str, dict[str, CsvRow]] = {}
     notices: list[str] = []
@@ -114,10 +113,17 @@ def _read_table(path: Path) -> list[CsvRow]:
     # white space before a cell is passed over, as radT has pandas do it
     text = io.StringIO(read_text(path), newline="")
     reader = csv.DictReader(text, restkey=BEYOND, restval="", skipinitialspace=True, strict=True)
+    columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise UserError(f"{path}, line 1: column {twice[0]!r} is there twice: rename one.")
+    if missing := [column for column in COLUMNS if column not in columns]:
+        raise UserError(
+            f"{path}, line 1: there is no column {', '.join(missing)}, but {', '.join(columns) or 'none'}: a header "
+            "names Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order, and "
+            "commas separate them."
+        )
     rows = []
     try:
-        columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-        _check_columns(columns, f"{path}, line 1")
         for cells in reader:
             place = f"{path}, line {reader.line_num}"
             if BEYOND in cells:
@@ -128,41 +134,21 @@ def _read_table(path: Path) -> list[CsvRow]:
             rows.append(CsvRow((name, cell.strip()) for name, cell in cells.items()))
             rows[-1].place = place
     except csv.Error as error:
-        line = reader.line_num + 1
-        raise UserError(f"{path}, line {line}: this is no CSV ({error}): close quotes, or write them twice.") from None
+        place = f"{path}, line {reader.line_num + 1}"
+        raise UserError(f"{place}: this is no CSV ({error}): close quotes, or write them twice.") from None
     return [row for row in rows if any(row.values())]
-
-
-def _check_columns(columns: list[str], place: str) -> None:
-    if twice := [name for name in columns if columns.count(name) > 1]:
-        raise UserError(f"{place}: column {twice[0]!r} is there twice: rename one.")
-    if missing := [column for column in COLUMNS if column not in columns]:
-        raise UserError(
-            f"{place}: there is no column {', '.join(missing)}, but {', '.join(columns) or 'none'}: a header names "
-            "Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order, and commas "
-            "separate them."
-        )
-
-
-def _take_statuses(table: list[CsvRow], before: list[CsvRow]) -> None:
-    """Give rows the statuses of those before that ask for the same; one that was changed since has none."""
-    known: dict[tuple[str, ...], list[CsvRow]] = defaultdict(list)
-    for row in before:
-        known[row.planned].append(row)
-    for row in table:
-        if same := known[row.planned]:
-            old = same.pop(0)
-            row.update(Status=old["Status"] or row["Status"], Run=old["Run"] or row["Run"])
 
 
 def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, notices: list[str]) -> Workload | None:
     """Jobs that run together, in the rows' order; None where a row has a mistake, which is noted."""
-    jobs, modes, before = [], [], len(mistakes.lines)
+    jobs, modes = [], []
     for row in rows:
-        notices += _left_out(row)
+        for listener in (row.get("Listeners") or row.get("Profilers") or "").lower().replace(" ", "").split("+"):
+            if listener not in (*SAMPLED, *NOTHING):
+                why = "a profiler slows the neighbours, too; `labkit profile` runs a job under one alone"
+                notices.append(f"{row.place}: {listener} is left out: {why}.")
         with mistakes.noting(row.place):
             job, mode = _job(row, folder)
-            jobs.append(job)
             modes.append(mode)
             if mode != modes[0]:
                 raise UserError(
@@ -170,7 +156,8 @@ def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, n
                     "workload: rows that run together share in one way; make them equal, or give this one another "
                     "Workload."
                 )
-    if len(mistakes.lines) > before:
+            jobs.append(job)
+    if len(jobs) < len(rows):
         return None
     named = zip(jobs, numbered([job.name for job in jobs]), strict=True)
     usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
@@ -201,10 +188,8 @@ def _device(text: str) -> str:
     if text.lower() in ("cpu", *NOTHING):
         return "cpu"
     # pandas writes whole numbers of a column with gaps as 0.0
-    if found := re.fullmatch(r"(\d+)(?:\.0)?", text):
-        return found[1]
-    if re.fullmatch(r"(?:GPU|MIG)-[\w/-]+", text):
-        return text
+    if found := re.fullmatch(r"(\d+)(?:\.0)?|((?:GPU|MIG)-[\w/-]+)", text):
+        return found[1] or found[2]
     raise UserError(
         f"field 'Devices': {text!r} is not understood: write one GPU's number or UUID, or cpu; jobs on several have a "
         "row each."
@@ -222,10 +207,3 @@ def _mode_and_profile(text: str) -> tuple[str | None, str | None]:
         f"field 'Collocation': {text!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode of labkit: "
         f"{did_you_mean(text, ('MPS', *MODES))}"
     )
-
-
-def _left_out(row: CsvRow) -> list[str]:
-    """Notices of listeners that labkit has not; the others sample counters, as it does in every run."""
-    names = (row.get("Listeners") or row.get("Profilers") or "").lower().replace(" ", "").split("+")
-    why = "is left out: a profiler slows the neighbours, too; `labkit profile` runs a job under one alone."
-    return [f"{row.place}: {name} {why}" for name in names if name not in (*SAMPLED, *NOTHING)]

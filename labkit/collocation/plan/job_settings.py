@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any, NoReturn
 
 from labkit.collocation.plan.job_names import safe_name
 from labkit.collocation.plan.mistakes import did_you_mean
-from labkit.collocation.plan.planned_job import PLACED, PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
@@ -24,6 +23,9 @@ BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give c
 EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
+
+PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
+"""What any job may ask of the device"""
 
 Kind = type | str | tuple[str, ...]
 """int, float, str, "size" for bytes, or what can be chosen"""
@@ -65,10 +67,8 @@ def read_settings(
 ) -> dict[str, Any]:
     """The values of settings as the plan has them, given the kinds of all that there are.
 
-    A misspelt one may mean one of the `others`, fields beside them; `hint` follows the error of an unknown one.
-
-    Raises:
-        UserError: some are unknown or wrong, one a line.
+    A misspelt one may mean one of the `others`, fields beside them; `hint` follows the error of an unknown one. A
+    UserError tells all that are unknown or wrong, one a line.
     """
     values, wrong = {}, []
     for name, text in texts.items():
@@ -113,22 +113,15 @@ def jobs_of(
         raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
     if what.endswith(".py"):
         script = find_script(what, folders)
-        values = read_settings(settings or {}, _PLACED, others, " What is the script's own goes among its arguments.")
+        values = read_settings(settings or {}, PLACED, others, " What is the script's own goes among its arguments.")
         job = PlannedJob(safe_name(script.stem), str(script), tuple(arguments), where=where, **_placed(values))
     else:
-        job, preset = _job_and_preset(what)
         if arguments:
             raise UserError(
                 f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand "
                 f"in brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
             )
-        parser = _parser(job)
-        own = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
-        kinds = {name: kind for name, kind in own.items() if name not in NO_SETTINGS} | _PLACED
-        values = read_settings(settings or {}, kinds, others)
-        if preset is not None and "preset" in values:
-            raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
-        job = _labkits_job(job, parser, values | ({} if preset is None else {"preset": preset}), where)
+        job = _labkits_job(what, settings or {}, where, others)
     return [replace(job, seed=job.seed + number * job.takes_seed) for number in range(copies)]
 
 
@@ -143,42 +136,35 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
 
 
-_PLACED = {name.removesuffix("_bytes"): kind for name, kind in PLACED.items()}
-
-
 def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the place, as PlannedJob names them."""
-    return {name: value for name in PLACED if (value := values.get(name.removesuffix("_bytes"))) is not None}
+    names = {"memory": "memory_bytes"}
+    return {names.get(name, name): values[name] for name in PLACED if name in values}
 
 
-def _job_and_preset(text: str) -> tuple[str, str | None]:
-    job, colon, preset = (part.strip() for part in text.partition(":"))
+def _labkits_job(what: str, given: Mapping[str, Any], where: str, others: Sequence[str]) -> PlannedJob:
+    """A job of one of labkit's scripts, whose settings its own parser checks."""
+    from labkit.jobs.flags import read_arguments
+
+    job, colon, preset = (part.strip() for part in what.partition(":"))
     if job not in JOBS:
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
     if colon and preset not in JOBS[job].presets:
         raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, JOBS[job].presets)}")
-    return job, preset if colon else None
-
-
-def _labkits_job(job: str, parser: argparse.ArgumentParser, values: dict[str, Any], where: str) -> PlannedJob:
-    """A job of one of labkit's scripts, whose arguments its own parser has checked."""
-    from labkit.jobs.flags import read_arguments
-
-    own = {name: values[name] for name in sorted(values) if name not in _PLACED}
-    seed, preset = own.pop("seed", 0), own.pop("preset", "tour")
+    parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
+    parser.error = _refuse
+    own = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
+    values = read_settings(given, {name: own[name] for name in own if name not in NO_SETTINGS} | PLACED, others)
+    if colon and "preset" in values:
+        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
+    flags = {name: values[name] for name in sorted(values) if name not in PLACED}
     # the preset is written out, so that jobs with and without it are alike
-    arguments = as_flags({"preset": preset} | own)
+    preset, seed = flags.pop("preset", preset or "tour"), flags.pop("seed", 0)
+    arguments = as_flags({"preset": preset} | flags)
     read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
     arguments += as_flags({"seed": SEED})
     return PlannedJob(safe_name(f"{job}-{preset}"), job, arguments, seed, where=where, **_placed(values))
 
 
-def _parser(job: str) -> argparse.ArgumentParser:
-    """The parser of one of labkit's jobs; its module brings torch, so only a plan with such a job loads it."""
-    flags = importlib.import_module(f"labkit.jobs.{job}").parser()
-
-    def refuse(message: str) -> NoReturn:
-        raise UserError(message)
-
-    flags.error = refuse
-    return flags
+def _refuse(message: str) -> NoReturn:
+    raise UserError(message)

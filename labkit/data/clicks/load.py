@@ -8,8 +8,7 @@ from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import delimiter_of, read_header
-from labkit.data.clicks.criteo import criteo_files, is_criteo
-from labkit.data.clicks.criteo_prepare import preflight, prepare_criteo
+from labkit.data.clicks.criteo import criteo_files, is_criteo, preflight, prepare_criteo
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
 from labkit.data.clicks.schema import EXAMPLE, CriteoSchema, TableSchema, override, read_schema
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes, prepare_synthetic

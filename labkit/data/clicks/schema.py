@@ -36,7 +36,7 @@ class CriteoSchema:
         if self.vocabulary not in ("frequency", "hash"):
             raise UserError(f'vocabulary is {self.vocabulary!r}: choose "frequency" or "hash".')
         _check_vocabulary(self.min_count, self.max_rows_per_table)
-        _check_fractions(self.validation or 0.0, self.test or 0.0)
+        _check_shares(self.validation or 0.0, self.test or 0.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Split:
     """Share of what is left drawn at random for validation, by the seed, unless the column says it."""
 
     def __post_init__(self):
-        _check_fractions(self.validation, self.test)
+        _check_shares(self.validation, self.test)
         if self.column is not None and not self.test_values:
             raise UserError(f"split.column is {self.column!r}: say in split.test_values which values mean test.")
 
@@ -126,8 +126,8 @@ class TableSchema:
     @property
     def columns(self) -> list[str]:
         """Every column the schema needs, each once, the label first."""
-        split = [self.split.column] if self.split.column is not None else []
-        return list(dict.fromkeys([self.label.column, *self.dense, *self.categorical, *split]))
+        names = [self.label.column, *self.dense, *self.categorical, self.split.column]
+        return [name for name in dict.fromkeys(names) if name is not None]
 
 
 def read_schema(path: Path) -> TableSchema | CriteoSchema:
@@ -146,18 +146,13 @@ def read_schema(path: Path) -> TableSchema | CriteoSchema:
     if layout not in ("table", "criteo"):
         raise UserError(f'{path}: layout is {layout!r}; choose "table" or "criteo".')
     try:
-        if layout == "criteo":
-            return build(CriteoSchema, content)
-        for name, kind in (("label", Label), ("split", Split)):
-            if name in content:
-                content[name] = build(kind, _of_type(content[name], dict, name), f"{name}.")
-        return build(TableSchema, content)
+        return _build(CriteoSchema if layout == "criteo" else TableSchema, content)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
 
-def build(kind: type, content: dict, prefix: str = ""):
-    """Make one of the dataclasses above from TOML values or options, checking names and kinds."""
+def _build(kind: type, content: dict, prefix: str = ""):
+    """Make one of the dataclasses above from TOML values, checking names and kinds."""
     fields = _known(content, kind, "key", prefix)
     for name, item in fields.items():
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
@@ -170,7 +165,7 @@ def override(config, options: dict):
     """One of the dataclasses above, or a generator's config, with some fields changed by options.
 
     Raises:
-        UserError: an unknown option, or a value of the wrong kind.
+        UserError: an unknown option.
     """
     _known(options, config, "option")
     return dataclasses.replace(config, **options)
@@ -187,38 +182,37 @@ def _known(given: dict, kind, what: str, prefix: str = "") -> dict[str, dataclas
     return fields
 
 
+KINDS = {
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": (str, "a text"),
+    "tuple": (list, "a list"),
+    "dict": (dict, "a table"),
+    "Label": (dict, "a table"),
+    "Split": (dict, "a table"),
+}
+"""By how a field's annotation begins: what TOML has to give, and its name."""
+
+
 def _convert(value, annotation: str, name: str):
-    if annotation == "tuple[str, ...]":
-        # A label written as a number or a truth value in TOML is compared as it stands in a text file.
-        return tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in _of_type(value, list, name))
-    if annotation.startswith("int"):
-        return _of_type(value, int, name)
-    if annotation.startswith("float"):
-        return float(_of_type(value, (int, float), name))
-    if annotation.startswith("str"):
-        return _of_type(value, str, name)
-    if annotation.startswith("dict"):
-        return {
-            column: _of_type(count, int, f"{name}.{column}") for column, count in _of_type(value, dict, name).items()
-        }
-    return value
-
-
-def _of_type(value, kind, name: str):
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        words = {int: "a whole number", str: "a text", list: "a list", dict: "a table"}.get(kind, "a number")
+    """A TOML value as the field of a dataclass takes it."""
+    begins = re.match(r"\w+", annotation)[0]
+    kind, words = KINDS[begins]
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise UserError(f"{name!r} is {value!r}, and must be {words}.")
+    match begins:
+        case "tuple":  # A label written as a number or a truth value in TOML is compared as it stands in a text file.
+            return tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in value)
+        case "float":
+            return float(value)
+        case "dict":
+            return {column: _convert(count, "int", f"{name}.{column}") for column, count in value.items()}
+        case "Label" | "Split":
+            return _build({"Label": Label, "Split": Split}[begins], value, f"{name}.")
     return value
 
 
-def _check_vocabulary(min_count: int, max_rows_per_table: int) -> None:
-    if min_count < 1:
-        raise UserError(f"min_count is {min_count}, and must be 1 or more.")
-    if max_rows_per_table < 2:
-        raise UserError(f"max_rows_per_table is {max_rows_per_table}, and must be 2 or more.")
-
-
-def _check_fractions(validation: float, test: float) -> None:
+def _check_shares(validation: float, test: float) -> None:
     if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
         raise UserError(
             f"validation is {validation} and test is {test}: give shares between 0 and 1 that together leave "
@@ -226,5 +220,11 @@ def _check_fractions(validation: float, test: float) -> None:
         )
 
 
+def _check_vocabulary(min_count: int, max_rows_per_table: int) -> None:
+    for name, value, least in (("min_count", min_count, 1), ("max_rows_per_table", max_rows_per_table, 2)):
+        if value < least:
+            raise UserError(f"{name} is {value}, and must be {least} or more.")
+
+
 def _listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    return ", ".join(map(repr, names))

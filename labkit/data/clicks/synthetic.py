@@ -61,7 +61,7 @@ def prepare_synthetic(
                 probabilities.append(block.probability)
                 progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows made")
             label, probability = np.concatenate(labels), np.concatenate(probabilities)
-            truth[split] = (auc(label, probability), log_loss(label, probability))
+            truth[split] = auc(label, probability)
             clicks += int(label.sum()) if split == "train" else 0
     write_meta(
         folder,
@@ -76,15 +76,8 @@ def prepare_synthetic(
             "generator": asdict(config),
             "rows": total,
             "base_rate": clicks / config.train_rows,
-            "bayes_auc": truth["test"][0],
-            "bayes_log_loss": truth["test"][1],
-            "bayes_auc_validation": truth["validation"][0],
-            "bayes_log_loss_validation": truth["validation"][1],
+            "bayes_auc": truth["test"],
+            "bayes_auc_validation": truth["validation"],
             "skipped": {"rows": 0, "first": []},
         },
     )
-
-
-def log_loss(label: np.ndarray, probability: np.ndarray) -> float:
-    """Mean cross-entropy in nats."""
-    return float(-np.log(np.where(label == 1, probability, 1 - probability)).mean())

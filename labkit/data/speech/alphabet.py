@@ -80,40 +80,23 @@ def outputs_needed(text: str) -> int:
     return sum(2 * len(list(same)) - 1 for _, same in groupby(text))
 
 
-def transcript(utterance: Utterance, alphabet: Alphabet, punctuation: str) -> str | DataError:
-    """The text as the recogniser is to write it, in lower case with single spaces, or why it cannot.
-
-    Args:
-        punctuation: "keep", where what is not in the alphabet is an error, or "remove".
-    """
-
-    def is_punctuation(character: str) -> bool:
-        return unicodedata.category(character)[0] == "P" and character not in alphabet.characters
-
+def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str | DataError:
+    """The text as the recogniser is to write it, in lower case with single spaces, or why it cannot."""
     text = utterance.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    if punctuation == "remove":
-        text = "".join(" " if is_punctuation(character) else character for character in text)
+    if without_punctuation:
+        marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}
+        text = text.translate({ord(mark): " " for mark in marks})
     text = re.sub(r"\s+", " ", text).strip()
     field = utterance.text_field or "text"
     try:
         (utterance.text + utterance.speaker).encode("utf-8")
     except UnicodeEncodeError:
-        return utterance.error(
-            f"{utterance.text[:60]!r} by {utterance.speaker[:60]!r} is not UTF-8.",
-            fix="Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW.",
-            field=field,
-        )
+        what = f"{utterance.text[:60]!r} by {utterance.speaker[:60]!r} is not UTF-8."
+        return utterance.error(what, "Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW.", field)
     if not text:
-        return utterance.error("The transcript is empty.", fix="Write what is said, or remove the line.", field=field)
-    outside = alphabet.outside(text)
-    if outside:
-        fix = "Write numbers as words and other letters by their nearest ones."
-        if all(map(is_punctuation, outside)):
-            fix = "Remove the punctuation, or load with load_speech(..., punctuation='remove')."
-        return utterance.error(
-            f"The transcript {text[:60]!r} has {', '.join(repr(c) for c in outside)}, and the alphabet is "
-            f"{alphabet.characters!r}.",
-            fix=fix,
-            field=field,
-        )
+        return utterance.error("The transcript is empty.", "Write what is said, or remove the line.", field)
+    if outside := ", ".join(map(repr, alphabet.outside(text))):
+        what = f"The transcript {text[:60]!r} has {outside}, and the alphabet is {alphabet.characters!r}."
+        fix = "Remove punctuation, and write numbers as words and other letters by their nearest ones."
+        return utterance.error(what, fix, field)
     return text

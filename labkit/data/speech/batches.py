@@ -1,12 +1,29 @@
-"""Batches of utterances of like length, in an order fixed by seed and epoch, from any place on."""
+"""Batches of utterances: of prepared features by like length, or as a tutorial makes them, anew and at random.
+
+The order of prepared ones is fixed by seed and epoch, and can start anywhere.
+
+Shapes: B batch, N utterances, T frames, S characters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset
 
+from labkit.data.bad_rows import BadRows
+from labkit.data.speech.alphabet import Alphabet
+from labkit.data.speech.audio import decode
+from labkit.data.speech.features import FLOOR, mel_spectrogram
+from labkit.data.speech.load import read_source
+from labkit.data.speech.prepare import readable
 from labkit.data.speech.prepared import Batch, SpeechSplit
+from labkit.data.speech.utterance import fill_splits
+from labkit.errors import DataError
 
 POOL_BATCHES = 32
 """Batches whose utterances are sorted together: more means less padding and less chance in who meets whom."""
@@ -46,14 +63,13 @@ class BucketedBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch."""
-        self._epoch += 1
-        return self.at(self._epoch, 0)
+        return self.at(self._epoch + 1, 0)
 
     def at(self, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of an epoch, from number `start` on."""
         self._epoch = epoch
-        for utterances in length_bucketed_batches(self.split.lengths, self.batch_size, self.seed, epoch)[start:]:
-            yield self.split.batch(utterances)
+        batches = length_bucketed_batches(self.split.lengths, self.batch_size, self.seed, epoch)
+        return map(self.split.batch, batches[start:])
 
 
 class ByLength:
@@ -66,3 +82,39 @@ class ByLength:
         order = np.argsort(np.asarray(self.split.lengths), kind="stable")
         for start in range(0, len(order), self.batch_size):
             yield self.split.batch(order[start : start + self.batch_size])
+
+
+class WaveformUtterances(Dataset):
+    """A split of a speech set, its audio in memory, features computed anew; what cannot be used is left out."""
+
+    def __init__(self, data: str, split: str):
+        """Read the audio of `data`, as `load_speech` takes it."""
+        self.alphabet = Alphabet()
+        bad = BadRows("skip")
+        utterances = fill_splits(readable(read_source(data, bad, 0), self.alphabet, bad), 0)
+        chosen = [each for each in utterances if each.split == split]
+        usable = [pair for pair in zip(chosen, decode(chosen), strict=True) if not isinstance(pair[1], DataError)]
+        self.texts = [each.text for each, _ in usable]
+        self.waves: list[np.ndarray] = [wave for _, wave in usable]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
+        """Log-mel features (T, 80), normalised over the utterance, its characters (S,), and its text."""
+        energies = mel_spectrogram()(torch.from_numpy(self.waves[index]))  # (80, T)
+        features = torch.log(energies + FLOOR).T
+        features = (features - features.mean(0)) / (features.std(0) + 0.1)
+        return features, torch.from_numpy(self.alphabet.encode(self.texts[index])), self.texts[index]
+
+
+def padded(samples: list[tuple[Tensor, Tensor, str]]) -> Batch:
+    """Utterances side by side, padded to the longest."""
+    features, tokens, texts = zip(*samples, strict=True)
+    lengths, token_lengths = (torch.tensor([len(one) for one in each]) for each in (features, tokens))
+    return Batch(pad_sequence(features, True), lengths, pad_sequence(tokens, True), token_lengths, list(texts))
+
+
+def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool) -> DataLoader:
+    """A data loader over `WaveformUtterances`."""
+    return DataLoader(WaveformUtterances(data, split), batch_size=batch_size, shuffle=shuffle, collate_fn=padded)

@@ -8,8 +8,14 @@ from pathlib import Path
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.synthetic import SYNTHETIC
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.fsdd import is_fsdd, read_fsdd
-from labkit.data.speech.layouts import is_common_voice, is_librispeech, read_common_voice, read_librispeech
+from labkit.data.speech.layouts import (
+    is_common_voice,
+    is_fsdd,
+    is_librispeech,
+    read_common_voice,
+    read_fsdd,
+    read_librispeech,
+)
 from labkit.data.speech.manifest import SHIPPED, read_manifest, read_shipped
 from labkit.data.speech.prepare import prepare_speech
 from labkit.data.speech.prepared import FORMAT_VERSION, SpeechSet
@@ -33,7 +39,6 @@ def load_speech(
     on_bad_row: str = "error",
     progress: Progress | None = None,
     seed: int = 0,
-    punctuation: str | None = None,
     frames_an_output: int = FRAMES_AN_OUTPUT,
 ) -> SpeechSet:
     """Open a speech set, preparing it first if that was not done before or its source changed.
@@ -46,8 +51,6 @@ def load_speech(
             `info["skipped"]`.
         progress: called with the fraction done and a few words.
         seed: of splits by speaker where the source has none, and of FSDD's connected digits.
-        punctuation: "remove" takes it out of transcripts, "keep" lets it be an error; default: "remove" for Common
-            Voice, whose transcripts are written sentences, else "keep".
         frames_an_output: frames for which the model writes one CTC output.
 
     Raises:
@@ -57,9 +60,6 @@ def load_speech(
     root = prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
-    punctuation = source.punctuation if punctuation is None else punctuation
-    if punctuation not in ("keep", "remove"):
-        raise UserError(f"punctuation is {punctuation!r}: choose keep or remove.")
     alphabet = Alphabet()
     content = fingerprint(
         format=FORMAT_VERSION,
@@ -69,7 +69,7 @@ def load_speech(
         files=tree_fingerprint(source.folder, source.files),
         alphabet=alphabet.characters,
         on_bad_row=on_bad_row,
-        punctuation=punctuation,
+        punctuation="remove" if source.has_punctuation else "keep",
         seed=seed,
     )
     mark = fingerprint(content=content, frames_an_output=frames_an_output)
@@ -81,7 +81,6 @@ def load_speech(
             source,
             alphabet=alphabet,
             fingerprint=content,
-            punctuation=punctuation,
             frames_an_output=frames_an_output,
             seed=seed,
             bad=bad,

@@ -1,17 +1,14 @@
 """From a source's utterances to a prepared speech set: decode, check, features, write.
 
-Two threads decode and compute ahead (libsndfile and torch work outside Python's lock) while this one writes; a
-few minutes of audio are in memory at a time, whatever the size of the source.
+Two threads decode and compute (libsndfile and torch work outside Python's lock) before this one writes; a few minutes
+of audio are in memory at a time, whatever the size of the source.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +18,18 @@ import torch
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
-from labkit.data.speech.audio import Decoded, decode
+from labkit.data.speech.audio import decode
 from labkit.data.speech.features import MEL_BINS, frame_count, log_mel, normalise_speakers
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S
-from labkit.data.speech.splits import fill_splits
-from labkit.data.speech.utterance import SPLITS, Source, Utterance
+from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
 from labkit.data.store import Progress, write_json
 from labkit.errors import DataError
 
 GROUP = 64
 """Utterances that are decoded and computed together."""
 WORKERS = 2
-AHEAD = 3
-"""Groups that are waiting or worked on while one is written."""
-
-
-Group = tuple[list[Utterance], Decoded, list[np.ndarray | DataError]]
-"""Neighbours in one split, how they were decoded, and of each its features float16 (T, 80), or why it has none."""
+AT_ONCE = 8
+"""Groups that are worked on before they are written."""
 
 
 def prepare_speech(
@@ -46,7 +38,6 @@ def prepare_speech(
     *,
     alphabet: Alphabet,
     fingerprint: str,
-    punctuation: str,
     frames_an_output: int,
     seed: int,
     bad: BadRows,
@@ -61,25 +52,20 @@ def prepare_speech(
     Raises:
         DataError: an utterance cannot be used and `bad` says to stop, or a split is empty.
     """
-    utterances, split_note = fill_splits(readable(source, alphabet, punctuation, bad), seed)
+    utterances = fill_splits(readable(source, alphabet, bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
-    mixed_down, resampled = set(), set()
     with (folder / "features.f16").open("wb") as file:
-        done = 0
-        for group, decoded, found in _groups(utterances, frames_an_output):
-            for utterance, features in zip(group, found, strict=True):
-                if isinstance(features, DataError):
-                    bad.add(features)
-                    continue
-                file.write(features.data)
-                written.append(utterance)
-                frames.append(len(features))
-            mixed_down |= decoded.mixed_down
-            resampled |= decoded.resampled
-            done += len(group)
-            progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
+        for done, (utterance, features) in enumerate(_features(utterances, frames_an_output), 1):
+            if done % GROUP == 0 or done == len(utterances):
+                progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
+            if isinstance(features, DataError):
+                bad.add(features)
+                continue
+            file.write(features.data)
+            written.append(utterance)
+            frames.append(len(features))
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
     normalise_speakers(folder / "features.f16", keys, frames, MEL_BINS)
@@ -96,11 +82,7 @@ def prepare_speech(
             )
     info = {
         "hours": {name: sum(frames[index] for index in own) / FRAMES_PER_S / 3600 for name, own in of_split.items()},
-        "speakers": {name: len({speakers[index] for index in own}) for name, own in of_split.items()},
         "skipped": bad.info(),
-        "files_mixed_down": len(mixed_down),
-        "files_resampled": len(resampled),
-        "notes": [*source.notes, *([split_note] if split_note else [])],
     }
     write_json(
         folder / "meta.json",
@@ -116,11 +98,11 @@ def prepare_speech(
     )
 
 
-def readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadRows) -> list[Utterance]:
+def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts the alphabet can write, in its characters."""
     readable = []
     for utterance in source.utterances:
-        text = transcript(utterance, alphabet, punctuation)
+        text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
         if isinstance(text, DataError):
             bad.add(text)
         else:
@@ -134,46 +116,31 @@ def readable(source: Source, alphabet: Alphabet, punctuation: str, bad: BadRows)
     return readable
 
 
-def _groups(utterances: list[Utterance], frames_an_output: int) -> Iterator[Group]:
-    """The utterances in order, group by group, worked on ahead."""
-    groups = (
-        same[start : start + GROUP]
-        for same in (list(same) for _, same in groupby(utterances, key=lambda each: each.split))
-        for start in range(0, len(same), GROUP)
-    )
-    with _one_torch_thread(), ThreadPoolExecutor(WORKERS) as pool:
-        waiting: deque[Future[Group]] = deque()
-        for group in groups:
-            waiting.append(pool.submit(_work, group, frames_an_output))
-            if len(waiting) > AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Let each worker compute on its own thread: threads that wait for each other at every operation took five
-    times as long on two busy cores."""
-    before = torch.get_num_threads()
+def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
+    """Of each utterance, in order, its features float16 (T, 80), or why it has none; `many` frames give an output."""
+    groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
+    threads = torch.get_num_threads()
+    # Each worker computes on its own thread: threads that wait for each other at every operation took five times as
+    # long on two busy cores.
     torch.set_num_threads(1)
     try:
-        yield
+        with ThreadPoolExecutor(WORKERS) as pool:
+            for start in range(0, len(groups), AT_ONCE):
+                chosen = groups[start : start + AT_ONCE]
+                for group, found in zip(chosen, pool.map(_work, chosen, [many] * len(chosen)), strict=True):
+                    yield from zip(group, found, strict=True)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
-def _work(utterances: list[Utterance], frames_an_output: int) -> Group:
+def _work(utterances: list[Utterance], frames_an_output: int) -> list[np.ndarray | DataError]:
     """Decode a group, check it, compute the features of what is good."""
-    decoded = decode(utterances)
     found = [
-        wave if isinstance(wave, DataError) else _too_long(utterance, len(wave), frames_an_output)
-        for utterance, wave in zip(utterances, decoded.waves, strict=True)
+        wave if isinstance(wave, DataError) else _too_long(utterance, len(wave), frames_an_output) or wave
+        for utterance, wave in zip(utterances, decode(utterances), strict=True)
     ]
-    computed = iter(log_mel([wave for wave, error in zip(decoded.waves, found, strict=True) if error is None]))
-    features = [next(computed).astype(np.float16, order="C") if error is None else error for error in found]
-    decoded.waves.clear()
-    return utterances, decoded, features
+    computed = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
+    return [each if isinstance(each, DataError) else next(computed).astype(np.float16, order="C") for each in found]
 
 
 def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> DataError | None:
@@ -182,9 +149,9 @@ def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> Data
     outputs = -(-frames // frames_an_output)
     if needed <= outputs:
         return None
-    return utterance.error(
+    what = (
         f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank between equal "
-        f"neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}.",
-        fix="Check that audio and transcript belong together, and offset and duration.",
-        field=utterance.text_field,
+        f"neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
     )
+    fix = "Check that audio and transcript belong together, and offset and duration."
+    return utterance.error(what, fix, utterance.text_field)

@@ -60,10 +60,6 @@ class SpeechSplit:
     def __len__(self) -> int:
         return len(self.texts)
 
-    @property
-    def hours(self) -> float:
-        return float(self._starts[-1]) / FRAMES_PER_S / 3600
-
     def features(self, index: int) -> np.ndarray:
         """Log-mel features of one utterance: float32 (T, 80)."""
         return self._frames[self._starts[index] : self._starts[index + 1]].astype(np.float32)
@@ -102,18 +98,14 @@ class SpeechSet:
         self.alphabet = Alphabet(meta["alphabet"])
         self.fingerprint: str = meta["fingerprint"]
         self.info: dict = meta["info"]
-        """Hours and speakers of each split, utterances skipped, files mixed down or resampled, notes."""
+        """Hours of each split, and utterances skipped."""
         self._ranges: dict[str, list[int]] = meta["splits"]
 
     @functools.cached_property
     def _columns(self) -> tuple[np.ndarray, list[str], list[str]]:
         with (self.folder / "utterances.parquet").open("rb") as file:
             table = pq.read_table(file)
-        return (
-            table["frames"].to_numpy(),
-            table["text"].to_pylist(),
-            table["speaker"].to_pylist(),
-        )
+        return table["frames"].to_numpy(), table["text"].to_pylist(), table["speaker"].to_pylist()
 
     @functools.cached_property
     def _frames(self) -> np.ndarray:

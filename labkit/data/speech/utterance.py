@@ -1,15 +1,20 @@
-"""An utterance as its source describes it, before any audio is read."""
+"""An utterance as its source describes it, before any audio is read, and which split it is in."""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
+
+import numpy as np
 
 from labkit.errors import DataError
 
 SPLITS = ("train", "validation", "test")
+HELD_OUT = 0.1
+"""The share of speakers (or of utterances, where speakers are few) that a missing split gets."""
 
 
 def open_listing(path: Path) -> TextIO:
@@ -64,7 +69,7 @@ class Utterance:
     sample_rate_hz: int | None = None
     """The rate the source states; None: it states none."""
 
-    def error(self, what: str, *, fix: str, field: str | None = None) -> DataError:
+    def error(self, what: str, fix: str, field: str | None = None) -> DataError:
         """The error that points at this utterance's line."""
         file = self.listed_in or self.segments[0].audio
         return DataError(what, fix=fix, file=file, line=self.line, field=field)
@@ -80,12 +85,57 @@ class Source:
     """What the paths are relative to."""
     listings: tuple[Path, ...] = ()
     """Files that say what was said."""
-    punctuation: str = "keep"
-    """"remove" where transcripts of this layout are written sentences."""
-    notes: tuple[str, ...] = ()
-    """What was decided while reading it."""
+    has_punctuation: bool = False
+    """Whether transcripts of this layout are written sentences, whose punctuation is removed."""
 
     @property
     def files(self) -> set[Path]:
         """Every file that the prepared data depends on."""
         return {segment.audio for each in self.utterances for segment in each.segments} | set(self.listings)
+
+
+def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
+    """Give every utterance a split, and every split its utterances.
+
+    Utterances without a split are divided among the splits the source lacks, and so is a split that has to be
+    shared out because one is missing: the training split, or else the validation or test split. Speakers
+    stay whole if there are enough of them.
+
+    Raises:
+        DataError: there are too few utterances.
+    """
+    present = {each.split for each in utterances}
+    if present >= set(SPLITS) and None not in present:
+        return utterances
+    shared = next(split for split in (None, *SPLITS) if split in present)
+    wanted = [split for split in SPLITS if split not in present or split == shared]
+    if shared is None and "train" not in wanted:
+        wanted.insert(0, "train")
+    pool = [index for index, each in enumerate(utterances) if each.split == shared]
+    # With as many speakers as splits each would get one; fewer cannot be kept whole.
+    whole = len({utterances[index].speaker for index in pool}) >= len(wanted)
+    keys = [utterances[index].speaker if whole else index for index in pool]
+    chosen = _divide(keys, wanted, seed)
+    filled = list(utterances)
+    for index, key in zip(pool, keys, strict=True):
+        filled[index] = replace(utterances[index], split=chosen[key])
+    missing = [split for split in SPLITS if not any(each.split == split for each in filled)]
+    if missing:
+        raise DataError(
+            f"There are {len(utterances)} utterances, too few for a {' and a '.join(missing)} split.",
+            fix="Give at least three, better several hundred.",
+            file=utterances[0].listed_in,
+        )
+    return filled
+
+
+def _divide(keys: list[Hashable], wanted: list[str], seed: int) -> dict[Hashable, str]:
+    """Give each of the distinct keys one of the splits at random: a tenth each held-out one, the rest the first."""
+    distinct = list(dict.fromkeys(keys))
+    order = np.random.default_rng(seed).permutation(len(distinct))
+    held_out = max(1, round(HELD_OUT * len(distinct)))
+    chosen = {}
+    for rank, index in enumerate(order):
+        place = 1 + rank // held_out
+        chosen[distinct[index]] = wanted[place] if place < len(wanted) else wanted[0]
+    return chosen

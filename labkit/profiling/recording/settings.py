@@ -39,23 +39,14 @@ class ProfileSettings:
         """The schedule in a sentence.
 
         >>> print(ProfileSettings(skip=4, steps=8).in_words())
-        steps 1 to 4 run unprofiled (3 and 4 timed), 5 to 7 warm the profiler up, 8 to 15 are recorded
+        4 steps run unprofiled (2 are timed), 3 warm the profiler up, 8 are recorded
         """
-        warm, recorded = self.skip + self.warmup, self.skip + self.warmup + self.steps
-        first = self.skip - self.timed + 1
         return (
-            f"steps 1 to {self.skip} run unprofiled ({_span(first, self.skip, ' and ')} timed), "
-            f"{_span(self.skip + 1, warm)} warm{'s' * (self.warmup == 1)} the profiler up, "
-            f"{_span(warm + 1, recorded)} {'are' if self.steps > 1 else 'is'} recorded"
+            f"{self.skip} steps run unprofiled ({self.timed} are timed), {self.warmup} warm the profiler up, "
+            f"{self.steps} are recorded"
         )
 
     @property
     def timed(self) -> int:
         """Steps that are timed unprofiled."""
         return (self.skip + 1) // 2
-
-
-def _span(first: int, last: int, joint: str = " to ") -> str:
-    if first == last:
-        return str(first)
-    return f"{first}{joint if last == first + 1 else ' to '}{last}"

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from labkit.errors import UserError
 from labkit.json_data import read_json
-from labkit.profiling.tools.outputs import python_functions, read_stats
-from labkit.profiling.tools.programs import FACTS, PROGRAMS
+from labkit.profiling.tools.programs import OUTPUTS, VIEWERS
+from labkit.profiling.tools.py_spy import python_functions
 from labkit.runs import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_COUNTERS = (
-    "This machine shows no counters of its processor, as most virtual machines do not: cycles, instructions and misses "
-    "are not to be had, though times, page faults and context switches are. Use a machine of its own, or a virtual one "
-    "that passes the counters on."
-)
+FACTS = "tool.json"
+"""File in a run's `trace/`: what is known of the window in which a tool looked"""
 
 
 class Facts(TypedDict):
     """What readers rely on of `tool.json`."""
 
-    tool: Literal["nsys", "ncu", "py-spy", "perf"]
+    tool: Literal["nsys", "py-spy"]
     script: str
     device: str
     threads: int
@@ -40,25 +38,23 @@ class ToolProfile:
     folder: Path
     """Of the run"""
     facts: Facts
-    """What was noted of the window: tool, steps, window_s, device, threads, …"""
-    tables: dict[str, pd.DataFrame]
-    """nsys: kernels, api_calls, ranges (`outputs.read_stats`); py-spy: functions (`python_functions`)"""
+    output: Path
+    """The tool's own file"""
+    functions: pd.DataFrame | None = None
+    """Of py-spy: `py_spy.python_functions`"""
     text: str = ""
-    """perf's own"""
+    """Of nsys: what `nsys stats` tells"""
 
     @property
-    def tool(self) -> str:
-        return self.facts["tool"]
+    def where_to_look(self) -> str:
+        """What shows the tool's own file, in a sentence."""
+        return VIEWERS[self.facts["tool"]].format(self.output)
 
-    @property
-    def output(self) -> Path:
-        """The tool's own file."""
-        return self.folder / "trace" / PROGRAMS[self.tool].output
-
-    @property
-    def notes(self) -> list[str]:
-        """What its reader should know: what is missing and why."""
-        return [NO_COUNTERS] if "<not supported>" in self.text else []
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; a figure that is not known is null."""
+        functions = None if self.functions is None else json.loads(self.functions.to_json(orient="records"))
+        told = {"run": self.folder.name, "folder": str(self.folder), "tool": self.facts["tool"], "facts": self.facts}
+        return told | {"output": str(self.output), "functions": functions, "text": self.text}
 
 
 def is_tool_profile(folder: Path) -> bool:
@@ -77,20 +73,18 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     folder = Path(folder)
     read_run(folder)  # or say that it is none
     facts = read_json(folder / "trace" / FACTS, Facts, fix="Profile again.")
-    profile = ToolProfile(folder, facts, {})
+    tool, output = facts["tool"], folder / "trace" / OUTPUTS[facts["tool"]]
     if facts["steps"] <= 0 or facts["window_s"] <= 0:
         raise UserError(
             f"{folder}: the run ended before its first steady step: profile again, with fewer steps before it (--skip, "
             "--warmup)."
         )
-    if not profile.output.is_file():
+    told = output.with_suffix(".txt")
+    if not told.is_file():
         raise UserError(
-            f"{folder}: there is no {profile.output.name} in its trace/, so {profile.tool} recorded nothing: profile "
-            "again, for longer (--steps)."
+            f"{folder}: there is no {told.name} in its trace/, so {tool} recorded nothing: profile again, for longer "
+            "(--steps)."
         )
-    if profile.tool == "nsys":
-        return ToolProfile(folder, facts, read_stats(profile.output))
-    if profile.tool == "py-spy":
-        return ToolProfile(folder, facts, {"functions": python_functions(profile.output, facts["script"])})
-    text = profile.output.read_text(encoding="utf-8", errors="replace") if profile.tool == "perf" else ""
-    return ToolProfile(folder, facts, {}, text.strip())
+    if tool == "nsys":
+        return ToolProfile(folder, facts, output, text=told.read_text(encoding="utf-8", errors="replace"))
+    return ToolProfile(folder, facts, output, python_functions(output, facts["script"]))

@@ -1,10 +1,9 @@
-"""A trace as frames: its events, and what adds up from them by operator, kernel and phase, and over time by memory."""
+"""A trace as frames: its events, and what adds up from them by operator and kernel, and over time by memory."""
 
 from __future__ import annotations
 
 import reprlib
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +25,8 @@ INPUTS = {"shapes": "Input Dims", "types": "Input type", "values": "Concrete Inp
 MEMORY = "[memory]"
 """The name of Kineto's events that say that memory was taken or given back."""
 STEP = "ProfilerStep#"
-LONGEST_US = 2.0**62
-"""A clock that began in 1970 is far below this."""
+LARGEST = 2.0**62
+"""Of numbers: microseconds since 1970, and addresses in memory, are far below this."""
 
 
 @dataclass(frozen=True)
@@ -76,26 +75,6 @@ class Trace:
         on_device = self.events[self.events["category"].isin(ON_THE_DEVICE)]
         return _by_name(on_device, "kernel", on_device["duration_us"].sum())
 
-    @cached_property
-    def phases(self) -> pd.DataFrame:
-        """Annotations (`record_function`) that lie directly in a step of the profiler, and what is left of each step.
-
-        Returns:
-            Columns step (its number), phase, duration_us; the phase "" is the part of a step in no annotation. The
-            durations of a step add up to its own.
-        """
-        import pandas as pd
-
-        noted = self.events[self.events["category"] == "user_annotation"]
-        steps = noted[are_steps(noted)]
-        number = steps["name"].astype(str).str.removeprefix(STEP).astype(int)
-        inside = noted[noted["parent"].isin(steps.index)]
-        inside = inside.assign(step=inside["parent"].map(number).astype(int), phase=inside["name"].astype(str))
-        left_us = steps["duration_us"] - inside.groupby("parent")["duration_us"].sum().reindex(steps.index).fillna(0.0)
-        rest = pd.DataFrame({"step": number, "phase": "", "duration_us": left_us})
-        both = pd.concat([inside[["step", "phase", "duration_us"]], rest])
-        return both.groupby(["step", "phase"], as_index=False)["duration_us"].sum()
-
 
 def read_trace(path: Path | str) -> Trace:
     """Read a trace of torch.profiler, or of another tool in Chrome's format.
@@ -106,8 +85,13 @@ def read_trace(path: Path | str) -> Trace:
         TraceError: it is no trace, or a damaged one, or one without a single event that takes time.
         OSError: it cannot be read.
     """
-    columns = _Columns(Path(path))
-    columns.take(stream_events(path))
+    columns = _Columns()
+    for event in stream_events(path):
+        try:
+            columns.take(event)
+        except ValueError as error:
+            which = f"{path}, event {reprlib.repr(event.get('name'))} at {reprlib.repr(event.get('ts'))}"
+            raise TraceError(f"{which}: {error}: the trace is damaged. Write it once more.") from error
     if not columns.start:
         raise TraceError(
             f"{path}: this trace has no event that takes time. One whose schedule never came to its active steps "
@@ -134,77 +118,45 @@ class _Texts:
 class _Columns:
     """Collects events as columns of numbers and texts."""
 
-    def __init__(self, path: Path):
-        self._path = path
+    def __init__(self):
         self.start, self.duration, self.correlation = array("d"), array("d"), array("q")
         self.texts = {column: _Texts() for column in ("name", "category", "lane", *INPUTS)}
         self.allocated: list[tuple[float, int, int, int, int]] = []
         self._open: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
-    def take(self, events: Iterable[dict[str, Any]]) -> None:
-        for event in events:
-            kind = event.get("ph")
-            if kind == "X":
-                self._add(event, self._number(event, "ts"), self._number(event, "dur", 0.0))
-            elif kind == "B":  # other tools write begin and end
-                self._open.setdefault(_thread(event), []).append(event)
-            elif kind == "E":
-                begun = self._open.get(_thread(event))
-                if begun:
-                    first = begun.pop()
-                    start_us = self._number(first, "ts")
-                    self._add(first, start_us, self._number(event, "ts") - start_us)
-            elif kind == "i" and event.get("name") == MEMORY:
-                fields = {"Bytes": None, "Addr": 0, "Device Id": -1, "Total Allocated": 0}
-                numbers = (self._whole(event, field, default) for field, default in fields.items())
-                self.allocated.append((self._number(event, "ts"), *numbers))
+    def take(self, event: dict[str, Any]) -> None:
+        """Add an event.
 
-    def _add(self, event: dict[str, Any], start_us: float, duration_us: float) -> None:
-        if not 0 <= duration_us < LONGEST_US:
-            raise self._odd(event, "dur", duration_us, "microseconds from 0")
-        self.start.append(start_us)
+        Raises:
+            ValueError: a number in it is none.
+        """
+        kind = event.get("ph")
+        if kind == "X":
+            self._add(event, _number(event, "dur", 0.0))
+        elif kind == "B":  # other tools write begin and end
+            self._open.setdefault(_thread(event), []).append(event)
+        elif kind == "E" and (begun := self._open.get(_thread(event))):
+            first = begun.pop()
+            self._add(first, _number(event, "ts") - _number(first, "ts"))
+        elif kind == "i" and event.get("name") == MEMORY:
+            fields = {"Bytes": None, "Addr": 0, "Device Id": -1, "Total Allocated": 0}
+            numbers = (_number(_args(event), field, default, int) for field, default in fields.items())
+            self.allocated.append((_number(event, "ts"), *numbers))
+
+    def _add(self, event: dict[str, Any], duration_us: float) -> None:
+        if duration_us < 0:
+            raise ValueError(f"it takes {duration_us} µs, and it cannot end before it begins")
+        args = _args(event)
+        self.start.append(_number(event, "ts"))
         self.duration.append(duration_us)
-        for column, field in (("name", "name"), ("category", "cat")):
-            if not isinstance(text := event.get(field, ""), str):
-                raise self._odd(event, field, text, "a text")
-            self.texts[column].add(text)
+        self.correlation.append(_number(args, "correlation", -1, int))
+        self.texts["name"].add(str(event.get("name", "")))
+        self.texts["category"].add(str(event.get("cat", "")))
         self.texts["lane"].add("/".join(_thread(event)))
-        self.correlation.append(self._whole(event, "correlation", -1))
         for column, field in INPUTS.items():
-            value = self._args(event).get(field)
+            value, texts = args.get(field), self.texts[column]
             text = "" if value is None else repr(value)
-            if text and text not in self.texts[column].known and not (isinstance(value, list) and _is_plain(value)):
-                raise self._odd(event, field, value, "a list")
-            self.texts[column].add(text)
-
-    def _number(self, event: dict[str, Any], field: str, default: float | None = None) -> float:
-        """A number of microseconds; other tools write some as texts."""
-        value = event.get(field, default)
-        try:
-            if not isinstance(value, bool) and abs(number := float(value)) < LONGEST_US:
-                return number
-        except (TypeError, ValueError, OverflowError):
-            pass
-        raise self._odd(event, field, value, "microseconds")
-
-    def _whole(self, event: dict[str, Any], field: str, default: int | None) -> int:
-        value = self._args(event).get(field, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
-            raise self._odd(event, field, value, "a whole number")
-        return value
-
-    def _args(self, event: dict[str, Any]) -> dict[str, Any]:
-        args = event.get("args") or {}
-        if not isinstance(args, dict):
-            raise self._odd(event, "args", args, "an object with keys")
-        return args
-
-    def _odd(self, event: dict[str, Any], field: str, value: Any, wanted: str) -> TraceError:
-        found = "is missing" if value is None else f"is {reprlib.repr(value)}"
-        return TraceError(
-            f"{self._path}, event {reprlib.repr(event.get('name'))} at {reprlib.repr(event.get('ts'))}: {field} "
-            f"{found}, and {wanted} must stand there: the trace is damaged. Write it once more."
-        )
+            texts.add(text if text in texts.known or _is_plain(value) else "")
 
     def frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         import pandas as pd
@@ -238,15 +190,29 @@ def are_steps(events: pd.DataFrame) -> pd.Series:
     return events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
 
 
+def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> float:
+    """A field; other tools write some numbers as texts."""
+    value = of.get(field, default)
+    try:
+        if abs(number := kind(value)) < LARGEST:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"{field} is {reprlib.repr(value)}, and a number must stand there")
+
+
+def _args(event: dict[str, Any]) -> dict[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
 def _thread(event: dict[str, Any]) -> tuple[str, str]:
     return str(event.get("pid")), str(event.get("tid"))
 
 
 def _is_plain(value: Any) -> bool:
     """Whether these are lists of whole numbers and texts, which are read back from their text."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return isinstance(value, (int, str))
+    return isinstance(value, list) and all(isinstance(each, (int, str)) or _is_plain(each) for each in value)
 
 
 def _by_name(events: pd.DataFrame, heading: str, whole_us: float, repeated: pd.Series | None = None) -> pd.DataFrame:

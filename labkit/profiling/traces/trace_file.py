@@ -6,10 +6,10 @@ Source: "Trace Event Format", Chromium project.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import re
+import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +22,7 @@ CHUNK = 2**22
 LONGEST_EVENT, LONGEST_NAME = 2**25, 64
 """Characters; an event that has not ended by then is damaged, and `"traceEvents": [` is no longer, with blanks."""
 GZIP_MAGIC = b"\x1f\x8b"
+DECODE = json.JSONDecoder().raw_decode
 _BETWEEN = re.compile(r"[\s,]*")
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 
@@ -55,20 +56,40 @@ class _Window:
         self._text, self._at, self._before, self._count = "", 0, 0, 0
 
     def events(self) -> Iterator[dict[str, Any]]:
-        decode = json.JSONDecoder().raw_decode
         may_lack_its_end = self._find_events()
-        while True:
-            self._at = _BETWEEN.match(self._text, self._at).end()
-            if self._at == len(self._text):
-                if self._more():
-                    continue
-                if may_lack_its_end:
-                    return
-                raise self._damaged("the file ends before its list of events does: it was cut off")
+        while self._skip():
             if self._text[self._at] == "]":
                 return
+            event = self._event()
+            self._count += 1
+            yield event
+        if not may_lack_its_end:
+            raise self._damaged("the file ends before its list of events does: it was cut off")
+
+    def _find_events(self) -> bool:
+        """Go to the first event; whether it is in a bare list, whose end may be missing."""
+        if not self._skip():
+            raise TraceError(f"{self._path}: this trace is empty; was the profiler stopped before it was written?")
+        if self._text[self._at] == "[":
+            self._at += 1
+            return True
+        goes_on = self._text[self._at] == "{"
+        while goes_on and not (found := _EVENTS.search(self._text)):
+            self._at = max(0, len(self._text) - LONGEST_NAME)  # it may lie across two chunks
+            goes_on = self._more()
+        if not goes_on:
+            raise TraceError(
+                f"{self._path}: this is no trace in Chrome's format: it has no list of traceEvents. torch.profiler "
+                "writes one with export_chrome_trace(); of Nsight Systems, export with `nsys stats`."
+            )
+        self._at = found.end()
+        return False
+
+    def _event(self) -> dict[str, Any]:
+        while True:
             try:
-                event, self._at = decode(self._text, self._at)
+                event, self._at = DECODE(self._text, self._at)
+                break
             except (ValueError, RecursionError) as error:
                 if len(self._text) - self._at < LONGEST_EVENT and self._more():
                     continue
@@ -76,32 +97,18 @@ class _Window:
                 if getattr(error, "pos", 0) == len(self._text) or why.startswith("Unterminated"):
                     raise self._damaged("the file ends inside an event: it was cut off") from error
                 raise self._damaged(f"no event can be read here ({why})") from error
-            if not isinstance(event, dict):
-                raise self._damaged("this is no event: events are objects in braces")
-            self._count += 1
-            yield event
+        if not isinstance(event, dict):
+            raise self._damaged("this is no event: events are objects in braces")
+        return event
 
-    def _find_events(self) -> bool:
-        """Go to the first event; whether it is a bare list, whose end may be missing."""
-        while (start := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
-            self._at = start
+    def _skip(self) -> bool:
+        """Go to what comes next; whether there is anything."""
+        while (at := _BETWEEN.match(self._text, self._at).end()) == len(self._text):
+            self._at = at
             if not self._more():
-                raise TraceError(f"{self._path}: this trace is empty; was the profiler stopped before it was written?")
-        if self._text[start] == "[":
-            self._at = start + 1
-            return True
-        if self._text[start] == "{":
-            while not (found := _EVENTS.search(self._text)):
-                self._at = max(0, len(self._text) - LONGEST_NAME)  # it may lie across two chunks
-                if not self._more():
-                    break
-            else:
-                self._at = found.end()
                 return False
-        raise TraceError(
-            f"{self._path}: this is no trace in Chrome's format: it has no list of traceEvents. torch.profiler writes "
-            "one with export_chrome_trace(); of Nsight Systems, export with `nsys stats`."
-        )
+        self._at = at
+        return True
 
     def _more(self) -> bool:
         """Read on; whether there was anything to read."""
@@ -124,9 +131,7 @@ def gzip_trace(path: Path) -> Path:
     """Compress a trace in place of itself; its new path, which ends in `.gz`."""
     target, part = path.with_name(path.name + ".gz"), path.with_name(f".{path.name}.gz.part")
     with path.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as file:
-        while block := source.read(CHUNK):
-            file.write(block)
+        shutil.copyfileobj(source, file)
     part.replace(target)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    path.unlink(missing_ok=True)
     return target

@@ -4,21 +4,86 @@ Those that move much or compute much in the steps of this course's models. Witho
 count by shapes: views (`slice`, `transpose`, `unsafe_split`, …), `empty`, nodes of autograd (`MulBackward0`,
 `_MaskedRelu`, …) and calls such as `aten::gru` that are their parts, `aten::index` and `aten::index_put_`, of whose
 indices the profiler writes down no shapes.
+
+Of recurrent layers the products alone count, 2 T B G H (I + H) for T steps, B sequences, I inputs of a step, a state of
+H and G gates: as with a bias, what gates and cells add is not counted, of an LSTM some 20 a step for each of H.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.profiling.work import sequences
-from labkit.profiling.work.inputs import ELEMENT_BYTES, LIST, LIST_ELEMENT_BYTES, Inputs, Work
+ELEMENT_BYTES = {
+    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8, "int": 4, "short": 2,
+    "signed char": 1, "unsigned char": 1, "bool": 1,
+}  # fmt: skip
+"""Of a tensor's elements, by the C++ type that the profiler writes down."""
+LIST = "TensorList"
+"""What the profiler writes in place of the type of a list of tensors."""
+LIST_ELEMENT_BYTES = 4
+"""Of the elements of a list's tensors, whose type it does not write down: taken as float, as parameters are."""
+
+
+class Work(NamedTuple):
+    """What one call has to do at least."""
+
+    flop: int
+    bytes: int
+
+
+class Inputs(NamedTuple):
+    """What an operator was called with: one entry an argument."""
+
+    shapes: list
+    """Sizes of a tensor; a list of such for a list of tensors; empty for anything else"""
+    types: list[str]
+    values: list[str]
+    """What is no tensor, as text"""
+
+    def size(self, place: int) -> int:
+        """Bytes of a tensor."""
+        return prod(self.shapes[place]) * self.element(place)
+
+    def element(self, place: int = 0) -> int:
+        """Bytes of one of its elements; a KeyError where it is no tensor, or of a type that is not known."""
+        return ELEMENT_BYTES[self.types[place]]
+
+    def tensors(self) -> list[int]:
+        """The places where a tensor is."""
+        return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
+
+    def elements_of_list(self, place: int = 0) -> int:
+        """Of all tensors of a list; a ValueError where the profiler left out its shapes, as of more than 30."""
+        if self.types[place] != LIST or not self.shapes[place]:
+            raise ValueError
+        return sum(map(prod, self.shapes[place]))
+
+    def value(self, place: int) -> Any:
+        """A number, a truth value or a list of them."""
+        return ast.literal_eval(self.values[place])
+
 
 Formula = Callable[[Inputs], Work]
 Count = int | Callable[[Inputs], int]
 """A number, or one that depends on what the operator was called with"""
+
+
+GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+"""Of a cell, by cuDNN's cudnnRNNMode_t: ReLU, tanh, LSTM, GRU."""
+LOG_SUM = 13
+"""Of CTC's recursion in logarithms, for a state and frame: log(eᵃ + eᵇ + eᶜ) + log p, the largest of the three taken
+out and put back: 2 maxima, 3 subtractions, 3 exponentials, 2 additions, a logarithm and 2 additions."""
+STATE_GRADIENT = 9
+"""Of CTC's gradient, for a state and frame: log α + log β, and log(eᵃ + eᵇ) to add it to its character's: an addition;
+a maximum, 2 subtractions, 2 exponentials, an addition, a logarithm and an addition."""
+CHARACTER_GRADIENT = 6
+"""Of CTC's gradient, for a character and frame: (p − exp(s + loss − log p)) times the loss' gradient: 2 exponentials,
+an addition, 2 subtractions, a multiplication."""
 
 
 def _of(count: Count, inputs: Inputs) -> int:
@@ -40,17 +105,14 @@ def _product(left: int) -> Formula:
 
 
 def _convolution(inputs: Inputs) -> Work:
-    x, weight, transposed, groups = *inputs.shapes[:2], inputs.value(6), inputs.value(8)
-    stride, padding, dilation, extra = (inputs.value(place) for place in (3, 4, 5, 7))
-    out = [x[0], weight[1] * groups if transposed else weight[0]]
-    for place, (size, kernel) in enumerate(zip(x[2:], weight[2:], strict=True)):
-        reach = dilation[place] * (kernel - 1)
-        if transposed:
-            out.append((size - 1) * stride[place] - 2 * padding[place] + reach + extra[place] + 1)
-        else:
-            out.append((size + 2 * padding[place] - reach - 1) // stride[place] + 1)
+    import torch
+
+    x, weight = inputs.shapes[:2]
+    how = [inputs.value(place) for place in range(3, 9)]
+    sizes = [torch.empty(shape, device="meta") for shape in (x, weight)]  # no memory, and no arithmetic
+    out = torch.convolution(*sizes, None, *how).shape
     read = sum(inputs.size(place) for place in range(3) if inputs.shapes[place])
-    return Work(_convolution_flop(x, weight, out, transposed), read + prod(out) * inputs.element())
+    return Work(_convolution_flop(x, weight, out, how[3]), read + prod(out) * inputs.element())
 
 
 def _convolution_backward(inputs: Inputs) -> Work:
@@ -155,6 +217,100 @@ def _adam(decay: int) -> Formula:
     )
 
 
+def _onednn_layer(inputs: Inputs) -> Work:
+    """One layer in one direction over x (T, B, I), with weights (G H, I) and (G H, H), biases and state.
+
+    What it keeps for the backward pass cannot be told from its inputs.
+    """
+    steps, flop = _onednn(inputs)
+    written = steps * inputs.shapes[2][1] * inputs.element() + inputs.size(5) + inputs.size(6)
+    return Work(flop, sum(map(inputs.size, range(7))) + written)
+
+
+def _onednn_layer_backward(inputs: Inputs) -> Work:
+    """A product for the gradient of each of its factors, inputs and weights, so twice what the layer does."""
+    moved = sum(map(inputs.size, inputs.tensors())) + sum(map(inputs.size, range(7)))
+    return Work(2 * _onednn(inputs)[1], moved)
+
+
+def _onednn(inputs: Inputs) -> tuple[int, int]:
+    x, of_input, of_state = inputs.shapes[:3]
+    return prod(x[:-1]), 2 * prod(x[:-1]) * (prod(of_input) + prod(of_state))
+
+
+def _cudnn_layers(inputs: Inputs) -> Work:
+    """All layers and directions over x (T, B, I), or (N, I) where sequences are packed."""
+    steps, weights, biases, out = _cudnn(inputs, first=6)
+    moved = (steps * out + weights + biases) * inputs.element()
+    return Work(2 * steps * weights, inputs.size(0) + moved + 2 * _given(inputs, 4, 5))
+
+
+def _cudnn_layers_backward(inputs: Inputs) -> Work:
+    """The gradient of the inputs, and where it is asked for, that of the weights: each costs what the layers do."""
+    steps, weights, biases, _ = _cudnn(inputs, first=10)
+    of_weights = inputs.value(21)[3]
+    moved = 2 * inputs.size(0) + _given(inputs, 4, 5, 6, 7, 8, 9, 20) + _given(inputs, 4, 5)
+    moved += (1 + of_weights) * (weights + biases) * inputs.element()
+    return Work(2 * steps * weights * (1 + of_weights), moved)
+
+
+def _cudnn(inputs: Inputs, first: int) -> tuple[int, int, int, int]:
+    """Steps, weights, biases, and outputs of a step; the arguments of the layers' form begin at `first`.
+
+    Of form, as the list of weights has no shapes where it is long.
+    """
+    mode, hidden, projected, layers = (inputs.value(first + place) for place in range(4))
+    directions = 2 if inputs.value(first + 7) else 1
+    *steps, width = inputs.shapes[0]
+    out = projected or hidden
+    widths = [width, *[directions * out] * (layers - 1)]
+    weights = directions * sum(GATES[mode] * hidden * (each + out) + projected * hidden for each in widths)
+    has_biases = inputs.value(2) >= 4  # weights of a layer: two, two biases, a projection
+    return prod(steps), weights, has_biases * 2 * GATES[mode] * hidden * directions * layers, directions * out
+
+
+def _given(inputs: Inputs, *places: int) -> int:
+    """Bytes of those that are tensors, not None."""
+    return sum(inputs.size(place) for place in places if inputs.types[place])
+
+
+def _ctc(inputs: Inputs) -> Work:
+    """The forward recursion (Graves et al., ICML 2006, §4.1) over log-probabilities (T, B, C).
+
+    An utterance of T frames and L characters has 2 L + 1 states, blanks between and around the characters, whose α is a
+    log of a sum of three at each frame after the first: `LOG_SUM` (2 L + 1) (T − 1). Written are α (B, T, 2 L + 1) and
+    the losses. Where lengths were not written down, as those in tensors or of more than 30 utterances are not, all
+    count as the longest.
+    """
+    utterances, (frames, batch, _) = _utterances(inputs, first=0), inputs.shapes[0]
+    alpha = batch * frames * (2 * max(length for _, length in utterances) + 1)
+    return Work(_recursion(utterances), inputs.size(0) + inputs.size(1) + (alpha + batch) * inputs.element())
+
+
+def _ctc_backward(inputs: Inputs) -> Work:
+    """The backward recursion, β, as long as the forward one, and of both the gradient (T, B, C)."""
+    utterances = _utterances(inputs, first=1)
+    of_states = sum(frames * (2 * length + 1) for frames, length in utterances)
+    of_characters = inputs.shapes[1][2] * sum(frames for frames, _ in utterances)
+    flop = _recursion(utterances) + STATE_GRADIENT * of_states + CHARACTER_GRADIENT * of_characters
+    return Work(flop, sum(map(inputs.size, inputs.tensors())) + inputs.size(1))
+
+
+def _recursion(utterances: list[tuple[int, int]]) -> int:
+    return LOG_SUM * sum((2 * length + 1) * max(0, frames - 1) for frames, length in utterances)
+
+
+def _utterances(inputs: Inputs, first: int) -> list[tuple[int, int]]:
+    """Frames and characters of each; log-probabilities, targets, and both lengths stand from `first` on."""
+    (most_frames, batch, _), of_targets = inputs.shapes[first : first + 2]
+    longest = of_targets[1] if len(of_targets) == 2 else of_targets[0] // batch  # (B, L), or one after another
+    known = [
+        inputs.value(place) if inputs.values[place] else [most] * batch
+        for place, most in ((first + 2, most_frames), (first + 3, longest))
+    ]
+    return list(zip(*known, strict=True))
+
+
 def _both(formula: Formula, *names: str, prefix: str = "aten::") -> dict[str, Formula]:
     """The operators of these names, and those that write to their first argument."""
     return {f"{prefix}{name}{place}": formula for name in names for place in ("", "_")}
@@ -177,14 +333,12 @@ FORMULAS: dict[str, Formula] = {
     **_aten(_product(1), "addmm", "baddbmm"),
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
-    "aten::mkldnn_rnn_layer": sequences.onednn_layer,
-    "aten::mkldnn_rnn_layer_backward": sequences.onednn_layer_backward,
-    "aten::_cudnn_rnn": sequences.cudnn_layers,
-    "aten::_cudnn_rnn_backward": sequences.cudnn_layers_backward,
-    "aten::_thnn_fused_lstm_cell": sequences.fused_lstm_cell,
-    "aten::_thnn_fused_gru_cell": sequences.fused_gru_cell,
-    "aten::_ctc_loss": sequences.ctc,
-    "aten::_ctc_loss_backward": sequences.ctc_backward,
+    "aten::mkldnn_rnn_layer": _onednn_layer,
+    "aten::mkldnn_rnn_layer_backward": _onednn_layer_backward,
+    "aten::_cudnn_rnn": _cudnn_layers,
+    "aten::_cudnn_rnn_backward": _cudnn_layers_backward,
+    "aten::_ctc_loss": _ctc,
+    "aten::_ctc_loss_backward": _ctc_backward,
     # max(x, 0) − x y + log(1 + exp(−|x|)), 7 with the absolute value, and 1 to add it up where it is reduced
     "aten::binary_cross_entropy_with_logits": _each(
         lambda inputs: 7 + _is_summed(inputs), written=lambda inputs: not _is_summed(inputs)

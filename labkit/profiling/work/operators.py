@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.profiling.traces.device_time import launched_us
-from labkit.profiling.work.formulas import FORMULAS
-from labkit.profiling.work.inputs import Inputs, Work
+from labkit.profiling.work.formulas import FORMULAS, Inputs, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +32,7 @@ def operator_work(name: str, inputs: Inputs) -> Work | None:
         return None
     try:
         return formula(inputs)
-    except (IndexError, KeyError, ValueError, SyntaxError, TypeError, ZeroDivisionError):
+    except (IndexError, KeyError, ValueError, SyntaxError, TypeError, ZeroDivisionError, RuntimeError):
         return None  # another overload, or a type that is not counted
 
 

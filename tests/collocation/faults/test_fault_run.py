@@ -5,42 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import psutil
 import pytest
 import torch
 
 from labkit.collocation.faults import fault_run
-from labkit.collocation.faults.fault_report import fault_table
-from labkit.collocation.faults.fault_run import Client, FaultRun, run_fault
+from labkit.collocation.faults.fault import DOCUMENTED_COLUMNS, FAULTS, documented_behaviour
+from labkit.collocation.faults.fault_run import Client, FaultRun, fault_table, run_fault
 from labkit.collocation.faults.faulty_client import LEAK_BYTES
+from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
 
 
-def clients() -> list[psutil.Process]:
-    """Processes of the fault lab that live."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if "labkit.collocation.faults.faulty_client" in (process.info["cmdline"] or []):
-            found.append(process)
-    return found
-
-
-@pytest.fixture(scope="module")
-def crash(tmp_path_factory):
-    """A crash beside a neighbour, after which two fresh clients are refused, as an MPS server does for a while."""
+def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):
     really = FaultRun.process
 
-    def refused_twice(run, name, *how):
+    def refused_twice(run, name, *how):  # as an MPS server does for a while
         process = really(run, name, *how)
         return replace(process, program=("false",)) if name in ("fresh-after-1", "fresh-after-2") else process
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.mktemp("cores")))
-        patch.setattr(FaultRun, "process", refused_twice)
-        return run_fault("segfault", "cpu-shared", seconds=0.3)
-
-
-def test_a_segmentation_fault_ends_its_own_process_only(crash):
+    monkeypatch.setattr(FaultRun, "process", refused_twice)
+    crash = run_fault("segfault", "cpu-shared", seconds=0.25)
     jobs = crash.jobs.set_index("job")
     assert (jobs.status["faulty"], jobs.reason["faulty"]) == ("killed", "its process was ended by SIGSEGV")
     assert (jobs.status["neighbour-1"], crash.died) == ("alive", 0)
@@ -49,48 +33,34 @@ def test_a_segmentation_fault_ends_its_own_process_only(crash):
     assert (crash.left, crash.ended_by) == (0, "itself")
     assert crash.steps["at_s"].min() < 0 < crash.steps["at_s"].max()
     assert set(crash.steps["provenance"]) == {crash.provenance} == {"measured"}
-
-
-def test_a_fresh_client_is_tried_again_until_it_can_use_the_device(crash):
-    assert crash.attempts == 3
-    assert crash.fresh_before_s > 0
+    assert crash.attempts == 3 and crash.fresh_before_s > 0
     assert crash.fresh_after_s > crash.gone_s
-
-
-def test_an_exception_ends_its_own_client_and_is_told():
-    report = run_fault("exception", "cpu-shared", seconds=0.2, recovery=False)
-    jobs = report.jobs.set_index("job")
-    assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == ("failed", "alive")
-    assert jobs.reason["faulty"] == "RuntimeError: the fault that was asked for"
-    assert (report.fresh_before_s, report.fresh_after_s, report.attempts) == (None, None, 0)
-
-
-def test_a_leak_ends_at_its_cap():
-    report = run_fault("leak", "cpu-pinned", seconds=0.2, recovery=False)
-    jobs = report.jobs.set_index("job")
-    assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == ("out_of_memory", "alive")
-    assert LEAK_BYTES <= 2**28  # what a student's machine is asked for
-
-
-@pytest.mark.parametrize("fault", ["spin", "hold"])
-def test_a_hung_client_is_deaf_to_sigterm_and_is_killed(fault):
-    report = run_fault(fault, "cpu-shared", seconds=0.3, recovery=False)
-    jobs = report.jobs.set_index("job")
-    assert (report.ended_by, jobs.reason["faulty"]) == ("SIGKILL", "its process was ended by SIGKILL")
-    assert jobs.during["faulty"] == 0
-    assert jobs.during["neighbour-1"] > 0
-    assert report.gone_s > 0.3  # it was watched for so long first
-    assert report.died == 0
-
-
-def test_a_kill_from_outside_leaves_nothing():
-    before = set(clients())
-    report = run_fault("kill", "cpu-shared", seconds=0.2, recovery=False)
-    assert (report.ended_by, report.left, report.died) == ("SIGKILL", 0, 0)
-    assert not set(clients()) - before
-    row = fault_table([report]).iloc[0]
+    row = fault_table([crash]).iloc[0]
     assert (row["mode"], row["neighbours"], row["died"], row["left"]) == ("cpu-shared", 1, 0, 0)
     assert row["rate_after"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "status", "reason", "ended_by"),
+    [
+        ("exception", "cpu-shared", "failed", "RuntimeError: the fault that was asked for", "itself"),
+        ("leak", "cpu-pinned", "out_of_memory", "", "itself"),
+        ("spin", "cpu-shared", "killed", "its process was ended by SIGKILL", "SIGKILL"),
+        ("hold", "cpu-shared", "killed", "its process was ended by SIGKILL", "SIGKILL"),
+        ("kill", "cpu-shared", "killed", "its process was ended by SIGKILL", "SIGKILL"),
+    ],
+)
+def test_each_fault_ends_its_own_client_as_it_is_told(fault, mode, status, reason, ended_by):
+    report = run_fault(fault, mode, seconds=0.2, recovery=False)
+    jobs = report.jobs.set_index("job")
+    assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == (status, "alive")
+    assert reason in jobs.reason["faulty"]
+    assert (report.ended_by, report.died, report.left) == (ended_by, 0, 0)
+    assert (report.fresh_before_s, report.fresh_after_s, report.attempts) == (None, None, 0)
+    if FAULTS[fault].hangs:  # it is watched first, and is deaf to SIGTERM
+        assert jobs.during["faulty"] == 0 and jobs.during["neighbour-1"] > 0
+        assert report.gone_s > 0.2
+    assert LEAK_BYTES <= 2**28  # what a student's machine is asked for
 
 
 def test_a_client_that_does_not_start_is_told(monkeypatch):
@@ -137,3 +107,14 @@ def test_a_fault_in_a_kernel_ends_the_client_that_launched_it(fault):
     assert faulty["status"] == "failed"
     assert "CUDA" in faulty["reason"] or "Accelerator" in faulty["reason"]
     assert report.left == 0
+
+
+def test_what_is_documented_says_where_and_that_it_was_not_run_here():
+    frame = documented_behaviour()
+    assert list(frame.columns) == DOCUMENTED_COLUMNS
+    assert set(frame["provenance"]) == {"documented, not run here"}
+    assert frame["url"].str.startswith("https://").all()
+    assert (frame[["source", "section", "documented", "neighbours"]].map(len) > 1).all(axis=None)
+    assert {"naive", "mps", "mig"} <= set(frame["mode"]) <= {*MODES, "any"}
+    assert set(frame["fault"]) <= {*FAULTS, "uncorrectable memory error"}
+    assert not frame.duplicated(["mode", "fault", "gpus"]).any()

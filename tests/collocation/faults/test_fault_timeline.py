@@ -16,28 +16,18 @@ STEPS = pd.DataFrame(
 )
 
 
-def test_each_client_has_a_line_that_says_where_its_numbers_come_from():
+def test_each_client_has_a_line_and_the_finding_has_the_rates():
     figure = figure_fault_timeline(STEPS, gone_s=1.0)
     assert [trace.name for trace in figure.data] == ["faulty · measured", "neighbour-1 · measured"]
     assert list(figure.data[1].y) == [10.0, 12.0, 5.0, 20.0]
     assert len({(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in figure.data}) == 2
     assert figure.layout.xaxis.title.text == "Time since the fault (s)"
     assert figure.layout.yaxis.title.text == "Steps per second"
-
-
-def test_it_marks_the_fault_and_the_end_of_the_client():
-    figure = figure_fault_timeline(STEPS, gone_s=1.0)
     assert [shape.x0 for shape in figure.layout.shapes] == [0.0, 1.0]
     assert [note.text for note in figure.layout.annotations] == ["fault", "gone"]
-
-
-def test_the_finding_has_the_rates_before_during_and_after():
-    finding = figure_fault_timeline(STEPS, gone_s=1.0).layout.meta["finding"]
+    finding = figure.layout.meta["finding"]
     assert "neighbour-1: 11 steps/s before, 5 until the client was gone, 20 after" in finding
     at_once = figure_fault_timeline(STEPS, gone_s=0.01).layout.meta["finding"]
     assert "neighbour-1: 11 steps/s before, 12 after" in at_once  # no time in between
-
-
-def test_names_cannot_bring_markup():
-    figure = figure_fault_timeline(STEPS.assign(job="<b>x"), gone_s=1.0)
-    assert "<b>" not in figure.data[0].name + figure.layout.meta["finding"]
+    named = figure_fault_timeline(STEPS.assign(job="<b>x"), gone_s=1.0)
+    assert "<b>" not in named.data[0].name + named.layout.meta["finding"]

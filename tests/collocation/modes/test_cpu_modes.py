@@ -11,6 +11,7 @@ from fake_gpu_tools import fake_nvml
 from labkit.collocation.modes import choice, cpu
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.cpu import deal_cores, deal_memory
+from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.device import Device
@@ -32,17 +33,20 @@ def machine(monkeypatch):
 
 
 def refusals(mode, jobs, device=CPU, **more):
-    return mode_refusals(mode, jobs, device, [CPU, GPU], nvml=Nvml(fake_nvml(None)), **more)
+    with Nvml(fake_nvml(None)) as nvml:
+        return mode_refusals(mode, jobs, Place(device, [CPU, GPU], nvml, **more))
 
 
 def shares(mode, jobs, **more):
-    return mode_shares(mode, jobs, CPU, [CPU], nvml=Nvml(fake_nvml(None)), **more)
+    with Nvml(fake_nvml(None)) as nvml:
+        return mode_shares(mode, jobs, Place(CPU, [CPU], nvml, **more))
 
 
 @pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned"])
 def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
     assert shares(mode, [A])["a"].environment["OMP_WAIT_POLICY"] == "PASSIVE"
     assert shares(mode, [A])["a"].environment["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert mode == "cpu-pinned" or shares(mode, [A, B])["b"].device == "some CPU, all 4 cores"
     assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
     ((name, reason),) = refusals(mode, [A, B], device=GPU)
     assert name is None and "choose the device cpu" in reason
@@ -54,12 +58,6 @@ def test_alone_waits_busily_unless_other_programs_would_pay_for_it(monkeypatch, 
     share = shares("alone", [A])["a"]
     assert share.environment.get("OMP_WAIT_POLICY") == waits
     assert ("wait busily" in share.device) == (waits is None)
-
-
-def test_shared_cores_bind_nobody():
-    for share in shares("cpu-shared", [A, B]).values():
-        assert (share.cores, share.memory_bytes, share.torch_name) == (None, None, "cpu")
-        assert share.device == "some CPU, all 4 cores"
 
 
 @affine

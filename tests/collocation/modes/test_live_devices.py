@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import psutil
 import pynvml
 import pytest
@@ -21,8 +19,8 @@ def all_visible(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def devices(library=None, mode="cpu-shared", wanted=(), **more):
-    return live_devices(mode, wanted, nvml=lambda: Nvml(library or fake_nvml(None)), **more)
+def devices(library=None, wanted=(), **more):
+    return live_devices(wanted, nvml=lambda: Nvml(library or fake_nvml(None)), **more)
 
 
 def test_every_gpu_is_a_device_and_a_job_on_it_sees_that_one_only():
@@ -43,24 +41,12 @@ def test_every_slice_is_a_device(tmp_path):
 
 def test_without_a_gpu_the_cpu_is_one_device():
     (live,) = devices()
-    assert (live.packing.name, live.part) == ("cpu", 1.0)
+    assert live.packing.name == "cpu"
     assert 0 < live.packing.memory_bytes <= psutil.virtual_memory().total
     assert live.share.environment["OMP_WAIT_POLICY"] == "PASSIVE"
     (less,) = devices(memory_bytes=GIB)
     assert less.packing.memory_bytes == GIB
     assert [each.packing.name for each in devices(fake_nvml("ampere"), wanted=["cpu"])] == ["cpu"]
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
-def test_partitions_are_halves_with_cores_and_memory_of_their_own():
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core cannot be halved")
-    first, second = devices(mode="cpu-pinned")
-    assert [first.packing.name, second.packing.name] == ["cpu:0", "cpu:1"]
-    assert not set(first.share.cores) & set(second.share.cores)
-    assert first.part + second.part == 1
-    assert first.packing.memory_bytes == first.share.memory_bytes
-    assert first.packing.memory_bytes + second.packing.memory_bytes <= psutil.virtual_memory().total
 
 
 def test_devices_that_cannot_be_shared_are_refused_with_the_reason():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.collocation.packing.policy import PackingDevice
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 
 GIB = 2**30

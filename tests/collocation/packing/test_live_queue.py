@@ -14,11 +14,10 @@ from queues import GIB
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.place import Share
 from labkit.collocation.packing import queue_run
-from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.monitor import Monitor
+from labkit.collocation.packing.live_device import LiveDevice, Monitor
 from labkit.collocation.packing.policy import PackingDevice, get_policy
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import read_queue_record, run_queue
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
 from labkit.tracking.stop import StopRequest
@@ -51,8 +50,7 @@ class FixedMonitor:
         return None, "nobody counts"
 
 
-def device(gib=8.0, **share) -> LiveDevice:
-    return LiveDevice(PackingDevice("cpu", int(gib * GIB)), Share("some cores", **share), cpu_device())
+DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_device())
 
 
 def job(name, *words, gib=1.0, utilisation=0.2, arrives_s=0.0) -> QueuedJob:
@@ -73,13 +71,12 @@ def started(monkeypatch):
     return processes
 
 
-def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None, devices=None):
+def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None):
     """What became of it."""
     folder = run_queue(
         queue,
-        devices or [device()],
+        [DEVICE],
         get_policy(policy),
-        mode="cpu-shared",
         runs_dir=tmp_path / "runs",
         on_event=on_event or (lambda event: None),
         stop=StopRequest() if stop is None else stop,
@@ -153,22 +150,6 @@ def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, sta
     assert "SIGKILL" in record.jobs[0].attempts[0].reason
 
 
-def test_monitored_memory_holds_the_next_job_back(tmp_path, started):
-    # b comes when the monitor has seen what a really took: it must wait, though a was believed to be small
-    monitor = FixedMonitor([FREE, *[[{"monitored_free_bytes": GIB // 2}]] * 3, FREE], tmp_path / "enough")
-    left = {}
-
-    def note(event):
-        if event.event["kind"] == "Placed":
-            left[event.job] = len(monitor.looks)
-
-    queue = [job("a", "wait", tmp_path / "enough"), job("b", "touch", tmp_path / "b", arrives_s=1.2)]
-    record = run(queue, tmp_path, monitor=monitor, on_event=note)
-    assert record.status == "done"
-    assert record.jobs[1].attempts[0].queued_s < record.jobs[0].attempts[0].ends_s
-    assert left == {"a": 4, "b": 1}, "three readings said that there was no room"
-
-
 def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path, started):
     stop = StopRequest()
 
@@ -203,21 +184,8 @@ def test_a_killed_supervisor_stops_the_queue(tmp_path, started):
     assert "the supervisor of the jobs ended" in record.jobs[0].attempts[0].reason
 
 
-def test_in_a_partition_a_job_is_capped_at_what_its_neighbours_leave(tmp_path, started):
-    queue = [
-        job("a", "touch", tmp_path / "a", "wait", tmp_path / "b", gib=3),
-        job("b", "await", tmp_path / "a", "touch", tmp_path / "b", gib=2),
-    ]
-    half = device(8, cores=(0,), memory_bytes=8 * GIB)
-    run(queue, tmp_path, devices=[half])
-    assert [(process.content["budget"], process.content["cores"]) for process in started] == [
-        ("cores=1,memory=6144MiB", (0,)),
-        ("cores=1,memory=5120MiB", (0,)),
-    ]
-
-
 def test_this_machine_can_be_looked_at():
-    with Monitor([device()]) as monitor:
+    with Monitor([DEVICE]) as monitor:
         (look,) = monitor.look()
         joules, note = monitor.energy_j()
     assert 0 < look["monitored_free_bytes"] <= psutil.virtual_memory().total

@@ -14,7 +14,6 @@ from labkit.collocation.packing.policy import (
     get_policy,
     slowdown_by_utilisation,
 )
-from labkit.collocation.packing.queued_job import JobProfile
 from labkit.errors import UserError
 
 COLLOCATING = [name for name in POLICIES if name != "exclusive"]
@@ -93,29 +92,6 @@ def test_a_job_believed_larger_than_any_device_gets_the_largest_alone():
     assert chosen("best-fit", profile(), [state(16, job)]) is None, "it shared a device that has no memory to spare"
 
 
-def test_slowdowns_by_utilisation_conserve_work():
-    jobs = [profile(1, 0.9), profile(1, 0.6), profile(1, 0.5)]
-    for part in (1.0, 0.5):
-        slowdowns = slowdown_by_utilisation(jobs, part)
-        assert sum(job.utilisation / slow for job, slow in zip(jobs, slowdowns, strict=True)) == pytest.approx(part)
-
-
 def test_an_unknown_policy_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match=r"'fifo' is unknown.*exclusive, round-robin"):
         get_policy("fifo")
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"utilisation": 0.0}, "utilisation is 0"),
-        ({"utilisation": 40.0}, "utilisation is 40"),
-        ({"duration_s": 0.0}, "duration is 0"),
-        ({"duration_s": float("inf")}, "duration is inf"),
-        ({"memory_bytes": 0}, "memory_bytes is 0"),
-        ({"provenance": "guessed"}, "'guessed' is unknown"),
-    ],
-)
-def test_a_profile_says_which_of_its_fields_is_wrong(fields, message):
-    with pytest.raises(UserError, match=message):
-        JobProfile(**{"memory_estimate_bytes": GIB, "utilisation": 0.5} | fields)

@@ -7,8 +7,7 @@ import re
 import pytest
 from queues import GIB
 
-from labkit.collocation.packing.queue import EXAMPLE, read_queue
-from labkit.collocation.packing.queued_job import JobProfile
+from labkit.collocation.packing.queue import EXAMPLE, JobProfile, read_queue
 from labkit.errors import UserError
 
 
@@ -71,6 +70,7 @@ jobs:
   - {job: dlmr, memory: 1GiB}
   - {job: dlrm, name: one}
   - {job: dlrm, name: one}
+  - {job: dlrm, memory: 1GiB, utilisation: 0.5, duration: 0}
 """,
     )
     expected = [
@@ -81,8 +81,9 @@ jobs:
         ("line 6", "utilisation is 40", "above 0 and up to 1"),
         ("line 7", "field 'memory': 'lots' is not a size", "such as 2GiB"),
         ("line 8", "field 'priority': it is unknown", "choose one of"),
-        ("line 2", "'just words' stands where fields belong", "write them"),
+        ("line 2", "fields belong here", "write them"),
         ("line 10", "job 'dlmr' is unknown", "did you mean 'dlrm'?"),
+        ("line 13", "duration is 0", "a number of seconds above zero"),
         ("line 12", "the job of line 11 is called 'one', too", "rename one"),
     ]
     assert f"{len(expected)} mistakes" in head
@@ -97,9 +98,8 @@ jobs:
     [
         ("", "it holds no fields"),
         ("seconds: 3", "there is no job in it"),
-        ("jobs: []", "an empty list stands where a list belongs"),
         ("jobs: [{job: dlrm, job: speech}]", "field 'job': it stands there twice: leave one away"),
-        ("jobs: 3", "'3' stands where a list belongs"),
+        ("jobs: 3", "a list belongs here"),
         ("jobs: [", "this is no YAML"),
         ("jobs: [{job: dlrm, arrives: !!python/object:os.system {}}]", "could not determine a constructor for the tag"),
     ],

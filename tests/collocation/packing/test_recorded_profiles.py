@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 
 import pytest
@@ -11,9 +11,8 @@ from queues import GIB, devices, profile
 
 from labkit.collocation.packing.pack import predict
 from labkit.collocation.packing.policy import POLICIES, cpu_admission, slowdown_by_utilisation
-from labkit.collocation.packing.queue import read_queue
+from labkit.collocation.packing.queue import JobProfile, QueuedJob, read_queue
 from labkit.collocation.packing.queue_check import check_queue
-from labkit.collocation.packing.queued_job import JobProfile, QueuedJob
 from labkit.collocation.packing.recorded_profiles import (
     RecordedJob,
     RecordedPair,
@@ -28,7 +27,7 @@ from labkit.errors import UserError
 from labkit.runs import Provenance
 
 KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))
-PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, provenance="recorded", like="known")
+PROFILE = JobProfile(GIB, 0.9, 30.0, GIB, like="known")
 OTHER = replace(PROFILE, like="other")
 RECORDED = RecordedProfiles(
     "a CPU",
@@ -62,8 +61,8 @@ def test_what_a_row_says_counts_before_what_was_recorded_and_that_before_what_is
     assert recorded == replace(PROFILE, duration_s=None, memory_bytes=None)
     assert (assumed.utilisation, assumed.duration_s) == (1.0, None)
     assert [row.fits for row in found] == [("gpu-1",), *[("gpu-0", "gpu-1")] * 3]
-    assert found[0].sources == ("needs by the queue", "busy by the queue")
-    assert found[1].sources == ("needs by its first steps", "busy recorded on a CPU")
+    assert found[0].source == "needs by the queue, busy by the queue"
+    assert found[1].source == "needs by its first steps, busy recorded on a CPU"
     assert estimated == ["recorded", "other"], "jobs that are alike are estimated once"
     filled = RECORDED.fill([QueuedJob(replace(KNOWN, memory_bytes=2 * GIB)), rows[0]])
     assert [each.profile for each in filled] == [replace(PROFILE, memory_estimate_bytes=2 * GIB), said]
@@ -81,8 +80,8 @@ def test_every_reason_of_a_row_is_in_its_one_line():
         QueuedJob(PlannedJob("c", "dlrm")),
     ]
     first, second, third = ("; ".join(row.why_not) for row in check_queue(rows, devices(2, 4), estimate))
-    assert first.startswith("it asks for device 0")
-    assert "cores, gpu_percent and mig_profile" in first and "a needs 5 GiB" in first and "gpu-1, which has" in first
+    assert first.startswith("the packer chooses devices")
+    assert "a needs 5 GiB" in first and "gpu-1, which has" in first
     assert second == "nobody knows what b.py asks for: write its memory and utilisation, such as 2GiB and 0.5"
     assert third == "the data cannot be had"
 
@@ -95,8 +94,6 @@ def test_slowdowns_are_those_of_recorded_pairs_where_all_were_measured():
     assert slowdown([PROFILE, PROFILE, OTHER]) == pytest.approx([1.5 * 1.15, 1.5 * 1.15, 1.5 * 1.5])
     unknown = [PROFILE, profile(1, 0.9)]
     assert slowdown(unknown) == slowdown_by_utilisation(unknown)
-    # in a half of the cores nothing was recorded
-    assert shared_slowdown(RECORDED, 0.5)([PROFILE]) == pytest.approx([1.8])
 
 
 def test_four_jobs_do_in_the_recorded_mixes_what_their_pairs_say():
@@ -118,7 +115,7 @@ def test_four_jobs_do_in_the_recorded_mixes_what_their_pairs_say():
 
 def test_recorded_profiles_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "profiles.json"
-    RECORDED.save(path)
+    path.write_text(json.dumps(asdict(RECORDED)))
     assert read_recorded(path) == RECORDED
     path.write_text(path.read_text().replace('"pairs"', '"peers"'))
     with pytest.raises(UserError, match=r"profiles\.json: this file is damaged"):
@@ -127,7 +124,7 @@ def test_recorded_profiles_are_read_as_they_were_written(tmp_path):
 
 def test_the_shipped_queues_are_of_recorded_jobs_and_packing_gains():
     recorded, folder = read_recorded(), shipped_datasets() / "recorded"
-    assert all(each.profile.provenance == recorded.provenance.kind == "recorded" for each in recorded.jobs)
+    assert recorded.provenance.kind == "recorded"
     queue = recorded.fill(read_queue(folder / "queue_60.yaml"))
     assert len(queue) == 60 and all(job.profile.like for job in queue)
     slowdown = shared_slowdown(recorded)
@@ -135,6 +132,9 @@ def test_the_shipped_queues_are_of_recorded_jobs_and_packing_gains():
     assert list(report.totals["policy"]) == list(POLICIES)
     assert set(report.totals["done"] + report.totals["failed"]) == {60}
     assert report.totals["makespan_ratio"].iloc[1:].max() < 1
+    makespans_s = report.totals["makespan_s"]
+    assert list(report.totals["makespan_ratio"]) == pytest.approx(list(makespans_s / makespans_s[0]))
+    assert set(report.schedule.groupby("policy")["job"].nunique()) == {60}
 
     eight = read_queue(folder / "queue_8.yaml")
     assert len(eight) == 8 and all(recorded.of(job.job) for job in eight)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from labkit.collocation.plan.job_settings import MOST_COPIES
@@ -51,11 +54,14 @@ def test_settings_stand_in_brackets():
     assert job.memory_bytes == 2**30
 
 
-def test_arguments_of_a_script_survive_as_they_were_quoted(script):
+def test_arguments_of_a_script_survive_as_they_were_quoted(script, tmp_path):
     jobs = parse_jobs("train.py --lr 0.1 --note 'two words, a comma' --sizes [1,2] x2, dlrm")
     assert jobs[0].arguments == ("--lr", "0.1", "--note", "two words, a comma", "--sizes", "[1,2]")
     assert [job.name for job in jobs] == ["train-1", "train-2", "dlrm-tour"]
     assert (jobs[0].script, jobs[0].label) == ("train.py", "train.py")
+    (tmp_path / "my [1].py").write_text("")
+    (job,) = parse_jobs("'my [1].py'[cores=1] a")
+    assert (job.script, job.arguments, job.cores) == ("my [1].py", ("a",), 1)
 
 
 def test_a_script_has_a_place_but_no_settings_of_training(script):
@@ -65,13 +71,6 @@ def test_a_script_has_a_place_but_no_settings_of_training(script):
         "job 1 of --jobs (train.py[batch_size=3]), field 'batch_size': it is unknown: choose one of device, cores, "
         "memory, gpu_percent, mig_profile. What is the script's own goes among its arguments."
     ]
-
-
-def test_a_path_with_spaces_and_brackets_is_a_script(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my [1].py").write_text("")
-    (job,) = parse_jobs("'my [1].py'[cores=1] a")
-    assert (job.script, job.arguments, job.cores) == ("my [1].py", ("a",), 1)
 
 
 def test_every_mistake_is_told_at_once_and_nothing_is_lost():
@@ -105,6 +104,7 @@ def test_every_mistake_is_told_at_once_and_nothing_is_lost():
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
         ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
         ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
+        ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
         ("dlrm[budget=half]", "the mode decides what a job may use"),
         ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
@@ -115,3 +115,13 @@ def test_every_mistake_is_told_at_once_and_nothing_is_lost():
 )
 def test_a_mistake_names_its_item_and_the_fix(text, part):
     assert part in " ".join(refusal(text))
+
+
+def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
+    code = (
+        "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
+        f"labkit.collocation.plan.short_form as s; s.parse_jobs({__file__!r} + ' x2'); "
+        "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,7 +1,58 @@
+"""Batches of rows: every one once an epoch, in an order that needs little memory, from any place on."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
 import torch
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.batches import ClickBatches, in_order
+from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order, shuffled_rows
+
+
+def visited(
+    num_rows: int, batch: int, seed: int = 0, epoch: int = 0, start: int = 0, window_rows: int = 64
+) -> np.ndarray:
+    batches = list(shuffled_rows(num_rows, batch, seed, epoch, start, block_rows=16, window_rows=window_rows))
+    assert {len(rows) for rows in batches[:-1]} <= {batch}
+    return np.concatenate(batches)
+
+
+@pytest.mark.parametrize("num_rows", [1, 63, 64, 65, 256, 1000, 1025])
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_every_row_is_visited_once(num_rows, batch):
+    rows = visited(num_rows, batch)
+    assert sorted(rows.tolist()) == list(range(num_rows))
+
+
+def test_the_order_does_not_depend_on_the_batches_nor_on_where_it_begins():
+    assert np.array_equal(visited(1000, 7)[700:], visited(1000, 35, start=20))
+
+
+def test_seed_and_epoch_give_other_orders():
+    orders = [visited(500, 50, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(order) for order in orders}) == 4
+
+
+@pytest.mark.parametrize("window_rows", [64, 4096])
+def test_neighbours_on_disk_are_not_neighbours_in_a_batch(window_rows):
+    """Also where several windows are needed: rows that follow each other in a file are much alike."""
+    rows = visited(4096, 64, window_rows=window_rows)
+    assert np.mean(np.abs(np.diff(rows)) == 1) < 0.1
+    # each quarter of the epoch draws on the whole file
+    quarters = np.array_split(rows, 4)
+    assert all(abs(quarter.mean() / 2048 - 1) < 0.2 for quarter in quarters)
+
+
+def test_one_window_is_held_at_a_time():
+    tracemalloc.start()
+    try:
+        for start in (0, 5 * 10**7):
+            assert len(next(shuffled_rows(10**9, 10, 0, 0, start))) == 10  # 8 GB of numbers, if they were all drawn
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 * 8 * WINDOW_ROWS + 2**24  # the window, once more while it is put together, and its blocks
 
 
 def test_batches_from_the_middle_of_an_epoch_are_those_of_the_whole():

@@ -162,7 +162,7 @@ def test_the_preflight_comes_first_and_estimates_the_rows(generated, tmp_path):
 
 
 def test_a_disk_that_is_too_small_is_refused_before_any_work(generated, tmp_path, monkeypatch):
-    monkeypatch.setattr("labkit.data.clicks.criteo_prepare.free_disk_bytes", lambda folder: 1000)
+    monkeypatch.setattr("labkit.data.clicks.criteo.free_disk_bytes", lambda folder: 1000)
     monkeypatch.setattr("labkit.data.clicks.load.prepare_criteo", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(UserError, match=r"needs about .* LABKIT_CACHE"):
         load_clicks(str(generated), cache_dir=tmp_path)
@@ -182,8 +182,8 @@ def test_memory_does_not_grow_with_the_file(generated, tmp_path):
     program = """
 import re, sys
 from pathlib import Path
-from labkit.data.clicks import columns, criteo_prepare, load_clicks, vocabulary
-criteo_prepare.ROWS_AT_ONCE, columns.BLOCK_BYTES, vocabulary.MERGE_AT = 1024, 2**18, 2**12
+from labkit.data.clicks import columns, criteo, load_clicks, vocabulary
+criteo.ROWS_AT_ONCE, columns.BLOCK_BYTES, vocabulary.MERGE_AT = 1024, 2**18, 2**12
 load_clicks(sys.argv[1], cache_dir=Path(sys.argv[2]), max_rows_per_table=1000)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """

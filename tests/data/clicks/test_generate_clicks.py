@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from labkit.data.clicks.generate import (
@@ -20,8 +19,6 @@ from labkit.data.clicks.generate import (
     alias_table,
     expected_auc,
 )
-from labkit.data.clicks.metrics import auc
-from labkit.data.clicks.synthetic import log_loss
 from labkit.errors import UserError
 
 SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))
@@ -149,14 +146,6 @@ def test_any_number_of_features_tables_and_lookups():
 def test_an_impossible_config_names_the_field(change, named):
     with pytest.raises(UserError, match=named):
         GeneratorConfig(**change)
-
-
-def test_our_metrics_are_scikit_learns():
-    rng = np.random.default_rng(0)
-    label, score = rng.integers(0, 2, 500), rng.random(500).round(1).clip(0.05, 0.95)  # with ties
-    assert auc(label, score) == pytest.approx(roc_auc_score(label, score), abs=1e-12)
-    assert log_loss(label, score) == pytest.approx(sklearn_log_loss(label, score), abs=1e-12)
-    assert np.isnan(auc(np.ones(5), score[:5]))
 
 
 def test_the_expected_auc_is_the_mean_over_drawn_labels():

@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from labkit.data.speech.alphabet import Alphabet, outputs_needed
-from labkit.data.speech.fsdd import DIGITS
+from labkit.data.speech.layouts import DIGITS
 from labkit.data.store import shipped_datasets
 
 FOLDER = shipped_datasets() / "speech"

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches, ByLength, length_bucketed_batches
-from labkit.data.speech.waveforms import textbook_loader
+from labkit.data.speech.batches import BucketedBatches, ByLength, length_bucketed_batches, textbook_loader
 
 LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
 

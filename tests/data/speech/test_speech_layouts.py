@@ -10,7 +10,7 @@ import pytest
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
-from labkit.data.speech.fsdd import DIGITS, read_fsdd
+from labkit.data.speech.layouts import DIGITS, read_fsdd
 from labkit.data.speech.load import read_source
 from labkit.data.speech.utterance import SPLITS, Utterance
 from labkit.errors import DataError
@@ -73,7 +73,6 @@ def test_one_subset_of_librispeech_is_divided_by_speaker(write_librispeech):
     speakers = [set(speech.split(name).speakers) for name in SPLITS]
     assert [len(of_split) for of_split in speakers] == [4, 1, 1]
     assert len(set.union(*speakers)) == 6
-    assert "divided by speaker" in speech.info["notes"][0]
 
 
 def test_common_voices_tables_are_the_splits_and_punctuation_goes(write_common_voice):
@@ -90,7 +89,6 @@ def test_common_voices_tables_are_the_splits_and_punctuation_goes(write_common_v
         "validation": {"three"},
         "test": {"say four"},
     }
-    assert speech.info["files_resampled"] == 4
 
 
 def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped(write_common_voice):
@@ -111,14 +109,6 @@ def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped
         load_speech(str(folder))
 
 
-def test_punctuation_in_a_manifest_is_refused_and_can_be_removed(write_manifest):
-    manifest = write_manifest({"audio": "0.wav", "text": "one, two."})
-    with pytest.raises(DataError, match="punctuation"):
-        load_speech(str(manifest))
-    speech = load_speech(str(manifest), punctuation="remove")
-    assert "one two" in set().union(*sentences(speech).values())
-
-
 def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, write_audio):
     rows = []
     for number in range(30):
@@ -136,15 +126,13 @@ def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, writ
     assert any(speakers(seed) != divided for seed in (1, 2, 3))
 
 
-@pytest.mark.parametrize("given_as", ["absolute", "relative", "link"])
-def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio, given_as):
+def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio):
     audio = write_audio(tmp_path / "audio" / "a.wav")
     folder = tmp_path / "manifests"
     folder.mkdir()
-    if given_as == "link":
-        (folder / "a.wav").symlink_to(audio)
-    name = {"absolute": str(audio), "relative": "../audio/a.wav", "link": "a.wav"}[given_as]
-    rows = [{"audio": name, "text": "one", "split": split} for split in ("train", "dev", "test")]
+    (folder / "a.wav").symlink_to(audio)
+    splits = {str(audio): "train", "../audio/a.wav": "dev", "a.wav": "test"}
+    rows = [{"audio": name, "text": "one", "split": split} for name, split in splits.items()]
     (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert len(load_speech(str(folder)).split("train")) == 1
 
@@ -197,16 +185,6 @@ def test_digits_without_the_test_recordings_are_refused(recordings):
         read_source(str(recordings), BadRows("error"), seed=0)
 
 
-def test_the_real_recordings_are_dealt_into_some_thousand_utterances(shared_data):
-    utterances = read_fsdd(shared_data / "fsdd" / "recordings", seed=0).utterances
-    of_split = {split: [each for each in utterances if each.split == split] for split in SPLITS}
-    assert 4_000 < len(of_split["train"]) < 8_000
-    assert 200 < len(of_split["validation"]) < 400
-    assert 200 < len(of_split["test"]) < 400
-    assert {each.speaker for each in of_split["test"]} == {"george", "jackson", "lucas", "nicolas"}
-    assert len({part for each in of_split["test"] for part in parts(each)}) == 200
-
-
 def test_real_recordings_become_connected_digits(shared_data, tmp_path):
     for path in (shared_data / "fsdd" / "recordings").glob("*.wav"):
         # Two training recordings of each digit and speaker are enough here.
@@ -217,5 +195,4 @@ def test_real_recordings_become_connected_digits(shared_data, tmp_path):
     # A spoken digit takes a fifth of a second to one second and a half, silence included.
     frames_a_digit = test.lengths.sum() / sum(len(text.split()) for text in test.texts)
     assert 20 < frames_a_digit < 150
-    assert speech.info["files_resampled"] == 4 * 10 * 10
     assert speech.info["skipped"]["rows"] == 0

@@ -1,18 +1,13 @@
 """A CUDA MPS daemon that needs no GPU."""
 
-import os
-import sys
-
 import pytest
+from fake_nvml import put_on_path
 
 
 @pytest.fixture
 def mps(tmp_path, monkeypatch):
     """A daemon that stays in the foreground until it is asked to quit, as NVIDIA's does; where its pid stands."""
-    tool = tmp_path / "bin" / "nvidia-cuda-mps-control"
-    tool.parent.mkdir()
-    tool.write_text(
-        f"""#!{sys.executable}
+    code = f"""
 import os, pathlib, sys, time
 pipes = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
 if sys.argv[1:] == ["-f"]:
@@ -29,7 +24,5 @@ else:
     if asked[0] == "quit":
         (pipes / "quit").touch()
 """
-    )
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
+    put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", code)
     return tmp_path / "pid"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.memory_watch import Watch, hard_limit
+from labkit.hardware.budgets.memory_watch import Watch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says what a process holds")
 MIB = 2**20
@@ -85,31 +85,16 @@ def test_children_count_and_what_they_share_counts_once():
     assert job.returncode in (1, -9) and "budget" in job.stderr
 
 
-@pytest.fixture
-def watch(monkeypatch):
-    """A watch over a process that is only told of, its limit 1,000 MiB; (watch, signals, killed)."""
-    signals, killed = [], []
-    watch = Watch.__new__(Watch)
+@pytest.mark.parametrize(("holds", "ends"), [(1050, True), (900, False)])
+def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself_smaller(holds, ends, monkeypatch):
+    signals, killed, watch = [], [], Watch.__new__(Watch)
     process = SimpleNamespace(pid=1, suspend=lambda: None, children=lambda recursive: [], kill=lambda: killed.append(1))
     watch._process, watch._family, watch._left_out = process, [], set()
     watch._told, watch._asked_at, watch._killed = {"limit": 1000 * MIB, "heard": False}, None, False
     monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(pid))
-    return watch, signals, killed
-
-
-def test_at_the_budget_a_process_is_signalled_once_and_an_eighth_beyond_it_is_killed(watch):
-    watch, signals, killed = watch
-    for holds in (999, 1000, 1100, hard_limit(1000 * MIB) // MIB - 1):
-        watch._judge(holds * MIB)
+    for mib in (999, 1050, 1060):
+        watch._judge(mib * MIB)
     assert (signals, killed) == ([1], [])
-    watch._judge(1200 * MIB)
-    assert (signals, killed) == ([1], [1])
-
-
-@pytest.mark.parametrize(("holds", "ends"), [(1050, True), (900, False)])
-def test_a_process_that_goes_on_is_killed_unless_it_made_itself_smaller(watch, holds, ends, monkeypatch):
-    watch, signals, killed = watch
-    watch._judge(1050 * MIB)
     watch._asked_at -= 2 * memory_watch.ENDING_S
     watch._judge(holds * MIB)
     assert killed == [1] * ends

@@ -19,13 +19,14 @@ def values(counters) -> dict[str, float]:
     return {reading.counter: reading.value for reading in counters.read()}
 
 
-def test_a_process_counts_with_its_children_and_without_the_sampler(monkeypatch):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+def test_a_process_counts_with_its_children_and_without_the_sampler_and_is_told_when_it_is_gone(monkeypatch):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen(WAITS, **pipes) as child:
         print(80_000_000, file=child.stdin, flush=True)
         child.stdout.readline()
         ours = psutil.Process()
         both, without = ProcessCounters(ours.pid, own_pid=-1), ProcessCounters(ours.pid, own_pid=child.pid)
+        of_child = ProcessCounters(child.pid, own_pid=-1)
         clocks = [(time.process_time(), time.monotonic())]
         own = values(without)
         clocks.append((time.process_time(), time.monotonic()))
@@ -41,21 +42,15 @@ def test_a_process_counts_with_its_children_and_without_the_sampler(monkeypatch)
         clocks.append((time.process_time(), time.monotonic()))
         (cpu_0, at_0), (cpu_1, at_1), (cpu_2, at_2), (cpu_3, at_3) = clocks
         assert (cpu_2 - cpu_1) / (at_3 - at_0) <= share <= (cpu_3 - cpu_0) / (at_2 - at_1)
-        child.stdin.close()
-    assert values(both)["memory_resident"] < together["memory_resident"]  # a child that ended is no error
-
-
-def test_a_process_that_is_gone_or_ending_is_told_and_not_called_empty(monkeypatch):
-    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        counters = ProcessCounters(child.pid, own_pid=-1)
         with monkeypatch.context() as patch:  # memory is given back before a process is a zombie
             patch.setattr(psutil.Process, "memory_info", lambda self: SimpleNamespace(rss=0))
             with pytest.raises(ProcessLookupError):
-                values(counters)
+                values(of_child)
         child.stdin.close()
-    for gone in (counters.read, lambda: [ProcessCounters(child.pid, own_pid=-1)]):
+    assert values(both)["memory_resident"] < together["memory_resident"]  # a child that ended is no error
+    for gone in (lambda: values(of_child), lambda: ProcessCounters(child.pid, own_pid=-1)):
         with pytest.raises(ProcessLookupError):
-            list(gone())
+            gone()
 
 
 def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(monkeypatch):
@@ -70,25 +65,18 @@ def test_the_busy_share_of_the_host_is_of_the_time_between_two_readings(monkeypa
     assert [*values(counters)] == ["memory_used"]  # no tick has passed
 
 
-def rapl(tmp_path, energy: str = "5000000"):
+def test_a_cpu_package_is_counted_once_and_goes_on_when_its_counter_is_full_and_says_so_if_unreadable(tmp_path):
     for name in ("intel-rapl:0", "intel-rapl:0:0"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "energy_uj").write_text(energy)
+        (tmp_path / name / "energy_uj").write_text("5000000")
         (tmp_path / name / "max_energy_range_uj").write_text("262143328850")
-    return tmp_path
-
-
-def test_a_cpu_package_is_counted_once_and_goes_on_when_its_counter_is_full(tmp_path):
-    counters = RaplCounters(rapl(tmp_path))
+    file, counters = tmp_path / "intel-rapl:0" / "energy_uj", RaplCounters(tmp_path)
     assert values(counters) == {"cpu_energy_intel-rapl:0": 5.0}
     for says, joules in (("6000000", 6.0), ("1000000", 262143.32885 + 1.0), ("2000000", 262143.32885 + 2.0)):
-        (tmp_path / "intel-rapl:0" / "energy_uj").write_text(says)
+        file.write_text(says)
         assert values(counters) == {"cpu_energy_intel-rapl:0": pytest.approx(joules)}
-
-
-def test_an_energy_counter_that_may_not_be_read_says_so(tmp_path):
-    (rapl(tmp_path) / "intel-rapl:0" / "energy_uj").unlink()
-    (tmp_path / "intel-rapl:0" / "energy_uj").mkdir()  # unreadable for root, too
+    file.unlink()
+    file.mkdir()  # unreadable for root, too
     counters = RaplCounters(tmp_path)
     for _ in range(2):
         (reading,) = counters.read()

@@ -1,11 +1,10 @@
 """DCGM beside NVML: when `dcgmi` is asked, what it fills in, and what becomes of it; with fake tools on PATH."""
 
-import os
-import stat
 import time
 
 import psutil
 import pytest
+from fake_nvml import FIRST, put_on_path
 from gpus import devices, gpus
 
 from labkit.hardware.device import Device
@@ -15,13 +14,14 @@ from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.machine import open_ladder
 from labkit.telemetry.sources.tool_stream import ToolStream
 
-DCGMI = """#!/bin/sh
+# As dcgmi 3 and 4 print it; what tensor cores do is not available on the GPU
+DCGMI = f"""#!/bin/sh
 if [ "$1" = discovery ]; then
     echo '| GPU ID | Device Information             |'
     echo '| 0      | Name: another                  |'
     echo '|        | Device UUID: GPU-other-9       |'
     echo '| 7      | Name: a Turing                 |'
-    echo '|        | Device UUID: GPU-aaaa1111-0000        |'
+    echo '|        | Device UUID: {FIRST} |'
     exit
 fi
 echo "$@" > "$0.args"
@@ -35,16 +35,6 @@ done
 """
 
 
-@pytest.fixture
-def fake_dcgmi(tmp_path, monkeypatch):
-    """Prints as dcgmi 3 and 4 do; what tensor cores do is not available on the GPU."""
-    path = tmp_path / "dcgmi"
-    path.write_text(DCGMI)
-    path.chmod(path.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    return path
-
-
 def wait_for(what):
     """What `what` gives once it is true."""
     deadline = time.monotonic() + 20
@@ -53,7 +43,11 @@ def wait_for(what):
     return found
 
 
-def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
+def test_dcgm_fills_what_nvml_lacks_and_is_not_started_where_gpm_tells(tmp_path, monkeypatch):
+    asked = put_on_path(tmp_path, monkeypatch, "dcgmi", DCGMI).with_name("dcgmi.args")
+    with open_ladder(None, devices("Hopper"), 2, print, nvml=Nvml(gpus("Hopper"))) as ladder:
+        list(ladder.read())
+    assert not asked.exists()
     with open_ladder(None, devices("Turing"), 2, print, nvml=Nvml(gpus("Turing"))) as ladder:
 
         def sampled():
@@ -66,17 +60,12 @@ def test_dcgm_fills_what_nvml_lacks_before_hopper(fake_dcgmi):
     assert values == share | {"pcie_tx": 10 * 2**20, "pcie_rx": 20 * 2**20, "nvlink_tx": 0, "nvlink_rx": 0}
     assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
     assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
-    arguments = fake_dcgmi.with_name("dcgmi.args").read_text()
-    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in arguments
+    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in asked.read_text()
 
 
 def test_a_tool_that_ends_is_told_in_its_words_and_started_again_later(tmp_path, monkeypatch):
-    path = tmp_path / "tool"
-    path.write_text(
-        f"#!/bin/sh\necho x >> {tmp_path}/starts\ncat {tmp_path}/starts\n[ -e {tmp_path}/ok ] && sleep 99\nexit 1\n"
-    )
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    code = f"cd {tmp_path}\necho x >> starts\ncat starts\n[ -e ok ] && sleep 99\nexit 1\n"
+    put_on_path(tmp_path, monkeypatch, "tool", f"#!/bin/sh\n{code}")
     monkeypatch.setattr(tool_stream, "RESTART_S", 1.0)
     stream = ToolStream("tool", lambda _: [], period_s=100, keep=9)
     assert wait_for(lambda: stream.why) and wait_for(lambda: "ended" in (stream.why or ""))
@@ -95,22 +84,12 @@ def test_a_tool_that_ends_is_told_in_its_words_and_started_again_later(tmp_path,
     ("gpu", "script", "words"),
     [
         ("GPU-not-there", DCGMI, "dcgmi does not list this GPU"),
-        (
-            "GPU-aaaa1111-0000",
-            "#!/bin/sh\necho Error: no host engine; exit 1",
-            "dcgmi lists no GPU: Error: no host engine",
-        ),
-        ("GPU-aaaa1111-0000", DCGMI.replace("echo '#Entity", "echo No rights; exit 3; echo '#"), "status 3: No rights"),
+        (FIRST, "#!/bin/sh\necho Error: no host engine; exit 1", "dcgmi lists no GPU: Error: no host engine"),
+        (FIRST, DCGMI.replace("echo '#Entity", "echo No rights; exit 3; echo '#"), "status 3: No rights"),
     ],
 )
-def test_what_dcgm_does_not_tell_says_why_in_its_words(fake_dcgmi, gpu, script, words):
-    fake_dcgmi.write_text(script)
+def test_what_dcgm_does_not_tell_says_why_in_its_words(tmp_path, monkeypatch, gpu, script, words):
+    put_on_path(tmp_path, monkeypatch, "dcgmi", script)
     counters = DcgmCounters([Device(kind="gpu", index=0, name="x", torch_name="cuda:0", uuid=gpu)], hz=2)
     assert wait_for(lambda: all(r.value is None and words in r.note for r in counters.read()))
     counters.close()
-
-
-def test_dcgm_is_not_started_where_gpm_tells(fake_dcgmi):
-    with open_ladder(None, devices("Hopper"), 2, print, nvml=Nvml(gpus("Hopper"))) as ladder:
-        list(ladder.read())
-    assert not fake_dcgmi.with_name("dcgmi.args").exists()

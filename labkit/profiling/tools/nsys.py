@@ -1,6 +1,7 @@
-"""Runs a script in a process that a profiler starts; what is to run there, and what came of it, are JSON files.
+"""Nsight Systems: a script is run under it, its steady steps are recorded, and what it wrote is read.
 
-Run as a module, it is that process.
+nsys starts the program itself, and looks between cudaProfilerStart and cudaProfilerStop (User Guide, CLI profile). What
+is to run there, and what came of it, are JSON files; run as a module, this is the process under nsys.
 """
 
 from __future__ import annotations
@@ -21,13 +22,10 @@ from typing import Any
 import psutil
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.hardware.devices import get_devices
 from labkit.hardware.tools import perf_limit, which
 from labkit.process.containment import descendants, kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.profiling.tools.outputs import export_stats
-from labkit.profiling.tools.programs import NCU_FORBIDDEN, PROGRAMS
+from labkit.profiling.tools.programs import OUTPUTS
 from labkit.runs.atomic import replace_text
 from labkit.tracking.binding import bind_process
 from labkit.tracking.command import ScriptCommand
@@ -36,72 +34,69 @@ from labkit.tracking.stop import StopRequest
 
 RESULT = "result.json"
 GRACE_S = 5.0
-"""A tool that is told to end has this long to write what it has."""
+"""nsys, told to end, has this long to write what it has."""
+REPORTS = "cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_api_sum,nvtx_sum"
+"""Of `nsys stats` since 2023: kernels, copies and fills, CUDA's calls on the host, and steps with their phases"""
+SHOWN_LINES = 12
+"""Of each report, its head included"""
 
 
-def profile_under_tool(
-    tool: str, script: ScriptCommand, settings: ProfileSettings, on_event: OnEvent
-) -> tuple[Path, list[str]]:
-    """Run a script under a tool that starts it, until its steady steps are over; what they print goes to stderr.
+def command_line(output: Path) -> list[str]:
+    """How nsys is called, to be followed by the program to look at."""
+    # the kernel may forbid samples of the CPU, and nsys refuses to start then
+    sample = "process-tree" if perf_limit() is None else "none"
+    return [
+        "nsys", "profile", "--trace=cuda,nvtx,osrt,cublas,cudnn", f"--sample={sample}", f"--cpuctxsw={sample}",
+        "--force-overwrite=true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "-o", str(output),
+    ]  # fmt: skip
+
+
+def profile_under_nsys(script: ScriptCommand, settings: ProfileSettings, on_event: OnEvent) -> tuple[Path, list[str]]:
+    """Run a script under nsys until its steady steps are over; what they print goes to stderr.
 
     Args:
-        tool: "nsys" or "ncu".
-        script: to run.
+        script: to run, on a GPU.
         settings: how many steps pass (skip and warm-up), and how many are looked at.
-        on_event: told the tool's command.
+        on_event: told the command.
 
     Returns:
-        The run's folder, with the tool's file in its `trace/`, and what its user should know.
+        The run's folder, with the recording and its statistics in its `trace/`, and what its user should know.
 
     Raises:
-        UserError: there is no GPU to look at, or the run or the tool failed.
+        UserError: the run or nsys failed.
     """
-    program = PROGRAMS[tool]
-    if not _runs_on_gpu(script):
-        raise UserError(
-            f"{tool} records {program.sees}, and this would run on the CPU. There, use --tool py-spy for the Python "
-            "code, --tool perf for the processor's counters, or --tool torch for the operators; `labkit doctor` says "
-            "which GPUs were found."
-        )
     with tempfile.TemporaryDirectory(prefix="labkit-") as place:
-        request, output = Path(place, "request.json"), Path(place, program.output)
-        asked = {"command": script.to_dict(), "settings": asdict(settings), "tool": tool, "launcher": os.getpid()}
+        request, output = Path(place, "request.json"), Path(place, OUTPUTS["nsys"])
+        asked = {"command": script.to_dict(), "settings": asdict(settings), "launcher": os.getpid()}
         request.write_text(json.dumps(asked), encoding="utf-8")
-        command = [*program.starts(output), sys.executable, "-m", __name__, str(request)]
+        command = [*command_line(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
-        if tool == "nsys" and (limit := perf_limit()):
+        if limit := perf_limit():
             mends = "`sudo sysctl kernel.perf_event_paranoid=2` mends it until the next start"
             on_event(Notice(f"No samples of the CPU: {limit}; {mends}."))
         status = _run(command)
         result = request.with_name(RESULT)
         answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
-        if "error" in answer:  # more to the point than what the tool says of a program that failed
+        if "error" in answer:  # more to the point than what nsys says of a program that failed
             raise UserError(answer["error"])
         if not answer:
             raise UserError(
-                f"{tool} ended with status {status}, and the program under it left no word; above is what they said. "
+                f"nsys ended with status {status}, and the program under it left no word; above is what they said. "
                 "Run it with --tool torch first."
             )
         folder = Path(answer["folder"])
+        kept = folder / "trace" / output.name
         if not output.is_file():
-            why = f": {NCU_FORBIDDEN}" if tool == "ncu" else "; above is what it said: profile again."
-            raise UserError(f"{folder}: there is no {program.output}, so {tool} recorded nothing{why}")
-        kept = folder / "trace" / program.output
+            raise UserError(
+                f"{folder}: there is no {output.name}, so nsys recorded nothing; above is what it said: profile again."
+            )
         shutil.move(output, kept)
-    if tool == "nsys":
-        export_stats(kept)
+    replace_text(kept.with_suffix(".txt"), stats(kept))
     return folder, answer["notes"]
 
 
-def _runs_on_gpu(script: ScriptCommand) -> bool:
-    devices = get_devices()
-    if script.budget is not None:
-        return parse_budget(script.budget, devices).torch_name != "cpu"
-    return offered_budgets(devices)[-1].torch_name != "cpu"  # GPUs come last
-
-
 def _run(command: list[str]) -> int:
-    """Run a tool to its end; whatever happens, Ctrl-C included, nothing that it started is left running."""
+    """Run nsys to its end; whatever happens, Ctrl-C included, nothing that it started is left running."""
     process = subprocess.Popen([which(command[0]), *command[1:]], stdin=subprocess.DEVNULL, stdout=2)
     try:
         return process.wait()
@@ -123,7 +118,7 @@ def _end_after(launcher: int) -> None:
 
 
 def main(request: Path) -> int:
-    """Do what the file asks for, under the tool."""
+    """Do what the file asks for, under nsys."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     threading.Thread(target=_end_after, args=[asked["launcher"]], daemon=True).start()
     command, notes = ScriptCommand.from_dict(asked["command"]), []
@@ -138,7 +133,7 @@ def main(request: Path) -> int:
             from labkit.profiling.recording.script_run import profile_script  # torch comes with it
             from labkit.profiling.recording.steady_steps import SteadySteps
 
-            steps = SteadySteps(ProfileSettings(**asked["settings"]), asked["tool"], command.script)
+            steps = SteadySteps(ProfileSettings(**asked["settings"]), "nsys", command.script)
             folder, more = profile_script(command, steps, stop, hear, budget)
         answer = {"folder": str(folder), "notes": [*notes, *more]}
     except UserError as error:
@@ -147,6 +142,24 @@ def main(request: Path) -> int:
         return 130
     replace_text(request.with_name(RESULT), json.dumps(answer))
     return 0 if "folder" in answer else 2
+
+
+def stats(recording: Path) -> str:
+    """What `nsys stats` tells of a recording, the dearest of each report first.
+
+    Raises:
+        UserError: nsys is not there, or fails.
+    """
+    try:
+        command = [which("nsys") or "nsys", "stats", "--force-export=true", "--report", REPORTS, str(recording)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise UserError(f"{recording}: nsys, which reads this, does not start ({error.strerror}).") from error
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())[-500:]
+        raise UserError(f"{recording}: nsys stats ended with status {done.returncode}: {said}. `nsys-ui` may open it.")
+    reports = done.stdout.strip().split("\n\n")
+    return "\n\n".join("\n".join(report.splitlines()[:SHOWN_LINES]) for report in reports)
 
 
 if __name__ == "__main__":
