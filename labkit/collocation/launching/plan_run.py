@@ -27,8 +27,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
-from labkit.runs.process import own_process
-from labkit.runs.record import timestamp
+from labkit.runs.record import own_process, timestamp
 from labkit.tracking.stop import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
