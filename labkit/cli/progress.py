@@ -14,8 +14,7 @@ from labkit.runs.others import in_words
 from labkit.tracking.crossings import Point
 from labkit.tracking.ending import unreached
 from labkit.tracking.events import Notice, Preparing, Progress, Started
-from labkit.tracking.progress_line import headline, progress_text
-from labkit.tracking.time_left import time_left_s
+from labkit.tracking.progress_line import headline, progress_text, time_left_s
 
 if TYPE_CHECKING:
     from labkit.tour.run import TourRun

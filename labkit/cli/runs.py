@@ -26,6 +26,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
+    import pandas as pd
+
+    from labkit.cli.console import Console, print_frame
     from labkit.runs.query import list_rows
 
     rows = list_rows(args.runs_dir)
@@ -35,7 +38,8 @@ def run_list(args: argparse.Namespace) -> int:
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
     else:
         marked = sorted({row["provenance"] for row in rows} - {"measured"})
-        console = _print_table("", [_line_of(row) for row in rows])
+        console = Console()
+        print_frame(console, pd.DataFrame([_line_of(row) for row in rows]))
         console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
     return 0
 
@@ -55,7 +59,9 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
 def run_show(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from labkit.cli.console import Console, marked
+    import pandas as pd
+
+    from labkit.cli.console import Console, marked, print_frame
     from labkit.runs import find_run, read_events, read_run
 
     folder = find_run(args.which, args.runs_dir)
@@ -68,9 +74,11 @@ def run_show(args: argparse.Namespace) -> int:
     console.print(head, highlight=False, soft_wrap=True)
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
-    _print_table("what happened", [_told(event) for event in events if event["event"] != "checkpoint"])
+    told = [_told(event) for event in events if event["event"] != "checkpoint"]
+    print_frame(console, pd.DataFrame(told), "what happened")
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
-        _print_table(title, [{"": name, " ": str(value)} for name, value in _flat(content)])
+        flat = pd.json_normalize(content).iloc[:1].astype(str)
+        print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
     return 0
 
 
@@ -81,30 +89,6 @@ def run_stop(args: argparse.Namespace) -> int:
     request_stop(folder)
     print(f"Asked {folder.name} to stop; `labkit runs show {folder.name}` says when it has.")
     return 0
-
-
-def _print_table(title: str, rows: list[dict[str, str]]) -> Any:
-    """Print rows under the names of the first; the console. Without pandas, which takes longer than all of this."""
-    from rich import box
-    from rich.table import Table
-
-    from labkit.cli.console import Console, print_wide
-
-    console, names = Console(), list(rows[0]) if rows else []
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=any(name.strip() for name in names))
-    for name in names:
-        table.add_column(name, no_wrap=name in ("run", "status"))
-    for row in rows:
-        table.add_row(*row.values())
-    print_wide(console, table)
-    return console
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows = []
-    for name, value in content.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return rows
 
 
 def _told(event: dict[str, Any]) -> dict[str, str]:

@@ -25,9 +25,10 @@ class MaskedRelu(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return x with its negative values, those dropped and those where the mask (bool, broadcast) is False at 0."""
-        if not self.training or x.device.type != "cpu" or levels(self.p) in (0, LEVELS):
+        dropped = round(self.p * LEVELS)
+        if not self.training or x.device.type != "cpu" or dropped in (0, LEVELS):
             return F.dropout(F.relu(x), self.p, self.training) * mask
-        return _MaskedRelu.apply(x, mask, levels(self.p))
+        return _MaskedRelu.apply(x, mask, dropped)
 
 
 class _MaskedRelu(torch.autograd.Function):
@@ -43,11 +44,6 @@ class _MaskedRelu(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (y,) = ctx.saved_tensors  # above zero exactly where the gradient passes
         return torch.ops.aten.threshold_backward(gradient, y, 0).mul_(ctx.scale), None, None
-
-
-def levels(p: float) -> int:
-    """A probability in `LEVELS`ths."""
-    return round(p * LEVELS)
 
 
 def draw_kept(x: Tensor, dropped: int) -> Tensor:

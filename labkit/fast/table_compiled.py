@@ -25,7 +25,7 @@ class CompiledUpdate:
         """Take over the steps of `optimiser`, which holds the weight of `tables`, which keep bags, and nothing else."""
         self._tables, self._optimiser = tables, optimiser
         self._kernel = next(kernel for kind, kernel in _KERNELS.items() if isinstance(optimiser, kind))
-        self._room: _Room | None = None
+        self._threads, self._lookups = 0, 0  # that there is room for
 
     def step(self) -> None:
         rows, gradient = self._tables.take_bags()
@@ -51,27 +51,19 @@ class CompiledUpdate:
         once.step()
 
     def _arrays(self, rows: Tensor, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if self._room is None or not self._room.fits(rows, threads):
-            self._room = _Room(self._tables, rows, threads)
-        return self._room.slots, self._room.touched, self._room.sums
-
-
-class _Room:
-    """What most kernels work in, made once for a size of batch."""
-
-    def __init__(self, tables: EmbeddingTables, rows: Tensor, threads: int):
-        total, dim = tables.weight.shape
-        starts = [*tables.row_start.tolist(), total]
-        largest = max(stop - start for start, stop in itertools.pairwise(starts))
-        self._lookups = rows.shape[0] * rows.shape[2]
-        distinct = min(largest, self._lookups)
-        self._threads = threads
-        self.slots = np.full(total, -1, np.int32)
-        self.touched = np.empty((threads, distinct), np.int32)
-        self.sums = np.empty((threads, distinct, dim), np.float32)
-
-    def fits(self, rows: Tensor, threads: int) -> bool:
-        return threads == self._threads and rows.shape[0] * rows.shape[2] <= self._lookups
+        """What most kernels work in, made once for a size of batch: slots, touched and sums."""
+        lookups = rows.shape[0] * rows.shape[2]
+        if threads != self._threads or lookups > self._lookups:
+            total, dim = self._tables.weight.shape
+            starts = [*self._tables.row_start.tolist(), total]
+            distinct = min(max(stop - start for start, stop in itertools.pairwise(starts)), lookups)
+            self._threads, self._lookups = threads, lookups
+            self._room = (
+                np.full(total, -1, np.int32),
+                np.empty((threads, distinct), np.int32),
+                np.empty((threads, distinct, dim), np.float32),
+            )
+        return self._room
 
 
 def _sgd(weight, state, group, rows, gradient, room):

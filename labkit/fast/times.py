@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
-from labkit.data.store import prepared_root
+from labkit.data.store import prepared_root, read_json, write_json
 
 PROBE = 7
 """Counts the ways of measuring: what an older labkit measured another way is not remembered."""
@@ -29,7 +27,7 @@ class StepTimes:
     """ISO 8601 date"""
 
     def __str__(self) -> str:
-        times = ", ".join(f"{precision} {took:.3g} ms" for precision, took in self.step_time_ms.items())
+        times = ", ".join(f"{precision} {self.step_time_ms[precision]:.3g} ms" for precision in ("fp32", "bf16"))
         return f"forward and backward here: {times}; measured {self.when}"
 
 
@@ -49,10 +47,7 @@ def remember(times: StepTimes) -> None:
     with FileLock(path.with_name(f".{path.name}.lock")):
         if recall(times.machine, times.job) is not None:
             return
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        content = {"probe": PROBE, "steps": [asdict(each) for each in [*remembered(), times]]}
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        temporary.replace(path)
+        write_json(path, {"probe": PROBE, "steps": [asdict(each) for each in [*remembered(), times]]})
 
 
 def forget() -> int:
@@ -65,9 +60,9 @@ def forget() -> int:
 def remembered() -> list[StepTimes]:
     """All measurements, the latest last; none where the file is damaged or of another labkit."""
     try:
-        content = json.loads(_path().read_text(encoding="utf-8"))
+        content = read_json(_path()) or {"probe": None}
         return [StepTimes(**each) for each in content["steps"]] if content["probe"] == PROBE else []
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, KeyError, TypeError):
         return []
 
 

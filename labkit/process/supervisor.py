@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
+import queue
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -50,8 +51,8 @@ DAEMON_ENDS_S = 30.0
 class _Job:
     name: str
     process: subprocess.Popen
-    heard: bytes = b""
-    """Of a line that is not yet whole"""
+    listener: threading.Thread
+    """Passes on what the job says, until nobody is left who could say more"""
     deadlines: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     """What is done, and when, should it not have ended by then"""
     asked: bool = False
@@ -63,26 +64,23 @@ class _Supervisor:
         self.launcher = Parent()
         self.polite_s = self.launcher.content["polite_s"]
         self.jobs: dict[str, _Job] = {}
-        self.selector = selectors.DefaultSelector()
-        self.heard, self.closing = b"", False
+        self.to_do: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.closing = False
         self.mps_guard: subprocess.Popen | None = None
         self.temporary: list[str] = []
         self.mark = os.environ[MARK]
 
     def run(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's
-        signal.signal(signal.SIGTERM, lambda *_: self._close())
-        woken, wake = os.pipe()
-        for end in (woken, wake):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.to_do.put(self._close))
+        signal.signal(signal.SIGCHLD, lambda *_: self.to_do.put(lambda: None))
         adopt_orphans()
-        self.selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
-        self.selector.register(self.launcher.inlet, selectors.EVENT_READ, self._hear_orders)
+        self.launcher.listen(
+            lambda order: self.to_do.put(lambda: self._obey(**order)), lambda: self.to_do.put(self._close)
+        )
         while not (self.closing and not self.jobs):
-            for key, _ in self.selector.select(self._until_next_deadline()):
-                key.data()
+            with contextlib.suppress(queue.Empty):
+                self.to_do.get(timeout=self._until_next_deadline())()
             self._reap()
             self._do_what_is_due()
         self._sweep()
@@ -93,15 +91,8 @@ class _Supervisor:
 
     # orders
 
-    def _hear_orders(self) -> None:
-        chunk = os.read(self.launcher.inlet, 2**16)
-        if not chunk:
-            self._close()
-            return
-        *lines, self.heard = (self.heard + chunk).split(b"\n")
-        for line in lines:
-            order = json.loads(line)
-            getattr(self, f"_do_{order.pop('kind')}")(**order)
+    def _obey(self, kind: str, **order: Any) -> None:
+        getattr(self, f"_do_{kind}")(**order)
 
     def _do_start(
         self, name: str, program: list[str], content: dict[str, Any], log: str, environment: dict[str, str]
@@ -111,10 +102,10 @@ class _Supervisor:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with Path(log).open("ab") as errors:
             process = subprocess.Popen(program, **pipes, stderr=errors, env=kept, start_new_session=True)
-        job = self.jobs[name] = _Job(name, process)
-        os.set_blocking(process.stdout.fileno(), False)
-        self.selector.register(process.stdout, selectors.EVENT_READ, lambda: self._hear(job))
         self.launcher.tell("started", job=name, pid=process.pid)
+        listener = threading.Thread(target=self._hear, args=(name, process), daemon=True)
+        job = self.jobs[name] = _Job(name, process, listener)
+        listener.start()
         self._write(job, content)
         if self.closing:
             self._do_end(name)
@@ -164,8 +155,6 @@ class _Supervisor:
         """End everything: nobody gives orders any more."""
         if not self.closing:
             self.closing = True
-            with contextlib.suppress(KeyError):
-                self.selector.unregister(self.launcher.inlet)
             for name in list(self.jobs):
                 self._do_end(name)
 
@@ -176,20 +165,11 @@ class _Supervisor:
             job.process.stdin.write(json.dumps(message).encode() + b"\n")
             job.process.stdin.flush()
 
-    def _hear(self, job: _Job) -> bool:
-        """Pass on what a job has said; whether there may be more."""
-        try:
-            chunk = os.read(job.process.stdout.fileno(), 2**16)
-        except BlockingIOError:
-            return False
-        if not chunk:
-            self.selector.unregister(job.process.stdout)
-            return False
-        *lines, job.heard = (job.heard + chunk).split(b"\n")
-        for line in lines:
-            if event := message_of(line):
-                self.launcher.tell("told", job=job.name, event=event)
-        return True
+    def _hear(self, name: str, process: subprocess.Popen) -> None:
+        with process.stdout as stream:
+            for line in stream:
+                if event := message_of(line):
+                    self.launcher.tell("told", job=name, event=event)
 
     def _signal(self, job: _Job, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -229,12 +209,7 @@ class _Supervisor:
         # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
         wait_until_gone(left_by_it, TIDY_S)
         left = kill_until_gone(left_by_it)
-        # now that nobody is left who writes to it: a watch over its memory has a word to say, too
-        while job.process.stdout in self.selector.get_map() and self._hear(job):
-            pass
-        if job.process.stdout in self.selector.get_map():
-            self.selector.unregister(job.process.stdout)
-        job.process.stdout.close()
+        job.listener.join(TIDY_S)  # now that nobody is left who writes: a watch over its memory has a word to say, too
         still = [words for pid in left if (words := still_there(pid))]
         # its status is None where it has not ended
         status = job.process.poll()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
+import psutil
+
 from labkit.errors import DataError, UserError
 from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs.atomic import replace_text
 from labkit.runs.others import Others
 from labkit.runs.private import shielded
-from labkit.runs.process import is_alive
 
 SCHEMA_VERSION = 1
 Kind = Literal["measured", "recorded", "emulated", "predicted"]
@@ -222,3 +224,29 @@ def _last_change(folder: Path) -> float:
 def timestamp() -> str:
     """Now, ISO 8601 with the local offset, to the millisecond."""
     return datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+CLOCK_TOLERANCE_S = 2.0
+"""Linux derives the time a process began from the boot time, which moves when the clock is set."""
+
+
+def process_started(pid: int) -> float | None:
+    """When a process began, in seconds since 1970; None where none of that number runs."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return round(process.create_time(), 1)
+    except psutil.Error:
+        return None
+
+
+def is_alive(pid: int, started: float) -> bool:
+    """Whether the process of that number that began then still runs; numbers are used again."""
+    now = process_started(pid)
+    return now is not None and abs(now - started) < CLOCK_TOLERANCE_S
+
+
+def own_process() -> tuple[int, float]:
+    """This process' pid and when it began."""
+    return os.getpid(), process_started(os.getpid())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,6 @@ from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error, temporary_of
 
 FORMAT = 4
-UNREADABLE = (
-    *(OSError, RuntimeError, EOFError, LookupError, TypeError, ValueError, AttributeError, OverflowError, MemoryError),
-    *(pickle.UnpicklingError, struct.error, zipfile.BadZipFile),
-)
-"""What is raised by reading a damaged zip file, or by unpickling what is none of labkit's."""
 
 
 def step_of(path: Path) -> int | None:
@@ -60,7 +53,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
                 raise zipfile.BadZipFile(f"{damaged} is not what was written")
         content = torch.load(path, map_location="cpu", weights_only=True)
         written_as = content["format"]
-    except UNREADABLE as error:
+    except Exception as error:  # of a damaged zip file or pickle it can be any
         raise UserError(
             f"{path}: this checkpoint cannot be read ({type(error).__name__}: {error}): it was cut short or damaged, "
             "or is none of labkit's. Start the run anew, or copy an intact checkpoint to that place."

@@ -13,8 +13,8 @@ SEED = "{seed}"
 class ScriptCommand:
     """A script and its harness, as data that crosses to another process."""
 
-    script: str
-    """Path of a Python file"""
+    script: str | None = None
+    """Path of a Python file, or as its record names it; None for code that nobody started as a script"""
     arguments: tuple[str, ...] = ()
     """Of the script, one an item"""
     module: str | None = None

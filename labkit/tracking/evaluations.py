@@ -13,14 +13,20 @@ from labkit.tracking.crossings import Crossings, Point
 from labkit.tracking.goal import METRICS, Target
 from labkit.tracking.position import Position
 
-Tell = Callable[..., None]
-
 
 class Evaluations:
     """Watches the target's metric; of a run without a target, nothing."""
 
-    def __init__(self, target: Target | None, confirm: int, patience: int | None, position: Position):
-        self.target, self.patience, self._position = target, patience, position
+    def __init__(
+        self,
+        target: Target | None,
+        confirm: int,
+        patience: int | None,
+        position: Position,
+        tell: Callable[..., None],
+    ):
+        """`tell` writes an event."""
+        self.target, self.patience, self._position, self._tell = target, patience, position, tell
         self.crossings = Crossings(target, confirm)
         self._announced: set[tuple] = set()
         self._replayed_step = -1
@@ -38,29 +44,24 @@ class Evaluations:
             name = self.target.metric.name
             raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
 
-    def take(self, numbers: dict[str, float], tell: Tell) -> bool:
-        """Take an evaluation at the position; whether it is the best so far.
-
-        Args:
-            numbers: its metrics.
-            tell: writes an event.
-        """
+    def take(self, numbers: dict[str, float]) -> bool:
+        """Take an evaluation's metrics at the position; whether it is the best so far."""
         position = self._position
-        is_new = position.step != self._replayed_step  # else these weights were evaluated before the resume
         position.metrics, position.evaluated_step = numbers, position.step
         if self.target is None:
             return False
         value = numbers[self.target.metric.name]
-        if is_new:
-            self._observe(value, position.point, tell)
+        if self.is_new:
+            self._observe(value, position.point)
         if position.best_value is not None and not self.target.metric.better(value, position.best_value):
             position.best_age += 1
             return False
         position.best_value, position.best_step, position.best_age = value, position.step, 0
         return True
 
+    @property
     def is_new(self) -> bool:
-        """Whether no evaluation of this step is on record."""
+        """Whether these weights were not evaluated before a resume."""
         return self._position.step != self._replayed_step
 
     def result(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class Evaluations:
     def out_of_patience(self) -> bool:
         return self.patience is not None and self._position.best_age >= self.patience
 
-    def resume(self, before: Target | None, crossings: dict[str, Any], folder: Path, tell: Tell) -> None:
+    def resume(self, before: Target | None, crossings: dict[str, Any], folder: Path) -> None:
         """Go on where an earlier process of this run was, with the target of now: it is looked for in the past, too."""
         position = self._position
         if self.target is not None and (before is None or before.metric != self.target.metric):
@@ -93,25 +94,25 @@ class Evaluations:
         if before == self.target:
             self.crossings.load_state_dict(crossings)
         else:
-            self._replay(read_events(folder), tell)
+            self._replay(read_events(folder))
         if self.out_of_patience:
             position.best_age = 0  # this run ended for want of patience: who resumes it has some more
 
-    def _replay(self, past: list[dict[str, Any]], tell: Tell) -> None:
+    def _replay(self, past: list[dict[str, Any]]) -> None:
         self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
         for event in past:
             value = event.get("metrics", {}).get(self.target.metric.name) if self.target else None
             if event["event"] == "evaluated" and value is not None:
                 at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
-                self._observe(value, at, tell)
+                self._observe(value, at)
                 self._replayed_step = at.step
 
-    def _observe(self, value: float, at: Point, tell: Tell) -> None:
+    def _observe(self, value: float, at: Point) -> None:
         for kind in self.crossings.observe(value, at):
             crossing = self.crossings.first if kind == "first" else self.crossings.sustained
             what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value, **asdict(crossing)}
             if _crossing_key(what) not in self._announced:
-                tell("target_reached", **what)
+                self._tell("target_reached", **what)
 
 
 def _crossing_key(event: dict[str, Any]) -> tuple:

@@ -18,6 +18,7 @@ from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.stop import StopRequest
 
@@ -88,25 +89,16 @@ class StepObserver(Protocol):
 class Harness:
     """Holds what `Run` does not decide; one a process."""
 
-    stop: StopRequest | None
-    runs_dir: Path = Path("runs")
+    stop: StopRequest
+    command: ScriptCommand = field(default_factory=ScriptCommand)
+    """What the process runs, its paths absolute where it is a script of somebody's command"""
     on_event: OnEvent = lambda event: None
     whole_budget: Budget | None = None
     """What binds this process; None: nothing does, and the device that computes decides what it is called"""
-    resume: Path | None = None
-    """The folder of a run to go on with"""
     observer: StepObserver | None = None
     """Looks at the steps, and ends the run when it has seen enough"""
-    sample_hz: float | None = None
-    seed: int | None = None
-    """What the generators were seeded with before the script began; None: they were not"""
-    script: str | None = None
-    """As a record names it"""
-    arguments: tuple[str, ...] = ()
     outlet: int | None = None
     """File descriptor that events are written to, and what is told of this process should it be killed"""
-    collocation: dict[str, Any] | None = None
-    """What the record says of the jobs beside it"""
     is_script: bool = False
     """Whether the script is its own harness"""
     answers: list[dict[str, Any]] = field(default_factory=list)
@@ -120,7 +112,7 @@ class Harness:
         """That of a script which nobody wraps."""
         from labkit.tracking.progress_line import ProgressLine
 
-        return cls(StopRequest(), runs_dir, ProgressLine(), is_script=True)
+        return cls(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), ProgressLine(), is_script=True)
 
     @contextlib.contextmanager
     def wrapped(self) -> Iterator[Harness]:
@@ -132,6 +124,11 @@ class Harness:
             yield self
         finally:
             _current = None
+
+    @property
+    def resume(self) -> Path | None:
+        """The folder of a run to go on with."""
+        return None if self.command.resume is None else Path(self.command.resume)
 
     @property
     def budget(self) -> Budget:
@@ -158,7 +155,7 @@ class Harness:
     @property
     def family(self) -> int:
         """The process whose descendants are no other programs: of jobs that share a device, their supervisor."""
-        shares = self.collocation is not None and self.collocation["mode"] != "cpu-pinned"
+        shares = (self.command.collocation or {}).get("mode", "cpu-pinned") != "cpu-pinned"
         is_rank = int(os.environ.get("WORLD_SIZE", "1")) > 1 or multiprocessing.parent_process() is not None
         return os.getppid() if shares or is_rank else os.getpid()
 
@@ -166,12 +163,13 @@ class Harness:
         """What the record says of the script, of what binds it, and of the jobs beside it."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         described: dict[str, Any] = {"budget": self.budget.to_dict(), "threads_wait": policy}
-        if self.script is not None:
-            described |= {"script": self.script, "arguments": list(self.arguments)}
+        if self.command.script is not None:
+            described |= {"script": self.command.script, "arguments": list(self.command.arguments)}
         elif getattr(main := sys.modules["__main__"], "__file__", None) is not None:  # no notebook, nor python -c
             module = main.__spec__ and main.__spec__.name
             described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
-        return described if self.collocation is None else described | {"collocation": self.collocation}
+        beside = self.command.collocation
+        return described if beside is None else described | {"collocation": beside}
 
     def settle_seed(self, asked: int | None) -> int | None:
         """The seed that a run records; None where nobody gave one.
@@ -179,13 +177,14 @@ class Harness:
         Raises:
             UserError: the script fixes another one than this harness repeats it with.
         """
-        if self.seed is not None and asked is not None and asked != self.seed:
+        seed = self.command.seed
+        if seed is not None and asked is not None and asked != seed:
             raise UserError(
-                f"labkit run repeats this script with seed {self.seed}, and the script fixes {asked}, so that all "
+                f"labkit run repeats this script with seed {seed}, and the script fixes {asked}, so that all "
                 "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
                 "as an argument, and write --seed {seed} behind the script's name."
             )
-        return self.seed if asked is None else asked
+        return seed if asked is None else asked
 
     # what an open run calls
 

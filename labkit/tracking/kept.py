@@ -1,4 +1,4 @@
-"""What a script keeps: its models and optimisers, their checkpoints, and the weights that were best."""
+"""What a script keeps: its models and optimisers, their checkpoints and when these are saved, and the best weights."""
 
 from __future__ import annotations
 
@@ -13,17 +13,40 @@ from labkit.errors import UserError
 from labkit.tracking.checkpoint import clone_into, load_checkpoint, on_host, save_checkpoints, step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.ending import Diverged
+from labkit.tracking.evaluations import Evaluations
+from labkit.tracking.goal import Target
+from labkit.tracking.position import Clock, Position
+from labkit.tracking.recording import Recording
+from labkit.tracking.schedule import Schedule
 
 REST = 40
 """A checkpoint that took t seconds is not repeated before 40 t have passed: at most 2.5 % of a run goes into them."""
 
 
 class Kept:
-    """The parts of one run that checkpoints hold."""
+    """The parts of one run that checkpoints hold.
 
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self.latest, self._best_file = (folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
+    They are saved at moments at which all that the script does for the steps so far is done.
+    """
+
+    def __init__(
+        self,
+        position: Position,
+        clock: Clock,
+        schedule: Schedule,
+        evaluations: Evaluations,
+        recording: Recording,
+        settle: Callable[[], None],
+    ):
+        """`settle` brings all that is on its way to the disk, and raises where a weight is no number."""
+        self._position, self._clock, self._schedule = position, clock, schedule
+        self._evaluations, self._recording, self._settle = evaluations, recording, settle
+        self._folder: Path = recording.folder
+        self.latest, self._best_file = (self._folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
+        self.is_wanted = False
+        """Whether there was an evaluation since the last checkpoint"""
+        self.is_frozen = False
+        """Whether what a resumed run goes on from is saved, whatever the script does before its next step"""
         self.parts: dict[str, Any] = {}
         self._restored: dict[str, Any] | None = None
         self._best: dict[str, dict[str, Any]] = {}
@@ -59,13 +82,17 @@ class Kept:
             part.load_state_dict(self._restored[name])
         self.parts[name] = part
 
-    def restore(self) -> dict[str, Any] | None:
-        """The latest checkpoint, whose parts `add` puts back; None where there is none."""
+    def resume(self) -> None:
+        """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
         if not self.latest.exists():
-            return None
-        content = load_checkpoint(self.latest)
+            return
+        content, position = load_checkpoint(self.latest), self._position
         self._restored = content["kept"]
-        return content
+        vars(position).update(content["position"])
+        self._schedule.resume(content["random"])
+        before = None if content["target"] == "None" else Target.parse(content["target"])
+        self._evaluations.resume(before, content["crossings"], self._folder)
+        self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
 
     def refuse_nothing(self, is_resumed: bool) -> None:
         """The script has named all that it keeps.
@@ -97,52 +124,64 @@ class Kept:
 
     # checkpoints
 
-    @property
-    def has_rested(self) -> bool:
-        """Whether another checkpoint would not take more than its share."""
-        return time.perf_counter() - self._saved_at >= REST * self._took_s
-
-    def state(self) -> dict[str, Any]:
-        """All parts as they are now."""
-        return {name: on_host(part.state_dict()) for name, part in self.parts.items()}
-
-    def save(self, began: float, best_step: int | None, content: dict[str, Any]) -> None:
-        """Save the best weights, if they are new, and what a resumed run needs.
+    def at_safe_point(self, *, ends_here: bool = False) -> None:
+        """A checkpoint may be saved.
 
         Args:
-            began: when the saving did, of `time.perf_counter`.
-            best_step: the step that the best weights are of.
-            content: its "position", and more; what it has not stays as the latest checkpoint has it.
+            ends_here: the loop ends within an epoch, and a resumed run goes on from here whatever the script does next.
         """
-        if "kept" not in content:
+        has_rested = time.perf_counter() - self._saved_at >= REST * self._took_s
+        if ends_here or (self.is_wanted and has_rested):
+            self.save()
+        self.is_frozen = self.is_frozen or ends_here
+
+    def save(self) -> None:
+        """Save the best weights, if they are new, and what a resumed run needs; nothing where nothing has changed."""
+        if not (self.parts and self._clock.is_running and self._recording.saves):
+            return
+        if self.is_frozen and not self.is_wanted:
+            return
+        began, position = time.perf_counter(), self._position
+        self._settle()
+        content = {
+            "position": asdict(position),
+            "crossings": self._evaluations.crossings.state_dict(),
+            "target": str(self._evaluations.target),
+        }
+        if self.is_frozen:
             content = load_checkpoint(self.latest) | content
-        best = {self._best_file: {"kept": self._best, "position": {"step": best_step}}} if self._best_is_new else {}
-        save_checkpoints(best | {self.latest: content})
-        self._best_is_new = False
+        else:
+            kept = {name: on_host(part.state_dict()) for name, part in self.parts.items()}
+            content |= {"random": self._schedule.state(), "kept": kept}
+        best = {"kept": self._best, "position": {"step": position.best_step}}
+        save_checkpoints(({self._best_file: best} if self._best_is_new else {}) | {self.latest: content})
+        self._best_is_new = self.is_wanted = False
         self._saved_at = time.perf_counter()
         self._took_s = self._saved_at - began
+        self._clock.book(training=False)
+        self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
 
     # what is no number
 
-    def check_weights(self, at: Point, tell: Callable[..., None]) -> None:
+    def check_weights(self) -> None:
         """Let no weights through that are not numbers: an error rate, for one, stays finite with them.
 
         Raises:
-            Diverged: a weight is NaN or infinite; `tell` was told.
+            Diverged: a weight is NaN or infinite.
         """
         for module in self.modules.values():
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
             sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
             if not all(math.isfinite(float(each)) for each in sums):
-                raise self.diverged("a weight is no number", at, tell)
+                raise self.diverged("a weight is no number", self._position.point)
 
-    def diverged(self, what: str, at: Point, tell: Callable[..., None]) -> Diverged:
-        """The error of a run with a number that is none, of which `tell` is told."""
+    def diverged(self, what: str, at: Point) -> Diverged:
+        """The error of a run with a number that is none, which is recorded."""
         groups = [group for part in self.parts.values() for group in getattr(part, "param_groups", [])]
         lr = groups[0].get("lr") if groups else None
         rate = "" if lr is None else f" with learning rate {lr:g}"
         saved = f"{self.latest}, of step {step_of(self.latest)}" if self.latest.exists() else "none was saved yet"
-        tell("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **asdict(at))
+        self._recording.event("fault", kind="diverged", what=what, lr=lr, checkpoint=saved, **asdict(at))
         return Diverged(
             f"{self._folder}: {what} at step {at.step}{rate}; last good checkpoint: {saved}. Lower the learning rate, "
             "or clip the gradients."

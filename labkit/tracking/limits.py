@@ -19,8 +19,8 @@ class Limits:
     def __init__(
         self,
         position: Position,
-        evaluations: Evaluations,
         schedule: Schedule,
+        evaluations: Evaluations,
         *,
         max_seconds: float | None,
         stopped_by: Callable[[], str],

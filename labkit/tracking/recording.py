@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
@@ -44,7 +45,7 @@ class Recording:
         self._peak_gpu_before = 0
         if own_rank() != 0:
             self._run: RunWriter | None = None
-            self.folder = harness.resume or harness.runs_dir
+            self.folder = harness.resume or Path(harness.command.runs_dir)
         else:
             self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
             self.folder = self._run.folder
@@ -54,7 +55,7 @@ class Recording:
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
         return RunWriter.create(
-            harness.runs_dir,
+            Path(harness.command.runs_dir),
             "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60],
             config=config,
             budget=budget.to_dict(),
@@ -106,9 +107,8 @@ class Recording:
 
     def started(self) -> None:
         """The run is what it will be: tell of it."""
+        self.describe_training()
         if self._run is not None:
-            self._run.record.config = self.config
-            self._run.record.save(self.folder)
             self.tell(Started(self._run.run_id, str(self.folder), self.config))
 
     def describe_training(self, **settings: Any) -> None:
@@ -152,7 +152,7 @@ class Recording:
             run.event("fault", kind=kind, what=what)
             faults.append(f"{FAULTS[kind]} ({what})")
 
-        sampler = Sampler(run.folder, hz=self._harness.sample_hz or DEFAULT_HZ, on_fault=on_fault)
+        sampler = Sampler(run.folder, hz=self._harness.command.sample_hz or DEFAULT_HZ, on_fault=on_fault)
         try:
             with sampler:
                 yield
@@ -212,10 +212,9 @@ class Recording:
             self._harness.left()
             if self._run is not None:
                 try:
-                    energy = run_energy(self.folder)
-                    result |= {"peak_memory_bytes": peak_memory(self.folder)}
+                    energy, peak = run_energy(self.folder), peak_memory(self.folder)
+                    result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
-                    result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
                     if is_fault:
                         self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
@@ -227,10 +226,10 @@ class Recording:
         """The script cannot go on with this run, which keeps the record that it had."""
         self._harness.left()
         if self._run is not None:
-            self._run.record.config = self.before.config
-            self._run.event("ended", status=self.before.status, reason=reason, ended_by="refused")
-            self._run.finish(self.before.status, self.before.result)
-            self._harness.ended(self._run.run_id, str(self.folder), self.before.status, self.before.result or {})
+            self._run.record.config, status = self.before.config, self.before.status
+            self._run.event("ended", status=status, reason=reason, ended_by="refused")
+            self._run.finish(status, self.before.result)
+            self._harness.ended(self._run.run_id, str(self.folder), status, self.before.result or {})
 
     def _peak_gpu_memory(self) -> int | None:
         """Most bytes torch held on the GPU at once, in this process or an earlier one of this run; None on a CPU."""

@@ -11,50 +11,45 @@ from labkit.errors import UserError
 from labkit.runs import RunRecord, read_events
 from labkit.runs.private import shielded
 
-LIMITS = ("target", "target_metric", "higher_is_better", "max_seconds")
+LIMITS = {"target", "target_metric", "higher_is_better", "max_seconds"}
 """What may change when a run is resumed, as may max_epochs, which is told later."""
-TOLD = (
-    *("budget", "threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir"),
-    *("keeps", "max_epochs"),
-)
+TOLD = {"budget", "threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir"}
 """What is recorded and decides nothing, or is checked elsewhere."""
+TOLD_LATER = {"keeps", "max_epochs"}
 
 
 def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> bool:
     """Stop a resume that would mix two experiments in one run, or that has nothing to do.
 
-    Args:
-        before: the record as the earlier process left it.
-        described: the configuration that it would go on with.
-        folder: the run's.
-
     Returns:
-        Whether it has another target or another time to go on for.
+        Whether the configuration as it is `described` now has another target or another time to go on for.
 
     Raises:
         UserError: it says what differs.
     """
+
+    def refuse(why: str) -> None:
+        raise UserError(f"{folder}: {why}, or start a new run.")
+
     if before.profiled:
         raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
     if "collocation" in before.config:
-        raise UserError(
-            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
-            "on with all of a group by `labkit collocate --resume`, or start a new run."
+        refuse(
+            f"this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go on with all "
+            "of a group by `labkit collocate --resume`"
         )
     changes = list(_changes(shielded(before.config), json.loads(json.dumps(shielded(described)))))
     limits = {name: new for name, _, new in changes if name in LIMITS}
-    others = [change for change in changes if change[0] not in LIMITS]
-    if any(name == "fingerprint" for name, _, _ in others):
-        name = described.get("data", {}).get("name")
-        raise UserError(
-            f"{folder}: the data {name!r} has changed since this run began, so going on would mix two datasets: start "
-            "a new run."
+    others = {name: f"{name} was {old!r} and is {new!r}" for name, old, new in changes if name not in LIMITS}
+    if "fingerprint" in others:
+        refuse(
+            f"the data {described['data'].get('name')!r} has changed since this run began, so going on would mix two "
+            "datasets: put back what it was"
         )
     if others:
-        what = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in others[:4])
-        raise UserError(
-            f"{folder}: a resumed run keeps its own settings, and {what}: only target, max_seconds and max_epochs "
-            "may change. Put the others back, in the script or on the command line, or start a new run."
+        refuse(
+            f"a resumed run keeps its own settings, and {'; '.join([*others.values()][:4])}: only target, max_seconds "
+            "and max_epochs may change. Put the others back, in the script or on the command line"
         )
     if before.status == "done" and not limits and _epochs(before) is None:
         raise _nothing_to_do(before, folder)
@@ -103,7 +98,7 @@ def _used(folder: Path, limit: str, used: float) -> UserError:
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """(name, before, now) of the settings that differ, in sections, too."""
-    for name in sorted({*before, *now} - {*TOLD}):
+    for name in sorted({*before, *now} - TOLD - TOLD_LATER):
         old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _changes(old, new)

@@ -25,7 +25,6 @@ from labkit.tracking.phases import INPUT, SYNC, phase
 from labkit.tracking.position import Clock, Position
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import refuse_used_epochs
-from labkit.tracking.saving import Saving
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
 
@@ -118,28 +117,22 @@ class Run:
             raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
             self.target, self.max_seconds, self.patience = None, None, None
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position)
         self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self.position)
         self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
         self._test_metrics: dict[str, float] = {}
-        self._limits = Limits(
-            self.position,
-            self._evaluations,
-            self._schedule,
-            max_seconds=self.max_seconds,
-            stopped_by=self._stopped_by,
-        )
         self.seed = self._harness.settle_seed(self.seed)
         self._recording = Recording(self._harness, self.name, self._described(), self.seed)
         self.folder: Path = self._recording.folder
-        self._kept = Kept(self.folder)
-        parts = self._kept, self._schedule, self._evaluations, self._recording
-        self._saving = Saving(self.position, self._clock, *parts, self._settle)
+        tell = self._recording.event
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, tell)
+        parts = self._schedule, self._evaluations
+        self._limits = Limits(self.position, *parts, max_seconds=self.max_seconds, stopped_by=self._stopped_by)
+        self._kept = Kept(self.position, self._clock, *parts, self._recording, self._settle)
         _open_run = self
         try:
             self._harness.entered()
             if self._recording.is_resumed:
-                self._saving.resume()
+                self._kept.resume()
             self._recording.started()
         except BaseException as error:
             self._leave(error)
@@ -164,7 +157,7 @@ class Run:
         try:
             if error is None or isinstance(error, Stopped):
                 self._read_losses(wait=True)
-                self._saving.save()
+                self._kept.save()
         except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
             status, word, reason = self._limits.ending_of(late, self._recording.why)
             error = error or late
@@ -202,7 +195,7 @@ class Run:
         if not self._clock.is_running:
             self.start_clock(self._entered_at)
         self._clock.book(training=True)
-        position, self._saving.is_frozen = self.position, False
+        position, self._kept.is_frozen = self.position, False
         position.step += 1
         position.samples += samples
         position.batch = self._schedule.given_out
@@ -246,18 +239,18 @@ class Run:
         numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
         self._evaluations.check(numbers)
         self._read_losses(wait=True)
-        self._kept.check_weights(self.position.point, self._recording.event)
+        self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
-        if self._evaluations.is_new():
+        if self._evaluations.is_new:
             self._record_evaluation(numbers)
-        if self._evaluations.take(numbers, self._recording.event):
+        if self._evaluations.take(numbers):
             self._kept.note_best()
         self._tell(evaluated=True)
         self._clock.book(training=False)
-        self._saving.is_wanted = True
+        self._kept.is_wanted = True
         if not self._schedule.is_used:
-            self._saving.at_safe_point()
+            self._kept.at_safe_point()
         self._limits.agree()
         return bool(self.over)
 
@@ -322,7 +315,7 @@ class Run:
                     return  # ended in the middle of an epoch
                 schedule.epoch_is_over = True  # the script left its batches early
             self._leave_epoch(without_batches=not schedule.given_out)
-            self._saving.at_safe_point()
+            self._kept.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """The batches of a loader, from where this run left off; they end when the run is over.
@@ -349,7 +342,7 @@ class Run:
             schedule.give_out()
             yield batch
             over = bool(self.over)
-            self._saving.at_safe_point(ends_here=over and not schedule.is_last_batch)
+            self._kept.at_safe_point(ends_here=over and not schedule.is_last_batch)
             if over:
                 schedule.epoch_is_over = schedule.is_last_batch
                 return
@@ -377,11 +370,11 @@ class Run:
         if self._observer is not None or self.over == "stopped":
             return False
         looks = self._looks()
-        if looks and looks[-1].get("best_step") == self._tested_step:
+        if looks and looks[-1].get("best_step") == self.position.tested_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
-        self._saving.save()
-        self._saving.is_frozen = True  # or the run would go on from its best weights, not from its last
+        self._kept.save()
+        self._kept.is_frozen = True  # or the run would go on from its best weights, not from its last
         if self.position.best_step is not None:
             self._kept.load_best()
         return True
@@ -391,7 +384,7 @@ class Run:
         self._must_be_open("test")
         look = len(self._looks()) + 1
         self._test_metrics = self._numbers(metrics)
-        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self._tested_step)
+        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.tested_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
 
@@ -444,7 +437,7 @@ class Run:
             )
 
     def _numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
-        numbers, at = {}, self.position.point
+        numbers = {}
         for name, value in metrics.items():
             try:
                 numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
@@ -453,7 +446,7 @@ class Run:
                     f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
                 ) from None
             if not math.isfinite(numbers[name]):
-                raise self._kept.diverged(f"the metric {name} is {numbers[name]}", at, self._recording.event)
+                raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
         return numbers
 
     def _record_evaluation(self, numbers: dict[str, float]) -> None:
@@ -467,15 +460,12 @@ class Run:
 
     def _read_losses(self, *, wait: bool = False) -> None:
         """Record the losses that have reached the host, and stop at the first that is no number."""
-        if wait:
-            with phase(SYNC):
-                arrived = self._losses.arrived(wait=True)
-        else:
-            arrived = self._losses.arrived()
+        with phase(SYNC) if wait else contextlib.nullcontext():
+            arrived = self._losses.arrived(wait=wait)
         for loss, point in arrived:
             if not math.isfinite(loss):
                 at = replace(self.position.point, step=point.step)
-                raise self._kept.diverged(f"the training loss is {loss}", at, self._recording.event)
+                raise self._kept.diverged(f"the training loss is {loss}", at)
             self._recording.metric("loss", loss, point)
             self._loss = loss
 
@@ -483,14 +473,9 @@ class Run:
         """Bring all that is on its way to the disk: whoever resumes from here repeats no earlier step."""
         self._read_losses(wait=True)
         if self.position.evaluated_step != self.position.step:
-            self._kept.check_weights(self.position.point, self._recording.event)  # an evaluation has just done so
+            self._kept.check_weights()  # an evaluation has just done so
         self._leave_epoch()
         self._recording.flush()
-
-    @property
-    def _tested_step(self) -> int:
-        """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
-        return self.position.step if self.position.best_step is None else self.position.best_step
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,29 +106,22 @@ def run_command(
     elif budget is None and command.device is not None:
         whole = {budget.torch_name: budget for budget in offered_budgets()}
         budget = whole.get(command.device, whole["cpu"])
-    name = command.module or os.path.abspath(script)  # noqa: PTH100  links stay as they are
-    harness = Harness(
-        stop,
-        Path(command.runs_dir).absolute(),
-        on_event,
-        budget,
-        resume=None if command.resume is None else Path(command.resume).absolute(),
-        sample_hz=command.sample_hz,
-        seed=command.seed,
-        script=name,
-        arguments=command.arguments,
-        collocation=command.collocation,
-        **more,
+    command = replace(
+        command,
+        script=command.module or os.path.abspath(script),  # noqa: PTH100  links stay as they are
+        runs_dir=str(Path(command.runs_dir).absolute()),
+        resume=command.resume and str(Path(command.resume).absolute()),
     )
+    harness = Harness(stop, command, on_event, budget, **more)
     if command.budget is not None:  # a whole device binds nothing: who shares it is another's to say
         _enforce(budget, harness)
     keep_memory()
     if harness.whole_budget is not None:
         harness.whole_budget.bind_torch()
-    if harness.seed is not None:
+    if command.seed is not None:
         from labkit.tracking.random_state import seed_all
 
-        seed_all(harness.seed)
+        seed_all(command.seed)
     implicit = _ImplicitRun(command.module or script.stem, harness)
     with (
         harness.wrapped(),
@@ -141,7 +135,7 @@ def run_command(
                 if command.module is None:
                     runpy.run_path(str(script), run_name="__main__")
                 else:
-                    runpy.run_module(name, run_name="__main__", alter_sys=True)
+                    runpy.run_module(command.module, run_name="__main__", alter_sys=True)
             spawned.listen()
             implicit.end(None)
         except (Enough, Stopped) as error:

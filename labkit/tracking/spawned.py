@@ -15,21 +15,20 @@ import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
 from labkit.runs import request_stop
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import Ready, Started, read_event
 from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
 
 VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"
-PASSED_ON = ("runs_dir", "resume", "seed", "sample_hz", "script", "arguments", "collocation")
-"""Fields of the harness"""
 LOOK_EVERY_S = 0.05
 
 
@@ -38,7 +37,8 @@ class SpawnedRuns:
 
     def __init__(self, harness: Harness):
         self._harness = harness
-        self._half_line, self._lock = "", threading.Lock()
+        self._heard, self._lock = 0, threading.Lock()
+        """Lines so far"""
         self._folder: Path | None = None
         """Of a run that another process has open"""
         self._is_ending = False
@@ -48,18 +48,15 @@ class SpawnedRuns:
         harness = self._harness
         # made by whoever first has something to tell: a killed harness of a script that spawns nothing leaves nothing
         self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        self._told: IO[str] | None = None
         content = {"told": self._file, "pid": os.getpid(), "family": harness.family}
         content |= {"budget": harness.whole_budget and harness.whole_budget.to_dict()}
-        content["harness"] = {name: getattr(harness, name) for name in PASSED_ON}
+        content["command"] = harness.command.to_dict()
         os.environ[VARIABLE] = json.dumps(content, default=str)
         return self
 
     def __exit__(self, *error: object) -> None:
         del os.environ[VARIABLE]
         self.listen()
-        if self._told is not None:
-            self._told.close()
         for path in (self._file, self._file.with_suffix(".go")):
             path.unlink(missing_ok=True)
 
@@ -71,10 +68,9 @@ class SpawnedRuns:
     def listen(self) -> None:
         """Pass on what runs in other processes have told, and ask them to stop where that is asked for."""
         with self._lock:
-            if self._told is None and self._file.exists():
-                self._told = self._file.open(encoding="utf-8")
-            told = "" if self._told is None else self._told.read()
-            *lines, self._half_line = (self._half_line + told).split("\n")
+            told = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
+            lines = told.split("\n")[self._heard : -1]  # the last is not yet whole
+            self._heard += len(lines)
             for line in lines:
                 self._hear(json.loads(line))
         if self._harness.stop_asked and self._folder is not None and not self._is_ending:
@@ -119,11 +115,9 @@ class SpawnedHarness(Harness):
         if VARIABLE not in os.environ:
             return None
         content = json.loads(os.environ[VARIABLE])
-        budget, fields = content["budget"], content["harness"]
-        for name, kind in {"runs_dir": Path, "resume": Path, "arguments": tuple}.items():
-            fields[name] = fields[name] and kind(fields[name])
+        budget = content["budget"]
         whole = budget and Budget(**budget | {"not_emulated": tuple(budget["not_emulated"])})
-        harness = cls(StopRequest(), whole_budget=whole, **fields)
+        harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]), whole_budget=whole)
         harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import check_plan
@@ -69,23 +67,13 @@ def test_all_rows_are_checked_and_each_has_one_message():
     assert len(found.rows) == 5
 
 
-def test_data_that_is_not_there_is_told_by_its_row():
+def test_what_stands_against_a_row_or_the_plan_is_told_where_it_is():
     def estimate(job, kind):
         raise UserError("there is no dataset 'nowhere'")
 
     found = check_plan(plan_of("alone", job("a", where="job 1 of --jobs")), estimate)
     assert found.refusals == ("job 1 of --jobs: there is no dataset 'nowhere'",)
-
-
-def test_a_device_that_is_not_there_is_the_plans_mistake():
-    found = check_plan(Plan("p", (Workload("w", "naive", (job("a"),)),), device="7"), estimate_of({}))
-    assert len(found.refusals) == 1
-    assert "there is no device '7' here" in found.refusals[0]
-
-
-def test_what_the_plan_gives_counts_instead_of_the_estimate():
-    def never(job, kind):
-        pytest.fail("asked")
-
-    found = check_plan(plan_of("alone", job("a", memory_bytes=GIB)), never)
-    assert found.rows[0].needs_bytes == GIB
+    found = check_plan(plan_of("alone", job("a", memory_bytes=GIB)), estimate)
+    assert found.rows[0].needs_bytes == GIB and found.refusals == (), "what the plan gives counts before the estimate"
+    (refusal,) = check_plan(Plan("p", (Workload("w", "naive", (job("a"),)),), device="7"), estimate).refusals
+    assert "there is no device '7' here" in refusal

@@ -1,4 +1,7 @@
-"""The ways of updating embedding tables against the torch optimisers that say what they should do."""
+"""The ways of stepping weights and embedding tables against the torch optimisers that say what they should do."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -6,7 +9,7 @@ import torch
 from torch.nn.functional import softplus
 
 from labkit.fast import table_blocks
-from labkit.fast.optimisers import TableOptimiser
+from labkit.fast.optimisers import TableOptimiser, without_compiler
 from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.dlrm import OPTIMISERS
 from labkit.models.rowwise_adagrad import RowwiseAdagrad
@@ -100,3 +103,61 @@ def test_rowwise_adagrad_keeps_one_number_a_row():
     assert optimiser.state[table]["sum"].tolist() == [0, 0, 2 * mean_square]
     step = 0.5 * (mean_square**-0.5 + (2 * mean_square) ** -0.5)
     torch.testing.assert_close(table.detach(), torch.tensor([[0, 0], [0, 0], [-3 * step, -4 * step]]))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam, torch.optim.SparseAdam])
+def test_an_optimiser_without_the_compiler_is_torchs(kind):
+    weights, states = [], []
+    for each in (kind, without_compiler(kind)):
+        weight = torch.nn.Parameter(torch.ones(5, 2))
+        optimiser = each([weight], lr=0.1)
+        for step in range(3):
+            gradient = torch.arange(10.0).view(5, 2) - 3 * step
+            weight.grad = gradient.to_sparse(1) if kind is torch.optim.SparseAdam else gradient
+            optimiser.step()
+            optimiser.load_state_dict(optimiser.state_dict())
+        weights.append(weight.detach())
+        states.append(optimiser.state_dict()["state"])
+    assert not torch.equal(weights[0], torch.ones(5, 2))
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_training_by_the_fast_parts_imports_no_compiler():
+    """A second and a half of every run's start: torch's optimisers import it to tell it what to leave alone."""
+    program = """
+import sys, torch
+from labkit.fast.optimisers import fast_optimisers
+from labkit.fast.tables import EmbeddingTables
+from labkit.jobs.dlrm import OPTIMISERS
+for kinds in OPTIMISERS.values():
+    tables, dense = EmbeddingTables((5, 7), 3), torch.nn.Linear(3, 1)
+    torch.nn.init.ones_(tables.weight)
+    before = dense.weight.detach().clone()
+    optimisers = fast_optimisers(kinds, list(dense.parameters()), tables, 0.1)
+    dense(tables(torch.zeros(2, 2, 1, dtype=torch.int32))).sum().backward()
+    for optimiser in optimisers:
+        optimiser.step()
+        optimiser.zero_grad()
+        optimiser.load_state_dict(optimiser.state_dict())
+    assert not torch.equal(before, dense.weight)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.compiled
+def test_torch_keeps_its_number_of_threads():
+    # a process of its own, because numba starts its threads once: with as many as there are cores
+    program = """
+import torch
+torch.set_num_threads(1)
+from labkit.fast.optimisers import fast_optimisers
+from labkit.fast.tables import EmbeddingTables
+tables = EmbeddingTables([3, 4], 2)
+fast_optimisers((torch.optim.SGD, torch.optim.SGD), [torch.nn.Parameter(torch.ones(1))], tables, 0.1)
+print(torch.get_num_threads())
+"""
+    environment = {"NUMBA_NUM_THREADS": "2", "PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert ended.stdout.strip() == "1"

@@ -9,18 +9,15 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
 import labkit.jobs.dlrm as dlrm
 import labkit.jobs.speech as speech
 from labkit.cli import main
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches
-from labkit.data.speech import Batch
 from labkit.errors import UserError
 from labkit.jobs.command import job_command, script_of
 from labkit.models.dlrm import DlrmConfig
-from labkit.models.speech import SpeechConfig
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
@@ -86,10 +83,9 @@ def build_model("""
 # what they record
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_job_trains_within_a_small_budget_of_memory(precision, tmp_path):
+def test_a_job_trains_within_a_small_budget_of_memory(tmp_path):
     # its libraries reserve two GiB; benchmarks/memory_budgets.py tries all jobs, precisions and sizes
-    settings = {"budget": "cores=1,memory=1GiB", "precision": precision, "target": "none", "max_seconds": 1}
+    settings = {"budget": "cores=1,memory=1GiB", "precision": "bf16", "target": "none", "max_seconds": 1}
     with LaunchedRun(job_command("speech", runs_dir=tmp_path, **settings)) as launched:
         list(launched.events())
     assert launched.answer["result"]["ended_by"] == "max_seconds"
@@ -112,31 +108,8 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     assert record.config["data"]["train_samples"] > 0 and record.config["model"]["embedding_dim"] == 16
     assert record.config["train"]["max_epochs"] == 30 and record.config["train"]["optimiser"] == "adam"
     assert any(isinstance(event, Progress) and event.metrics for event in told)
-
-
-def test_a_recogniser_trains_from_a_manifest(train, tiny_speech):
-    answer = train("speech", data=tiny_speech, max_epochs=2, batch_size=4)
-    assert set(answer["result"]["metrics"]) == {"cer", "wer"}
-    assert answer["result"]["target_reached"] is None
-
-
-def test_the_test_split_is_touched_once_at_the_end(train):
-    answer = train("dlrm", max_epochs=2)
     names = [event["event"] for event in read_events(answer["folder"])]
-    assert names.count("tested") == 1
-    assert names.index("tested") > len(names) - names[::-1].index("evaluated") - 1
-
-
-def test_a_second_look_at_the_test_split_is_told(train):
-    folder = train("dlrm", max_epochs=1)["folder"]
-    told = []
-    train("dlrm", told.append, resume=folder, max_epochs=2)
-    assert any("test split 2 times" in str(event) for event in told)
-    # nothing is trained for a target that was passed long ago, so the same weights are not scored again
-    again = train("dlrm", resume=folder, max_epochs=2, target="0.5")
-    looks = events(again, "tested")
-    assert [event["look"] for event in looks] == [1, 2]
-    assert again["result"]["metrics"] == looks[-1]["metrics"]
+    assert names.count("tested") == 1 and "evaluated" not in names[names.index("tested") :]
 
 
 def test_an_error_on_the_test_split_loses_no_time_to_target(train, monkeypatch):
@@ -201,25 +174,15 @@ def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypa
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("flag", ["--optimiser=lamb", "--precision=fp16", "--kernels=slow", "--no-such-flag"])
-def test_a_flag_that_there_is_not_ends_as_argparse_ends(train, flag, capsys):
-    name, _, value = flag.partition("=")
-    with pytest.raises(SystemExit):
-        train("dlrm", **{name.removeprefix("--").replace("-", "_"): value or "x"})
-    assert name.removeprefix("--") in capsys.readouterr().err
-
-
 # the same numbers
 
 
 def test_a_seed_decides_the_losses(train):
-    made = [losses(train("dlrm", max_epochs=1, seed=seed)) for seed in (0, 0, 1)]
+    answers = [train("dlrm", max_epochs=1, seed=seed) for seed in (0, 0, 1)]
+    made = [losses(answer) for answer in answers]
     assert made[0] == made[1] != made[2]
-
-
-def test_a_resumed_run_stays_in_the_series_of_its_seeds(train):
-    folders = [train("dlrm", max_epochs=1, seed=seed)["folder"] for seed in (0, 1)]
-    train("dlrm", max_epochs=2, resume=folders[0])
+    folders = [answer["folder"] for answer in answers[1:]]
+    train("dlrm", max_epochs=2, resume=folders[0])  # which stays in the series of its seeds
     assert run_table(folders)["budget"].nunique() == 1
 
 
@@ -269,7 +232,9 @@ def test_a_resumed_recogniser_repeats_the_same_losses(train, tiny_speech, kernel
     stop = StopRequest()
     broken = train("speech", lambda event: event_at(event, 7) and stop.request("the test"), stop, **settings)
     assert 7 <= len(losses(broken)) < len(losses(unbroken))
-    assert losses(train("speech", resume=broken["folder"], **settings)) == losses(unbroken)
+    again = train("speech", resume=broken["folder"], **settings)
+    assert losses(again) == losses(unbroken)
+    assert set(again["result"]["metrics"]) == {"cer", "wer"} and again["result"]["target_reached"] is None
 
 
 def test_a_falling_learning_rate_is_not_stretched_by_a_resume(train, tiny_speech):
@@ -315,32 +280,6 @@ def test_plain_and_fast_kernels_train_a_dlrm_alike(name, compiled, monkeypatch):
     assert len(made[0]) >= 10 and made[0][-1] < made[0][0]
     # gradients are summed in another order, and each step hands the difference on to the next
     assert made[0] == pytest.approx(made[1], rel=1e-4)
-
-
-def test_plain_and_fast_kernels_train_a_recogniser_alike():
-    # without dropout, whose fast version draws bytes and so other numbers
-    config = SpeechConfig(vocabulary=10, kind="conv", channels=16, layers=2, dropout=0.0)
-    generator = torch.Generator().manual_seed(0)
-    features, tokens = torch.randn(4, 60, 80, generator=generator), torch.randint(1, 10, (4, 5), generator=generator)
-    lengths = torch.tensor([60, 60, 40, 30])
-    features[torch.arange(60) >= lengths[:, None]] = 0
-    batch = Batch(features, lengths, tokens, torch.full((4,), 5), [""] * 4)
-    made = []
-    for kernels in ("plain", "fast"):
-        torch.manual_seed(0)
-        model = speech.build_model(config, kernels)
-        optimizer = speech.build_optimizer(model, "adam", 1e-3, kernels)
-        made.append([])
-        for _ in range(10):
-            loss = speech.loss_of(model, batch, "cpu")
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            made[-1].append(loss.item())
-    assert made[0][-1] < made[0][0]
-    # Adam divides by the root of small squares, which makes much of a sum taken in another order
-    assert made[0] == pytest.approx(made[1], rel=1e-3)
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -52,12 +53,9 @@ def test_conda_takes_python_and_torch_in_the_ranges_of_pyproject_and_pip_the_res
     assert SpecifierSet(project["requires-python"]).contains(python.version.removesuffix(".*"))
 
 
-def test_pip_installs_this_checkout_with_an_extra_that_exists():
+def test_conda_and_binder_solve_the_same_and_install_this_checkout_with_an_extra_that_exists():
     assert environment("environment.yml")["dependencies"][-1] == {"pip": ["-e .[lab]"]}
     assert "lab" in project_table()["optional-dependencies"]
-
-
-def test_binder_solves_what_conda_users_get_and_installs_the_same_extra():
     assert conda_requirements("binder/environment.yml") == conda_requirements("environment.yml")
     post_build = REPOSITORY / "binder" / "postBuild"
     assert '--editable ".[lab]"' in post_build.read_text(encoding="utf-8")
@@ -75,16 +73,10 @@ def test_repo2docker_makes_a_dockerfile_of_binder():
 
 
 def test_a_server_configured_as_binders_opens_the_first_notebook_in_jupyterlab(tmp_path):
-    (tmp_path / "jupyter_server_config.json").write_bytes(
-        (REPOSITORY / "binder" / "jupyter_server_config.json").read_bytes()
-    )
-    shown = subprocess.run(
-        [sys.executable, "-m", "jupyter_server", "--show-config-json"],
-        env=os.environ | {"JUPYTER_CONFIG_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shutil.copy(REPOSITORY / "binder" / "jupyter_server_config.json", tmp_path)
+    command = [sys.executable, "-m", "jupyter_server", "--show-config-json"]
+    environment = os.environ | {"JUPYTER_CONFIG_DIR": str(tmp_path)}
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     address = json.loads(shown.stdout)["ServerApp"]["default_url"]
     assert address.startswith("/lab/tree/")
     assert (REPOSITORY / address.removeprefix("/lab/tree/")).is_file()

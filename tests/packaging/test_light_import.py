@@ -22,25 +22,12 @@ else:
     import labkit, labkit.cli
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
-
-
-COMMANDS = (
-    "",
-    "--version",
-    "--help",
-    "train --help",
-    "run --help",
-    "tiers",
-    "runs --help",
-    "data --help",
-)
+COMMANDS = ("", "--version", "--help", "train --help", "run --help", "tiers", "runs --help", "data --help")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_starts_without_heavy_libraries(command, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *command.split()], cwd=tmp_path, capture_output=True, text=True
-    )
+    program = [sys.executable, "-c", PROGRAM, *command.split()]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    imported = set(json.loads(done.stdout.splitlines()[-1]))
-    assert imported & set(HEAVY) == set()
+    assert not {*json.loads(done.stdout.splitlines()[-1])} & {*HEAVY}

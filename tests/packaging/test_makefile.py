@@ -26,13 +26,9 @@ esac
 """
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """A checkout with the real Makefile; `run(*arguments)` calls make where only the given stand-ins are."""
-    return Checkout(tmp_path)
-
-
 class Checkout:
+    """A checkout with the real Makefile; `run` calls make where only the given stand-ins are."""
+
     def __init__(self, root: Path):
         # A space: such paths are common on desktops.
         self.folder, self.bin, self.log = root / "my labkit", root / "bin", root / "log"
@@ -56,17 +52,17 @@ class Checkout:
         done = subprocess.run(
             [shutil.which("make"), *arguments],
             cwd=self.folder,
-            env={
-                "PATH": str(self.bin),
-                "PYTHONPATH": str(self.folder),
-                "FAIL_ON": "nothing fails",
-                **environment,
-            },
+            env={"PATH": str(self.bin), "PYTHONPATH": str(self.folder), "FAIL_ON": "nothing fails"} | environment,
             capture_output=True,
             text=True,
         )
         self.asked = self.log.read_text().splitlines()
         return done
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    return Checkout(tmp_path)
 
 
 def test_make_alone_lists_the_targets(checkout):
@@ -77,7 +73,7 @@ def test_make_alone_lists_the_targets(checkout):
     assert not (checkout.folder / ".venv").exists()
 
 
-def test_setup_installs_the_pinned_torch_before_labkit_and_only_what_changed_after_that(checkout):
+def test_setup_installs_torch_then_labkit_then_only_what_changed_and_clean_keeps_runs_and_reports(checkout):
     checkout.add_python()
     done = checkout.run("setup")
     assert done.returncode == 0, done.stderr
@@ -90,6 +86,12 @@ def test_setup_installs_the_pinned_torch_before_labkit_and_only_what_changed_aft
     os.utime(checkout.folder / "pyproject.toml", (later, later))
     checkout.run("setup")
     assert [line.split()[0] for line in checkout.asked] == ["pip", "pip"]
+    for folder in ("runs", "report", "labkit/__pycache__"):
+        (checkout.folder / folder).mkdir(exist_ok=True)
+    assert checkout.run("clean").returncode == 0
+    left = {path.name for path in checkout.folder.iterdir()}
+    assert left == {"Makefile", "pyproject.toml", "labkit", "runs", "report"}
+    assert not (checkout.folder / "labkit" / "__pycache__").exists()
 
 
 @pytest.mark.parametrize("broken_at", ["torch==", "[test]"])
@@ -153,14 +155,3 @@ def test_a_setup_that_cannot_be_says_what_to_install(checkout, installed, enviro
     assert done.returncode != 0
     assert all(each in done.stderr for each in words)
     assert not checkout.stamp.exists()
-
-
-def test_clean_keeps_runs_and_reports(checkout):
-    checkout.add_python()
-    checkout.run("setup")
-    for folder in ("runs", "report", "labkit/__pycache__"):
-        (checkout.folder / folder).mkdir()
-    assert checkout.run("clean").returncode == 0
-    left = {path.name for path in checkout.folder.iterdir()}
-    assert left == {"Makefile", "pyproject.toml", "labkit", "runs", "report"}
-    assert not (checkout.folder / "labkit" / "__pycache__").exists()

@@ -33,25 +33,13 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def names(wheel) -> set[str]:
+def test_wheel_holds_the_package_and_the_shipped_datasets_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
-
-
-def test_wheel_holds_the_whole_package(names):
+        names = set(archive.namelist())
     assert {f"labkit/{name}" for name in shipped_files("labkit")} <= names
-    assert "labkit/hardware/tiers.toml" in names
-
-
-@pytest.mark.parametrize("folder", ["speech", "schemas", "recorded"])
-def test_wheel_holds_the_shipped_datasets(names, folder):
-    shipped = shipped_files(f"datasets/{folder}")
-    assert shipped
-    assert {f"labkit/_datasets/{folder}/{name}" for name in shipped} <= names
-
-
-def test_wheel_holds_nothing_else(names):
+    for folder in ("speech", "schemas", "recorded"):
+        shipped = shipped_files(f"datasets/{folder}")
+        assert shipped and {f"labkit/_datasets/{folder}/{name}" for name in shipped} <= names
     tops = {name.split("/")[0] for name in names}
     assert all(top == "labkit" or top.endswith(".dist-info") for top in tops)
     assert not [name for name in names if name.endswith((".pyc", ".tmp"))]

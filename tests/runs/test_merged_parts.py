@@ -45,15 +45,11 @@ def test_small_parts_are_merged_and_nothing_is_read_twice(tmp_path):
     assert values(tmp_path / "run") == expected
     made.close()
     assert len(names(folder)) == 4
-    assert values(tmp_path / "run") == expected
-
-
-def test_a_series_lies_together_in_a_merged_part(tmp_path):
-    made = writer(tmp_path)
-    fill(made, range(6))
-    table = pq.read_table(tmp_path / "part-00000-00002.parquet")
+    table = pq.read_table(folder / "part-00000-00002.parquet")  # in which each series lies together
     assert table["counter"].to_pylist() == ["a"] * 6 + ["b"] * 6
     assert table["time_ns"].to_pylist() == [*range(6)] * 2
+    assert pq.read_schema(folder / "part-00009.parquet").names == TELEMETRY.names
+    assert values(tmp_path / "run") == expected
 
 
 def test_another_writer_goes_on_behind_merged_parts(tmp_path):
@@ -86,12 +82,6 @@ def test_a_kill_around_the_merge_loses_nothing(tmp_path, when, monkeypatch):
         fill(made, range(6))
     assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(6)]
     assert len(current_parts(folder)) == (3 if when == "before" else 1)
-
-
-def test_parts_that_were_written_with_other_columns_are_merged(tmp_path):
-    made = writer(tmp_path)
-    fill(made, range(4))
-    assert pa.parquet.read_schema(tmp_path / "part-00000.parquet").names == TELEMETRY.names
 
 
 def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):

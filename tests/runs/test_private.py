@@ -39,17 +39,14 @@ def command_line(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", *ARGUMENTS])
 
 
-def test_home_folders_and_secrets_are_in_no_record(tmp_path, command_line):
+def test_home_folders_and_secrets_are_in_no_record(tmp_path, command_line, monkeypatch):
     writer = written(tmp_path)
     text = text_of(writer.folder)
     assert "s3cret-words" not in text and HOME not in text and "me:pw" not in text
     record = json.loads((writer.folder / "run.json").read_text())
     assert record["config"]["arguments"] == record["argv"][1:] == SHIELDED
     assert record["config"]["script"] == "~/train.py" and record["config"]["train"] == {"hf_token": "***"}
-
-
-def test_who_asks_for_it_gets_every_word(tmp_path, command_line, monkeypatch):
-    monkeypatch.setenv("LABKIT_VERBATIM", "1")
+    monkeypatch.setenv("LABKIT_VERBATIM", "1")  # who asks for it gets every word
     text = text_of(written(tmp_path).folder)
     assert HOME in text and "--api-key=s3cret-words" in text
 
@@ -79,7 +76,4 @@ def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, comman
     command = resumed_command(args, given)
     assert command.script == str(tmp_path / "train.py")
     assert list(command.arguments) == ["--data", f"{tmp_path}/clicks", "--pad-token", "0", *given]
-
-
-def test_arguments_without_secrets_are_given_back_as_they_were():
     assert given_again(["--lr", "0.1", "a~b"], [], "run") == ["--lr", "0.1", "a~b"]

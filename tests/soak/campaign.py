@@ -12,9 +12,8 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from damage import damage_folder
@@ -28,14 +27,12 @@ LIMIT_BYTES = 2e9
 BAD = ("traceback", "hang", "memory", "died")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one damaged copy."""
+class Outcome(NamedTuple):
+    """What became of one damaged copy: "refused" (a UserError), "same" (as undamaged), "other", or one of BAD."""
 
     seed: int
     damage: str
     kind: str
-    """"refused" (a UserError), "same" (as undamaged), "other" (another answer), or one of BAD."""
     told: str
     """The error's text, the answer or the traceback."""
 
@@ -47,12 +44,7 @@ class Reader:
         self._child = None
 
     def read(self, read: Callable[[Path], Any], folder: Path) -> tuple[str, str]:
-        """Call `read(folder)` in the child: "answer", "refused" or one of BAD, and the text of it.
-
-        Args:
-            read: of a module that can be imported; its answer's `repr` is compared.
-            folder: what it reads.
-        """
+        """Call `read(folder)`, of a module that can be imported: "answer", "refused" or one of BAD, and its text."""
         if self._child is None:
             spawn = multiprocessing.get_context("spawn")
             self._pipe, theirs = spawn.Pipe()
@@ -61,24 +53,24 @@ class Reader:
             theirs.close()
             self._pipe.recv()  # it is there
         self._pipe.send((read, folder))
-        deadline = time.monotonic() + LIMIT_S
-        watched = psutil.Process(self._child.pid)
+        deadline, watched = time.monotonic() + LIMIT_S, psutil.Process(self._child.pid)
         try:
-            while not self._pipe.poll(0.1):
+            kind = None
+            while kind is None and not self._pipe.poll(0.1):
                 if time.monotonic() > deadline:
-                    return self._killed("hang", f"not done after {LIMIT_S:g} s")
-                if watched.memory_info().rss > LIMIT_BYTES:
-                    return self._killed("memory", f"over {LIMIT_BYTES / 1e9:g} GB")
-            kind, told, peak = self._pipe.recv()
+                    kind, told = "hang", f"not done after {LIMIT_S:g} s"
+                elif (peak := watched.memory_info().rss) > LIMIT_BYTES:
+                    kind, told = "memory", f"{peak / 1e9:.1f} GB"
+            if kind is None:
+                kind, told, peak = self._pipe.recv()
+                if peak < 0.75 * LIMIT_BYTES:
+                    return kind, told
+                if peak > LIMIT_BYTES:
+                    kind, told = "memory", f"{peak / 1e9:.1f} GB"
         except (EOFError, psutil.NoSuchProcess):
-            return self._killed("died", f"exit status {self._child.exitcode}")
-        if peak > 0.75 * LIMIT_BYTES:
-            self.close()  # what many cases gather is not to be taken for one case's
-        return ("memory", f"{peak / 1e9:.1f} GB") if peak > LIMIT_BYTES else (kind, told)
-
-    def _killed(self, *outcome: str) -> tuple[str, str]:
-        self.close()
-        return outcome
+            kind, told = "died", "in the middle of a case"
+        self.close()  # also lest what many cases gather be taken for one case's
+        return kind, told
 
     def close(self) -> None:
         """End the child."""
@@ -96,11 +88,10 @@ def _serve(pipe: Any, environment: dict[str, str]) -> None:
         read, folder = pipe.recv()
         try:
             answer = ("answer", repr(read(folder)))
-        except UserError as error:
-            answer = ("refused", str(error))
         except BaseException as error:  # whatever it is, it is what the campaign looks for
             # the command line says the system's refusals in words: no such file, no right to read it
-            answer = ("refused", str(error)) if refusal(error) else ("traceback", traceback.format_exc())
+            refused = isinstance(error, UserError) or refusal(error)
+            answer = ("refused", str(error)) if refused else ("traceback", traceback.format_exc())
         pipe.send((*answer, own_peak_bytes()))
 
 
@@ -111,27 +102,25 @@ def campaign(reader: Reader, read: Callable[[Path], Any], original: Path, seeds:
         AssertionError: tracebacks, hangs, or too much memory: each with its seed and damage.
     """
     copy = original.with_name("damaged")  # the same path every time, so that answers compare
-    outcomes = []
-    kind, undamaged = _read_copy(reader, read, original, copy, None)[1:]
-    assert kind == "answer", undamaged
-    for seed in seeds:
-        damage, kind, told = _read_copy(reader, read, original, copy, seed)
+    outcomes, undamaged = [], None
+    for seed in (None, *seeds):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(original, copy)
+        damage = "" if seed is None else damage_folder(copy, seed)
+        kind, told = reader.read(read, copy)
+        if seed is None:
+            assert kind == "answer", told
+            undamaged = told
+            continue
         if kind == "answer":
             kind = "same" if told == undamaged else "other"
         outcomes.append(Outcome(seed, damage, kind, told))
-    print(f"{read.__name__}: {dict(Counter(outcome.kind for outcome in outcomes))}")
+    print(dict(Counter(outcome.kind for outcome in outcomes)))
     bad = [outcome for outcome in outcomes if outcome.kind in BAD]
     assert not bad, f"{len(bad)} of {len(outcomes)}; one of them alone: LABKIT_SOAK=SEED:SEED+1\n" + "\n".join(
         f"seed {each.seed}, {each.damage}: {each.kind}\n{each.told[-1500:]}" for each in bad[:5]
     )
     return outcomes
-
-
-def _read_copy(reader: Reader, read: Callable, original: Path, copy: Path, seed: int | None) -> tuple[str, str, str]:
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(original, copy)
-    damage = "undamaged" if seed is None else damage_folder(copy, seed)
-    return damage, *reader.read(read, copy)
 
 
 def labkit(*argv: object) -> str:

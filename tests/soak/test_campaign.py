@@ -33,20 +33,13 @@ def take_memory(folder: Path) -> None:
     bytearray(300_000_000)
 
 
-@pytest.fixture
-def numbers(tmp_path) -> Path:
-    (tmp_path / "numbers").mkdir()
-    (tmp_path / "numbers" / "numbers.json").write_text(json.dumps([1.5, 2, 3]))
-    return tmp_path / "numbers"
-
-
-def test_outcomes_are_told_apart_and_repeat(reader, numbers):
+def test_outcomes_are_told_apart_and_repeat_and_bad_ones_fail_with_their_seed(reader, tmp_path, monkeypatch):
+    numbers = tmp_path / "numbers"
+    numbers.mkdir()
+    (numbers / "numbers.json").write_text(json.dumps([1.5, 2, 3]))
     outcomes = campaign.campaign(reader, read_numbers, numbers, range(60))
     assert {outcome.kind for outcome in outcomes} == {"refused", "same", "other"}
     assert campaign.campaign(reader, read_numbers, numbers, range(60)) == outcomes
-
-
-def test_a_traceback_a_hang_and_memory_fail_with_their_seed(reader, numbers, monkeypatch):
     with pytest.raises(AssertionError, match=r"seed \d+, numbers.json: .*: traceback"):
         campaign.campaign(reader, read_carelessly, numbers, range(60))
     monkeypatch.setattr(campaign, "LIMIT_S", 0.3)

@@ -38,6 +38,7 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, s
     assert bool(in_words(found)) is (share > 0)
 
 
+@pytest.mark.quiet
 def test_a_busy_process_is_found_and_named(monkeypatch):
     # nobody's child, as other programs are
     busy = subprocess.run(

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from labkit.runs import read_events, read_metrics
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
 
@@ -23,11 +24,18 @@ def as_killed(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def resuming(folder: Path, stop: StopRequest | None = None, **harness):
+def in_harness(runs_dir: Path, stop: StopRequest | None = None, on_event=lambda event: None, **command):
+    """What `labkit run` puts around a script."""
+    command = ScriptCommand(runs_dir=str(runs_dir), **command)
+    with Harness(StopRequest() if stop is None else stop, command, on_event).wrapped() as harness:
+        yield harness
+
+
+@contextlib.contextmanager
+def resuming(folder: Path, stop: StopRequest | None = None, **command):
     """Go on with a run in the block, as `labkit run --resume` does."""
-    wrapped = Harness(StopRequest() if stop is None else stop, folder.parent, resume=folder, **harness)
-    with wrapped.wrapped():
-        yield wrapped
+    with in_harness(folder.parent, stop, resume=str(folder), **command) as harness:
+        yield harness
 
 
 def losses(folder: Path) -> dict[int, float]:

@@ -35,9 +35,15 @@ def bind(monkeypatch):
     return run
 
 
-def test_on_a_quiet_machine_threads_wait_as_they_do_by_default(bind):
+def test_threads_wait_as_they_do_by_default_unless_that_costs(bind, monkeypatch):
     assert bind("all-cores", QUIET) == (WHOLE, [], None)
     assert bind(None, QUIET) == (None, [], None)
+    # who runs jobs side by side chooses for them
+    assert bind(None, BUSY, collocation={"mode": "cpu-shared"})[1:] == ([], None)
+    _, (told,), waits = bind("one-core", BUSY)  # one thread waits for nobody
+    assert waits is None and "passively" not in told
+    monkeypatch.setenv(WAIT_POLICY, "ACTIVE")
+    assert bind("all-cores", BUSY)[2] == "ACTIVE"
 
 
 @pytest.mark.parametrize("budget", [None, "all-cores"])
@@ -46,14 +52,3 @@ def test_beside_other_programs_threads_wait_passively_which_is_told(bind, budget
     assert waits == "PASSIVE"
     assert told.startswith("Before the start other programs took 50% of its cores, most of it stress (process 7)")
     assert "its threads wait passively" in told
-
-
-def test_one_thread_waits_for_nobody_and_what_the_user_has_set_stays(bind, monkeypatch):
-    _, (told,), waits = bind("one-core", BUSY)
-    assert waits is None and "passively" not in told
-    monkeypatch.setenv(WAIT_POLICY, "ACTIVE")
-    assert bind("all-cores", BUSY)[2] == "ACTIVE"
-
-
-def test_who_runs_jobs_side_by_side_chooses_for_them(bind):
-    assert bind(None, BUSY, collocation={"mode": "cpu-shared"})[1:] == ([], None)

@@ -1,54 +1,91 @@
+"""Targets: how they are written, when one is reached, what a run is without it, how long it will take."""
+
 import pytest
 
 from labkit.errors import UserError
+from labkit.tracking.crossings import Crossings, Point
+from labkit.tracking.ending import unreached
 from labkit.tracking.goal import Target
+from labkit.tracking.progress_line import time_left_s
 
 
 @pytest.mark.parametrize(
-    "text",
-    [f"auc >= {number}" for number in ("1.2", "1", "-0.1", "nan", "inf")]
-    + [f"log_loss <= {number}" for number in ("0", "-1", "inf")]
-    + ["accuracy >= 0", "score >= nan", "score >= inf"],
+    ("texts", "words"),
+    [
+        (["auc >= 1.2", "auc >= 1", "auc >= -0.1", "auc >= nan", "auc >= inf", "accuracy >= 0"], "target: .*above 0"),
+        (["log_loss <= 0", "log_loss <= -1", "log_loss <= inf"], "target: .*above 0"),
+        (["score >= nan", "score >= inf"], "give a finite number"),
+        (["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= 0", "cer <= inf"], "above 0 and below 1"),
+        (["cer <= 5"], r"write 0\.05 for 5 %"),
+        (["auc >= 78"], r"write 0\.78 for 78 %"),
+        (["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best"], 'such as "accuracy >= 0\\.9"'),
+        (["auc <= 0.8"], "auc >="),
+        (["max cer"], "min cer"),
+        (["cer > 0.1"], "cer <="),
+    ],
 )
-def test_a_target_out_of_reach_is_refused(text):
-    with pytest.raises(UserError, match="target"):
-        Target.parse(text)
-
-
-@pytest.mark.parametrize("text", ["cer <= 1", "cer <= 5", "wer <= 1.5", "cer <= 0", "cer <= inf"])
-def test_an_error_rate_that_writing_nothing_reaches_is_no_target(text):
-    with pytest.raises(UserError, match="above 0 and below 1"):
-        Target.parse(text)
-
-
-def test_a_percentage_is_told_apart():
-    with pytest.raises(UserError, match=r"write 0\.05 for 5 %"):
-        Target.parse("cer <= 5")
-    with pytest.raises(UserError, match=r"write 0\.78 for 78 %"):
-        Target.parse("auc >= 78")
-
-
-@pytest.mark.parametrize("text", ["", "auc", "auc 0.8", "auc = 0.8", "auc >= high", ">= 0.8", "max", "best auc"])
-def test_what_is_no_target_is_answered_with_examples(text):
-    with pytest.raises(UserError, match='such as "accuracy >= 0\\.9"'):
-        Target.parse(text)
-
-
-@pytest.mark.parametrize(("text", "words"), [("auc <= 0.8", "auc >="), ("max cer", "min cer"), ("cer > 0.1", "cer <=")])
-def test_a_known_metric_has_its_direction(text, words):
-    with pytest.raises(UserError, match=words):
-        Target.parse(text)
+def test_what_can_be_no_target_is_refused_with_what_to_write(texts, words):
+    for text in texts:
+        with pytest.raises(UserError, match=words):
+            Target.parse(text)
 
 
 @pytest.mark.parametrize(
     ("text", "reached"),
-    [("auc >= 0.78", [False, True, True]), ("log_loss<=0.78", [True, True, False]), ("max auc", [False] * 3)],
+    [("auc >= 0.78", [False, True, True]), ("log_loss <= 0.78", [True, True, False]), ("max auc", [False] * 3)],
 )
-def test_a_target_is_reached_from_its_own_side(text, reached):
-    assert [Target.parse(text).reached(value) for value in (0.77, 0.78, 0.79)] == reached
+def test_a_target_is_reached_from_its_own_side_and_written_as_it_is_read(text, reached):
+    target = Target.parse(text)
+    assert [target.reached(value) for value in (0.77, 0.78, 0.79)] == reached
+    assert str(target) == text and Target.parse(text.replace(" <= ", "<=")) == target
 
 
-@pytest.mark.parametrize("text", ["auc >= 0.78", "perplexity <= 12", "max auc", "min my_own"])
-def test_a_target_is_written_as_it_is_read(text):
-    assert str(Target.parse(text)) == text
-    assert Target.parse(str(Target.parse(text))) == Target.parse(text)
+def test_one_lucky_evaluation_is_no_sustained_crossing_and_a_streak_survives_a_resume():
+    crossings, after = (Crossings(Target.parse("auc >= 0.8"), 2) for _ in range(2))
+    values = [0.7, 0.81, 0.79, 0.82]
+    observed = [crossings.observe(value, Point(step, step * 10, 1.0, 0.5)) for step, value in enumerate(values)]
+    after.load_state_dict(crossings.state_dict())
+    assert [*observed, after.observe(0.83, Point(4, 40, 1.0, 0.5))] == [[], ["first"], [], [], ["sustained"]]
+    assert (after.first.step, after.sustained.step) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        ("failed", ("diverged", "error", "exit", "refused"), "failed"),
+        ("done", ("max_epochs", "patience", "script", "exit"), "failed"),
+        ("done", ("target", "max_seconds", "profiled"), "censored"),
+        *((status, (None,), "censored") for status in ("running", "interrupted", "stopped", "paused")),
+    ],
+)
+def test_what_would_never_have_arrived_has_failed_and_what_was_cut_off_is_censored(status, words, kind):
+    assert {unreached(status, {"ended_by": word}, None) for word in words} == {kind}
+
+
+def test_of_a_record_without_that_word_its_result_says_what_ended_it():
+    assert unreached("done", {"target_reached": True}, None) == "censored"
+    assert unreached("done", {"wall_s": 61.0}, 60.0) == "censored"
+    assert unreached("done", {"wall_s": 12.0}, 60.0) == "failed"
+
+
+TRAIN = {"max_epochs": 10, "max_seconds": None, "target": None, "target_metric": "auc", "higher_is_better": True}
+HALVES = [(float(t), 0.5**t) for t in range(3)]
+"""An error that halves each second."""
+PERPLEXITY = {"target_metric": "perplexity", "higher_is_better": False}
+
+
+@pytest.mark.parametrize(
+    ("train", "at", "evaluations", "expected"),
+    [
+        ({}, (20.0, 400), [], 30.0),  # the samples left take as long each as those before
+        ({"max_seconds": 25.0}, (20.0, 400), [], 5.0),
+        ({"target": 1 - 1 / 64}, (2.0, 1), [(t, 1 - value) for t, value in HALVES], 4.0),
+        ({"target": 1 / 8, **PERPLEXITY}, (2.0, 1), HALVES, 1.0),
+        ({}, (0.0, 0), [], None),
+        ({"target": 0.95}, (2.0, 400), [(1.0, 0.7), (2.0, 0.6)], 3.0),  # what gets worse promises nothing
+        ({"target": 30.0, "target_metric": "score", "max_epochs": None}, (2.0, 1), [(1.0, 10.0), (2.0, 20.0)], None),
+    ],
+)
+def test_the_nearest_limit_or_the_target_that_comes_closer_says_how_long(train, at, evaluations, expected):
+    found = time_left_s({"train": TRAIN | train, "data": {"train_samples": 100}}, *at, evaluations)
+    assert found == (expected if expected is None else pytest.approx(expected))

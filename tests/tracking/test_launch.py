@@ -79,19 +79,6 @@ def test_a_run_that_the_watch_over_its_memory_killed_has_failed_with_its_reason(
     assert failed.value.answer["status"] == read_run(failed.value.answer["folder"]).status == "failed"
 
 
-def test_a_process_that_ends_at_once_says_why(command, monkeypatch):
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    with LaunchedRun(command("3", "0.5")) as launched, pytest.raises(WorkerFailed, match="status 1"):
-        list(launched.events())
-
-
-def test_leaving_the_block_stops_the_run_politely(command):
-    with LaunchedRun(command("1000000000", "0.5")) as launched:
-        folder = folder_of(launched)
-    assert read_run(folder).status == "stopped"
-    assert not psutil.pid_exists(launched._process.pid)
-
-
 def test_a_run_is_stopped_from_another_process(command):
     with LaunchedRun(command("1000000000", "0.5")) as launched:
         folder = folder_of(launched)

@@ -10,15 +10,17 @@ import time
 
 import psutil
 import pytest
+from folders import in_harness
 
 import labkit
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_events, read_run, read_telemetry
+from labkit.telemetry import Sampler
 from labkit.telemetry.others import Look
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
-from labkit.tracking.harness import Harness
-from labkit.tracking.stop import StopRequest
+
+SHARED = {"mode": "cpu-shared"}
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def sampled(tmp_path):
     def run(at_step=lambda: None, **options):
         told = []
         with (
-            Harness(StopRequest(), tmp_path, lambda event: told.append(event), **options).wrapped(),
+            in_harness(tmp_path, None, told.append, **options),
             labkit.Run("t") as open_run,
         ):
             for _ in range(3):
@@ -58,19 +60,32 @@ def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
     folder, notices = sampled()
     record = read_run(folder)
-    assert (record.status, record.result["peak_memory_bytes"]) == ("done", None)
+    result = record.result
+    assert (record.status, result["peak_memory_bytes"], result["energy_j"]) == ("done", None, None)
     assert any("the sampler failed" in notice for notice in notices)
+    monkeypatch.undo()  # one that dies again and again leaves no half measurement
+    monkeypatch.setattr("labkit.telemetry.sampler.MOST_RESTARTS", 0)
+    folder, notices = sampled(lambda: [sampler.kill() for sampler in samplers()])
+    result = read_run(folder).result
+    assert (result["peak_memory_bytes"], result["energy_j"]) == (None, None)
+    assert "sampler failed" in result["energy_note"] and any("sampler failed" in notice for notice in notices)
 
 
-def test_a_sampler_killed_midway_is_started_again_and_its_gap_is_told(sampled):
-    killed = []
+def test_a_sampler_killed_midway_is_started_again_and_its_gap_is_told(sampled, monkeypatch):
+    plain, starts = Sampler._start, []
+
+    def start(sampler):
+        why_not = plain(sampler)
+        starts.append(why_not)
+        return why_not
+
+    monkeypatch.setattr(Sampler, "_start", start)
 
     def kill_once():
-        if not killed:
-            killed.extend(samplers())
-            killed[0].kill()
+        if len(starts) == 1:
+            samplers()[0].kill()
             deadline = time.monotonic() + 60
-            while not set(samplers()) - set(killed):
+            while len(starts) < 2:  # which has taken its first sample
                 assert time.monotonic() < deadline, "none was started again"
                 time.sleep(0.02)
 
@@ -79,15 +94,6 @@ def test_a_sampler_killed_midway_is_started_again_and_its_gap_is_told(sampled):
     (fault,) = (event for event in read_events(folder) if event["event"] == "fault")
     assert (fault["kind"], fault["what"]) == ("sampler_died", "the sampler ended with -9")
     assert any("its samples have a gap" in notice for notice in notices)
-
-
-def test_a_sampler_that_dies_again_and_again_leaves_no_half_measurement(sampled, monkeypatch):
-    monkeypatch.setattr("labkit.telemetry.sampler.MOST_RESTARTS", 0)
-    folder, notices = sampled(lambda: [sampler.kill() for sampler in samplers()])
-    result = read_run(folder).result
-    assert (result["peak_memory_bytes"], result["energy_j"]) == (None, None)
-    assert "sampler failed" in result["energy_note"]
-    assert any("sampler failed" in notice for notice in notices)
 
 
 def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(runs, monkeypatch):
@@ -105,49 +111,35 @@ def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(runs, monkeypatch
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
-@pytest.mark.parametrize(
-    ("takes", "status"),
-    [
-        ("while True: kept.append(np.ones(2**20)); run.step(0.5, samples=1)", 2),  # as torch does, piece by piece
-        ("bytearray(2**32)", -9),  # at once, so that no signal is heard
-    ],
-)
-def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path, takes, status):
+def test_a_run_that_its_memory_budget_ends_says_so_in_its_record(tmp_path):
     (tmp_path / "greedy.py").write_text(
         "import labkit, numpy as np\n"
         "with labkit.Run('t') as run:\n"
         "    kept = []\n"
-        "    run.step(0.5, samples=1)\n"
-        f"    {takes}\n"
+        "    while True: kept.append(np.ones(2**20)); run.step(0.5, samples=1)\n"  # piece by piece, as torch does
     )
     command = ["-m", "labkit", "run", "--budget", "cores=1,memory=1GiB", "greedy.py"]
     said = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
-    assert said.returncode == status
+    assert said.returncode == 2
     (folder,) = (tmp_path / "runs").iterdir()
-    record = read_run(folder)
+    record, events = read_run(folder), read_events(folder)
     assert record.status == "failed"
     assert "its budget 'cores=1,memory=1GiB' allows (1 GiB)" in record.result["reason"]
     assert record.result["reason"] in said.stderr
-    assert read_events(folder)[-1]["event"] == "ended"
-    assert [event["kind"] for event in read_events(folder) if event["event"] == "fault"] == ["error"]
+    assert events[-1]["event"] == "ended"
+    assert [event["kind"] for event in events if event["event"] == "fault"] == ["error"]
 
 
-@pytest.mark.parametrize("share", [0.02, 0.4])
-def test_what_other_programs_took_is_recorded(runs, monkeypatch, share):
+def test_what_other_programs_took_is_recorded_and_jobs_beside_it_by_plan_are_none(runs, monkeypatch):
     class Told(Look):
         def others(self):
-            return super().others() | {"cpu_share": share, "disturbed": share > 0.1}
+            return super().others() | {"cpu_share": 0.4, "disturbed": True}
 
     monkeypatch.setattr(recording, "Look", Told)
     with labkit.Run("t", runs_dir=runs) as run:
         run.step(0.5, samples=1)
     others = read_run(run.folder).result["others"]
-    assert (others["cpu_share"], others["disturbed"]) == (share, share > 0.1)
-
-
-def test_jobs_that_share_a_device_by_plan_are_no_others(tmp_path):
-    alone = Harness(StopRequest(), tmp_path)
-    pinned = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-pinned"})
-    shared = Harness(StopRequest(), tmp_path, collocation={"mode": "cpu-shared"})
-    assert alone.family == pinned.family == os.getpid()
-    assert shared.family == os.getppid()
+    assert (others["cpu_share"], others["disturbed"]) == (0.4, True)
+    for beside, family in ((None, os.getpid()), ({"mode": "cpu-pinned"}, os.getpid()), (SHARED, os.getppid())):
+        with in_harness(runs, collocation=beside) as harness:
+            assert harness.family == family

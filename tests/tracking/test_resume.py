@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from folders import as_killed, events, losses, resuming
+from folders import as_killed, events, in_harness, losses, resuming
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import labkit
 from labkit.errors import UserError
 from labkit.runs import read_run
 from labkit.tracking.ending import RunFailed
-from labkit.tracking.harness import Harness
 from labkit.tracking.stop import StopRequest
 
 X = torch.arange(96.0).view(24, 4) / 100
@@ -140,7 +139,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(runs, save_each_ti
 def test_what_follows_the_batches_is_not_repeated_after_a_stop_within_an_epoch(runs, unbroken):
     """A stop ends the batches, the script steps its schedule and evaluates, and another process ends the epoch."""
     stop = StopRequest()
-    with Harness(stop, runs).wrapped():
+    with in_harness(runs, stop):
         run = train(
             runs,
             after_step=lambda run: run.position.step == 9 and stop.request("the test"),
@@ -159,7 +158,7 @@ def test_who_tests_the_best_weights_goes_on_from_the_last(runs, unbroken):
         assert run.load_best()
         run.test(score=0)
 
-    with Harness(StopRequest(), runs).wrapped():
+    with in_harness(runs):
         first = train(runs, epochs=2, after_all=test)
     with resuming(first.folder):
         train(runs, epochs=3)
@@ -173,7 +172,7 @@ def test_without_a_target_weights_that_were_trained_on_are_tested_anew(runs):
             run.test(score=run.position.step)
 
     looks = []
-    with Harness(StopRequest(), runs).wrapped():
+    with in_harness(runs):
         run = train(runs, epochs=1, after_all=test, target=None)
     with resuming(run.folder):
         again = train(runs, epochs=2, after_all=test, target=None)
@@ -182,7 +181,7 @@ def test_without_a_target_weights_that_were_trained_on_are_tested_anew(runs):
 
 
 def test_the_evaluation_that_max_seconds_asks_for_moves_no_later_one(runs):
-    with Harness(StopRequest(), runs).wrapped():
+    with in_harness(runs):
         first = train(runs, max_seconds=1e-6)
     assert first.position.step == 1
     with resuming(first.folder):
@@ -220,6 +219,20 @@ def test_batches_without_epochs_go_on_too(runs, save_each_time):
     assert losses(again.folder) == losses(run.folder)
 
 
+def test_neither_a_diverged_run_nor_one_of_another_script_is_gone_on_with(runs):
+    folder = train(runs).folder
+    words = "keeps model, optimizer, schedule and no head"
+    run = labkit.Run("t", target="max score", evaluate_every=8)
+    with resuming(folder), pytest.raises(UserError, match=words), run:
+        run.keep(head=torch.nn.Linear(1, 1))
+    assert read_run(folder).status == "done"
+    with pytest.raises(RunFailed):
+        train(runs, after_step=lambda run: run.position.step == 3 and run.step(math.nan, samples=1))
+    diverged = max(runs.iterdir(), key=lambda each: each.stat().st_ctime)
+    with resuming(diverged), pytest.raises(UserError, match="this run diverged"):
+        train(runs)
+
+
 def test_a_script_that_keeps_nothing_cannot_be_gone_on_with(runs):
     copies = []
 
@@ -255,25 +268,6 @@ def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs, changes, wor
         train(runs, **{"config": config} | changes)
     after = read_run(folder)
     assert (after.status, after.result, after.config) == (before.status, before.result, before.config)
-
-
-def test_a_checkpoint_of_another_script_is_refused(runs):
-    folder = train(runs).folder
-    with (
-        resuming(folder),
-        pytest.raises(UserError, match="keeps model, optimizer, schedule and no head"),
-        labkit.Run("t", target="max score", evaluate_every=8) as run,
-    ):
-        run.keep(head=torch.nn.Linear(1, 1))
-    assert read_run(folder).status == "done"
-
-
-def test_a_diverged_run_is_not_gone_on_with(runs):
-    with pytest.raises(RunFailed):
-        train(runs, after_step=lambda run: run.position.step == 3 and run.step(math.nan, samples=1))
-    (folder,) = runs.iterdir()
-    with resuming(folder), pytest.raises(UserError, match="this run diverged"):
-        train(runs)
 
 
 # the target may be another one

@@ -10,14 +10,13 @@ import signal
 
 import pytest
 import torch
-from folders import events
+from folders import events, in_harness
 
 import labkit
 from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
-from labkit.tracking.harness import Harness
 from labkit.tracking.losses import Losses
 from labkit.tracking.random_state import random_state
 from labkit.tracking.stop import StopRequest
@@ -97,7 +96,7 @@ def test_sigterm_ends_a_run_after_its_step_and_exits_as_a_shell_expects(run, bat
 
 def test_a_harness_decides_what_a_stop_exits_with(runs):
     stop = StopRequest()
-    with Harness(stop, runs).wrapped() as harness, labkit.Run("t") as open_run:
+    with in_harness(runs, stop) as harness, labkit.Run("t") as open_run:
         open_run.step(0.5, samples=1)
         stop.request("the test")
         open_run.step(0.5, samples=1)
@@ -133,6 +132,9 @@ def test_a_run_that_cannot_be_is_refused_before_anything_is_written(run, runs, o
         (lambda run: run.evaluate(cer=0.1), r"got cer, and the target auc >= 0.9 needs auc: pass auc=\.\.\. too"),
         (lambda run: run.evaluate(), "got no metric, and the target"),
         (lambda run: run.evaluate(auc="good"), "metric 'auc' is 'good': give one number"),
+        (lambda run: run.evaluate(auc=60.0), "Divide a percentage by 100"),
+        (lambda run: run.evaluate(auc=0.5, cer=-0.1), "cer is -0.1"),
+        (lambda run: run.step(samples=-4), "samples=-4"),
         (lambda run: run.step(torch.zeros(3), samples=1), r"a loss of shape \(3,\): give the one number"),
         (lambda run: run.keep(model=3), "a int has no state_dict"),
         (lambda run: run.epochs(0), r"run.epochs\(0\): give a whole number"),
@@ -162,12 +164,6 @@ def test_outside_of_its_block_a_run_takes_nothing(run, name):
                 pass
 
 
-def test_a_metric_that_was_never_evaluated_is_missed(run):
-    with run(target="auc >= 0.9") as open_run:
-        open_run.step(0.5, samples=1)
-    assert "auc was never evaluated: call run.evaluate(auc=...)" in open_run.result["reason"]
-
-
 def test_a_folder_that_cannot_be_written_is_refused(runs):
     runs.write_text("a file")
     with pytest.raises(UserError, match="runs"), labkit.Run("t", runs_dir=runs):
@@ -176,29 +172,13 @@ def test_a_folder_that_cannot_be_written_is_refused(runs):
         pass
 
 
-def test_a_name_of_any_characters_makes_a_folder(runs):
-    with labkit.Run("../a b/ü", runs_dir=runs) as run:
-        pass
-    assert run.folder.parent == runs
-    assert read_run(run.folder).config["job"] == "../a b/ü"
-
-
 def test_a_seed_that_a_script_fixes_cannot_be_repeated_with_others(runs):
-    with Harness(StopRequest(), runs, seed=1).wrapped():
+    with in_harness(runs, seed=1):
         with pytest.raises(UserError, match="the script fixes 5"), labkit.Run("t", seed=5):
             pass
         with labkit.Run("t") as run:
             pass
     assert read_run(run.folder).seed == 1
-
-
-def test_a_run_that_was_given_no_seed_records_none(runs):
-    with labkit.Run("t", runs_dir=runs) as unseeded:
-        pass
-    with labkit.Run("t", runs_dir=runs, seed=0):
-        pass
-    assert json.loads((unseeded.folder / "run.json").read_text())["seed"] is None
-    assert set(list_runs(runs)["seed"]) == {"none", 0}
 
 
 # several processes, threads, devices
@@ -223,23 +203,30 @@ def test_another_rank_writes_nothing(run, runs, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_an_evaluation_is_told_to_those_who_listen(run):
-    heard = []
-    with run(target="auc >= 0.9") as open_run:
+def test_a_run_draws_no_random_number_and_tells_those_who_listen(runs):
+    before, heard = random_state(), []
+    with labkit.Run("../a b/ü", runs_dir=runs, target="auc >= 0.9", seed=7) as open_run:
         open_run.listen(heard.append)
         open_run.step(0.5, samples=3)
         open_run.evaluate(auc=0.8)
+    assert str(random_state()) == str(before)
+    assert (read_run(open_run.folder).seed, read_run(open_run.folder).config["job"]) == (7, "../a b/ü")
+    assert open_run.folder.parent == runs
     evaluated = [event for event in heard if isinstance(event, Progress) and event.evaluated]
     assert [(event.point.samples, event.metrics, event.loss) for event in evaluated] == [(3, {"auc": 0.8}, 0.5)]
 
 
-def test_a_run_draws_no_random_number(run):
-    before = random_state()
-    with run(target="auc >= 0.9", seed=7) as open_run:
-        open_run.step(0.5, samples=1)
-        open_run.evaluate(auc=0.8)
-    assert str(random_state()) == str(before)
-    assert read_run(open_run.folder).seed == 7
+def test_a_run_without_target_evaluation_and_seed_says_so(run, runs):
+    with run(target="auc >= 0.9") as unseeded:
+        unseeded.step(0.5, samples=1)
+    assert "auc was never evaluated: call run.evaluate(auc=...)" in unseeded.result["reason"]
+    with run(seed=0) as open_run:
+        open_run.step(samples=1)
+        assert open_run.evaluate(accuracy=0.5) is False
+    result = open_run.result
+    assert (result["best_validation"], result["target_reached"], result["reason"]) == (None, None, "the script ended")
+    assert json.loads((unseeded.folder / "run.json").read_text())["seed"] is None
+    assert set(list_runs(runs)["seed"]) == {"none", 0}
 
 
 @pytest.mark.gpu

@@ -16,8 +16,7 @@ from labkit.json_data import Moment, check_shape, read_json
 from labkit.runs import Provenance
 from labkit.runs.atomic import replace_text
 from labkit.runs.private import restored, shielded
-from labkit.runs.process import is_alive, own_process
-from labkit.runs.record import timestamp
+from labkit.runs.record import is_alive, own_process, timestamp
 
 SCHEMA_VERSION = 2
 """Up to 1, a job had a kind and a request"""

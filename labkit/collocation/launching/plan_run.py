@@ -16,19 +16,18 @@ from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, R
 from labkit.collocation.launching.round import JobEvent, Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
-from labkit.runs.process import own_process
-from labkit.runs.record import timestamp
+from labkit.runs.record import own_process, timestamp
 from labkit.tracking.stop import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
@@ -66,13 +65,13 @@ def run_plan(
     needs: Mapping[str, int] | None = None,
     quiet: bool | None = None,
 ) -> Path:
-    """Run a plan, which has been checked, to its end.
+    """Run a plan, which has been checked, to its end; `stop` ends it politely, and `resume_plan` goes on with the rest.
 
     Args:
         plan: what shares what.
         runs_dir: the folder that the group's folder is made in.
         on_event: called with what happens.
-        stop: ends it politely; what is done is recorded, and `resume_plan` goes on with the rest.
+        stop: looked at between events.
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
         quiet: whether other programs leave the CPU alone; None looks before each round.
 
@@ -138,11 +137,8 @@ def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: 
                     for job in each.jobs:
                         job.status, job.reason = "failed", str(error)
                 else:
-                    timeout_s = record.plan.timeout_s
-                    Round(
-                        each, processes, supervised, timeout_s=timeout_s, on_event=on_event, stop=stop, save=save,
-                        mps_gpus=mps_gpus,
-                    ).run()  # fmt: skip
+                    ways = {"timeout_s": record.plan.timeout_s, "on_event": on_event, "stop": stop, "save": save}
+                    Round(each, processes, supervised, mps_gpus=mps_gpus, **ways).run()
                 on_event(RoundEvent(each, number, len(record.rounds)))
             statuses = {each.status for each in record.rounds}
             record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"

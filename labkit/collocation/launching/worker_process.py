@@ -24,12 +24,8 @@ def script_command(job: PlannedJob) -> ScriptCommand:
 def worker_process(job: PlannedJob, share: Share, folder: Path, log: str, told: dict[str, Any]) -> JobProcess:
     """The process of a job, which waits at the barrier before its first step.
 
-    Args:
-        job: what is trained.
-        share: what it gets of the device.
-        folder: of the group or queue.
-        log: its log, from that folder: what the script prints.
-        told: what the run's record says of those it shares the device with (`told_of_mix`).
+    Its run and its log are in the folder of the group or queue; `told` is what the run's record says of those it shares
+    the device with (`told_of_mix`).
     """
     budget = None
     if share.memory_bytes is not None:

@@ -30,13 +30,10 @@ def leased_cpu(
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:
-    """Variables of every job on a CPU: it sees no GPU, and its idle threads give their core to the neighbours.
+    """Variables of every job on a CPU: it sees no GPU; unless they may spin, idle threads give up their core.
 
     OpenMP's threads wait busily for their next loop, which is best alone and ruinous together: on two cores, two
     DLRM jobs of two threads each reached 0.19 of one job's throughput together so, and 1.25 with PASSIVE (measured).
-
-    Args:
-        spin: keep what OpenMP does by default, or what this process' user has set.
     """
     return {"CUDA_VISIBLE_DEVICES": "-1"} | ({} if spin else {"OMP_WAIT_POLICY": "PASSIVE"})
 
@@ -62,11 +59,15 @@ def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     refused += _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
     if refused:
         return refused
-    why = "{} needs {} by its estimate, and its partition has {}: run fewer jobs together, or give each its memory"
+    dealt = deal_memory(jobs, memory)
     return [
-        (job.name, why.format(job.name, size_text(place.need(job)), size_text(own)))
-        for job, own in zip(jobs, deal_memory(jobs, memory).values(), strict=True)
-        if job.memory_bytes is None and (place.need(job) or 0) > own
+        (
+            job.name,
+            f"{job.name} needs {size_text(need)} by its estimate, and its partition has {size_text(dealt[job.name])}: "
+            "run fewer jobs together, or give each its memory",
+        )
+        for job in jobs
+        if job.memory_bytes is None and (need := place.need(job) or 0) > dealt[job.name]
     ]
 
 

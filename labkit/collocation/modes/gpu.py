@@ -46,21 +46,12 @@ def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 
 def gpu_text(device: Device) -> str:
-    """A GPU or slice in words.
-
-    >>> gpu_text(Device("mig", 0, "NVIDIA A100 MIG 1g.5gb", uuid="MIG-11", mig_profile="1g.5gb"))
-    'NVIDIA A100 MIG 1g.5gb MIG-11'
-    """
+    """A GPU or slice in words."""
     return f"{device.name} {device.uuid}" if device.uuid else device.name
 
 
 def gpu_share(device: Device, words: str = "") -> Share:
-    """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS.
-
-    Args:
-        device: a GPU or a slice.
-        words: what the job gets of it; nothing for all.
-    """
+    """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS; `words` tell what it gets."""
     return Share(f"{words}{gpu_text(device)}", {**visible(device), **NO_MPS}, torch_name="cuda:0")
 
 

@@ -1,21 +1,33 @@
-"""Mode mig: each job on a MIG slice of its own, used as it is found, and the layout that would give each job one."""
+"""Mode mig: each job on a MIG slice of its own, used as found; slices are made only where the user allows it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pynvml
 
 from labkit.collocation.modes.gpu import gpu_share, gpu_text, why_occupied
 from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.errors import UserError
 from labkit.hardware.device import Device
+from labkit.hardware.device_choice import find_device
+from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
 
+CREATED = re.compile(r"created GPU instance ID\s+(\d+) on GPU")
+"""What nvidia-smi says of each instance. Source: NVIDIA MIG User Guide, "Creating GPU Instances"."""
+REMOVE_S, AGAIN_S = 20.0, 0.5
+"""How long an instance may stay in use after its job has ended, and between two tries"""
 PLAIN = re.compile(r"\d+g\.\d+gb")
 """Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
 
@@ -99,12 +111,7 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
 def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout | None, str]:
     """The largest equal instances that fit beside those that there are, one for each job without a slice.
 
-    Args:
-        jobs: all that are to run together.
-        place: whose device is a GPU with MIG, or a slice of it.
-
-    Returns:
-        None, and why, where there is no such layout.
+    None, and why, where there is no such layout.
     """
     matched = matched_slices(jobs, place)
     without = [job for job in jobs if job.name not in matched]
@@ -127,12 +134,7 @@ def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout
 
 
 def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
-    """The profiles that a GPU offers, the smallest first; none where it has no MIG, or the driver does not say.
-
-    Args:
-        gpu: a GPU or one of its slices.
-        nvml: an open session.
-    """
+    """The profiles that a GPU offers, the smallest first; none where it has no MIG, or the driver does not say."""
     found = []
     handle = nvml.read("nvmlDeviceGetHandleByUUID", gpu.gpu_uuid)
     for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
@@ -177,3 +179,95 @@ def _candidates(job: PlannedJob, place: Place) -> list[Device]:
 
 def _slices(gpu: Device, place: Place) -> list[Device]:
     return [each for each in place.devices if each.kind == "mig" and each.gpu_uuid == gpu.gpu_uuid]
+
+
+@contextlib.contextmanager
+def made_slices(plan: Plan, known: Mapping[str, int], tell: Callable[[str], None]) -> Iterator[None]:
+    """Make what the workloads of mode mig lack, and remove just that at the end; `known` are bytes by WORKLOAD/JOB."""
+    with contextlib.ExitStack() as stack:
+        for workload in plan.workloads:
+            if workload.mode != "mig":
+                continue
+            devices = get_devices()
+            device = find_device(plan.device, devices)
+            if device.mig_mode != "on":
+                continue  # the check says so
+            needs = {job.name: known.get(f"{workload.name}/{job.name}", 0) for job in workload.jobs}
+            with Nvml() as session:
+                layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
+            if layout is not None:
+                tell(f"making MIG slices, removed at the end: {' '.join(layout.make_command)}")
+                stack.enter_context(changed_layout(layout))
+        yield
+
+
+@contextlib.contextmanager
+def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None]:
+    """Make the instances of a layout, and remove exactly these at the end, also after an error or Ctrl-C.
+
+    It never turns MIG on or off, and never removes what it did not make. The process that uses it must outlive the
+    jobs: after `kill -9` the instances stay, and nvidia-smi removes them.
+
+    Raises:
+        UserError: a process uses the GPU, nvidia-smi refuses, or an instance cannot be removed.
+    """
+    _check_unused(layout, nvml or Nvml())
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            # in a session of its own, so that Ctrl-C in the terminal does not stop it half-way
+            making = subprocess.Popen(
+                layout.make_command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except FileNotFoundError:
+            raise UserError(
+                "nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver."
+            ) from None
+        try:
+            if making.wait():
+                raise UserError(
+                    f"nvidia-smi did not make the MIG layout: {_text(said)} It needs an administrator's rights: "
+                    f"{layout.advice()}."
+                )
+            yield
+        finally:
+            making.wait()
+            _remove(layout.gpu_uuid, CREATED.findall(_text(said)))
+
+
+def _check_unused(layout: MigLayout, nvml: Nvml) -> None:
+    slices = [device for device in get_devices(nvml)[1:] if device.gpu_uuid == layout.gpu_uuid]
+    whole = Device(kind="gpu", index=slices[0].index, name=slices[0].name, uuid=layout.gpu_uuid)
+    with nvml:
+        for device in (whole, *slices):
+            if why := why_occupied(device, nvml):
+                raise UserError(f"{why}: its MIG layout is changed only while nobody uses it.")
+
+
+def _remove(gpu_uuid: str, numbers: list[str]) -> None:
+    """Remove GPU instances and the compute instances in them; a driver may hold them for a moment after a job."""
+    end, left = time.monotonic() + REMOVE_S, {}
+    for number in reversed(numbers):
+        while why := _why_it_stays(gpu_uuid, number):
+            if time.monotonic() > end:
+                left[number] = why
+                break
+            time.sleep(AGAIN_S)
+    if left:
+        command, ids = f"sudo nvidia-smi mig -i {gpu_uuid}", ",".join(left)
+        raise UserError(
+            f"The MIG instances {ids} that labkit made stay ({' '.join(left.values())}): remove them with "
+            f"`{command} -dci -gi {ids} && {command} -dgi -gi {ids}`."
+        )
+
+
+def _why_it_stays(gpu_uuid: str, number: str) -> str:
+    """Empty where the instance is gone, else what nvidia-smi says."""
+    for what in ("-dci", "-dgi"):
+        command = ["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number]
+        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+    return " ".join((done.stdout + done.stderr).split()) or "it said nothing" if done.returncode else ""
+
+
+def _text(file: IO[str]) -> str:
+    file.seek(0)
+    return " ".join(file.read().split())

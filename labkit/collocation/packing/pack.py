@@ -40,6 +40,11 @@ def pack(
         UserError: a job cannot run here; nothing was started then. Or a job failed.
         KeyboardInterrupt: after all jobs have ended.
     """
+
+    def on_event(event: JobEvent) -> None:
+        if text := event_text(event):
+            tell(text)
+
     chosen, live = get_policy(policy), live_devices(["cpu"], memory_bytes=memory_bytes)
     checked = refuse_if_any(check_here(queue, live))
     with StopRequest() as stop:
@@ -48,7 +53,7 @@ def pack(
             live,
             chosen,
             runs_dir=Path(runs_dir),
-            on_event=lambda event: _tell(event, tell),
+            on_event=on_event,
             stop=stop,
             name=policy,
             admission=admission_here(live),
@@ -78,9 +83,12 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def _tell(event: JobEvent, tell: Callable[[str], None]) -> None:
+def event_text(event: JobEvent) -> str | None:
+    """A line for an event of `run_queue`; None where it is not worth one."""
     what = event.event
     if what["kind"] == "Placed":
-        tell(f"{event.job} starts{', alone' if what['alone'] else ''}")
-    elif what["kind"] == "Over":
-        tell(f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}")
+        again = f", attempt {what['attempt']}" if what["attempt"] > 1 else ""
+        return f"{event.job} starts on {what['device']}{', alone' if what['alone'] else ''}{again}"
+    if what["kind"] == "Over":
+        return f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}"
+    return what["text"] if what["kind"] == "Notice" else None

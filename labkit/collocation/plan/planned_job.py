@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,6 @@ from labkit.tracking.command import SEED
 NAME = re.compile(r"\w[\w.+-]{0,59}")
 MIG_PROFILE = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb(?:[+-][\w.]+)*", re.IGNORECASE)
 """Compute slices, memory slices and extras, as `nvidia-smi mig -lgip` writes them: 3g.40gb, 1c.3g.40gb, 1g.10gb+me"""
-
-
-def _asked(kind: type | str) -> Any:
-    """A field that any plan may give, of such a value (see `job_settings.read_setting`)."""
-    return field(default=None, metadata={"kind": kind})
 
 
 @dataclass(frozen=True)
@@ -33,15 +28,15 @@ class PlannedJob:
     """Of the script, one an item, whatever they contain; {seed} stands for the seed"""
     seed: int = 0
     """Of this copy, where its arguments take one"""
-    device: str | None = _asked(str)
+    device: str | None = None
     """cpu, a GPU's or a slice's number or UUID; None takes the plan's"""
-    cores: int | None = _asked(int)
+    cores: int | None = None
     """Of its partition in mode cpu-pinned; None takes an equal share"""
-    memory_bytes: int | None = _asked("size")
+    memory_bytes: int | None = None
     """Cap of its partition, and the estimate that counts instead of ours"""
-    gpu_percent: float | None = _asked(float)
+    gpu_percent: float | None = None
     """Share of the GPU's multiprocessors in mode mps; None lets all clients use all"""
-    mig_profile: str | None = _asked(str)
+    mig_profile: str | None = None
     """Slice that it needs in mode mig, such as 3g.40gb; None takes any"""
     folder: str | None = None
     """Working folder of the script, from this process' own; None takes that one"""
@@ -96,7 +91,3 @@ class PlannedJob:
     def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
         """From what `asdict` gave, by way of JSON."""
         return cls(**values | {"arguments": tuple(values["arguments"])})
-
-
-PLACED = {each.name: each.metadata["kind"] for each in fields(PlannedJob) if each.metadata}
-"""What any job may ask of the device, and the kind of value; a plan calls memory_bytes memory."""

@@ -53,11 +53,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
 
 
 def item_jobs(text: str, where: str, folders: Sequence[Path]) -> list[PlannedJob]:
-    """The jobs of one item; `where` it was asked for, and the folders in which a script is looked for.
-
-    Raises:
-        UserError: it is no job.
-    """
+    """The jobs of one item; `where` it was asked for, and the folders in which a script is looked for."""
     split_outside(text)  # all quotes and brackets are closed
     copies = COPIES.search(text := text.strip())
     tokens = TOKEN.findall(text[: copies.start()] if copies else text)
@@ -84,9 +80,6 @@ def item_jobs(text: str, where: str, folders: Sequence[Path]) -> list[PlannedJob
 def split_outside(text: str) -> list[str]:
     """The parts of a text between commas that stand outside quotes and square brackets.
 
-    Raises:
-        UserError: a quote or a bracket is not closed.
-
     >>> split_outside("a[x=1,y=2] 'b, c', d")
     ["a[x=1,y=2] 'b, c'", ' d']
     """
@@ -105,9 +98,6 @@ def split_outside(text: str) -> list[str]:
 
 def split_words(text: str) -> list[str]:
     """The words of a command line: quotes hold words together and are taken away.
-
-    Raises:
-        UserError: a quote is not closed, or nothing follows a backslash.
 
     >>> split_words("--lr 0.1 --note 'two words'")
     ['--lr', '0.1', '--note', 'two words']

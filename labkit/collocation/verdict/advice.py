@@ -33,67 +33,65 @@ def advise(found: Verdict) -> list[Advice]:
     none does, running alone is advised, because sharing delays each job for nothing that was shown. One repeat has no
     interval and leads to no advice. A mode in which a job broke is never advised.
     """
-    mixes = found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False)
-    return [_of_mix(mix, modes.set_index("mode")) for mix, modes in mixes]
+    advice = []
+    for mix, modes in found.modes[found.modes["jobs"] > 1].groupby("mix", sort=False):
+        modes = modes.set_index("mode")
+        # alone, a job that was cut short had its speed until then, and no neighbour that it could break
+        whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
+        sound = modes[whole & modes["gain"].notna()]
+        advice.append(Advice(mix, *_mode_and_reason(sound, " ".join(["", *_what_is_missing(modes, sound)]))))
+    return advice
 
 
-def _of_mix(mix: str, modes: pd.DataFrame) -> Advice:
-    # alone, a job that was cut short had its speed until then, and no neighbour that it could break
-    whole = (modes["complete"] == modes["repeats"]) | (modes.index == "alone")
-    sound = modes[whole & modes["gain"].notna()]
+def _what_is_missing(modes: pd.DataFrame, sound: pd.DataFrame) -> list[str]:
+    said = []
+    for mode, row in modes.drop(index=sound.index).iterrows():
+        broke, repeats = int(row["repeats"] - row["complete"]), int(row["repeats"])
+        what = f"In {mode}, {broke} of {repeats} rounds did not come to their end" if broke else f"{mode} has no gain"
+        said.append(f"{what}: {row['note']}.")
     on_cpu = (modes["on"] == "cpu").all()
     possible = [mode for mode in MODES if mode == "alone" or (mode in CPU_MODES) == on_cpu]
-    missing = [mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"]]
-    tail = [_broke(mode, row) for mode, row in modes.iterrows() if mode not in sound.index]
-    if missing:
-        tail.append(f"Not measured: {', '.join(missing)}.")
+    if missing := [mode for mode in possible if mode not in modes.index or not modes.loc[mode, "complete"]]:
+        said.append(f"Not measured: {', '.join(missing)}.")
     if disturbed := modes["disturbed"].sum():
-        tail.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
+        said.append(f"Other programs disturbed {disturbed} of {modes['repeats'].sum()} rounds (--undisturbed).")
+    once = sound.index[sound["gain_low"].isna() & (sound.index != "alone")]
+    if len(once):
+        said.append(f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it 3 times or more (--repeats 3).")
+    return said
+
+
+def _mode_and_reason(sound: pd.DataFrame, tail: str) -> tuple[str | None, str]:
     shared = sound.drop(index="alone", errors="ignore")
-    once = list(shared.index[shared["gain_low"].isna()])
-
-    def said(mode: str | None, *reasons: str) -> Advice:
-        return Advice(mix, mode, " ".join([*reasons, *tail]))
-
     if "alone" not in sound.index:
-        return said(None, "Without the jobs' runs alone there is nothing to compare with: add mode alone.")
+        return None, f"Without the jobs' runs alone there is nothing to compare with: add mode alone.{tail}"
     if shared.empty:
-        others = " or ".join(mode for mode in missing if mode != "alone") or "a mode"
-        return said(None, f"Only alone was measured whole: add {others}.")
+        return None, f"Only alone was measured whole.{tail}"
     if sound["slowdown"].min() < FASTER:
-        return said(
-            None,
+        return None, (
             f"No advice: in {sound['slowdown'].idxmin()} each job was faster than alone ({sound['slowdown'].min():.2f} "
             "times its time), which sharing cannot do. Other programs kept the machine busy during the runs alone, or "
-            "the jobs lose by having more threads: measure again while nothing else runs.",
-        )
-    if once:
-        tail.insert(
-            0, f"One repeat, as of {' and '.join(once)}, proves nothing: repeat it at least 3 times (--repeats 3)."
+            f"the jobs lose by having more threads: measure again while nothing else runs.{tail}"
         )
     gains = " and ".join(f"{mode} gets {_gain_text(row)} as much work done" for mode, row in shared.iterrows())
-    if len(once) == len(shared):
-        return said(None, f"No advice: {gains}.")
+    if shared["gain_low"].isna().all():
+        return None, f"No advice: {gains}.{tail}"
     gaining = shared[shared["gain_low"] > 1]
     if gaining.empty:
-        so = (
-            ": sharing loses"
-            if (shared["gain_high"] < 1).all()
-            else f", which is no gain that {_repeats(shared)} can show"
-        )
-        return said("alone", f"Run the jobs one after another: {gains}{so}.")
+        loses = (shared["gain_high"] < 1).all()
+        so = ": sharing loses" if loses else f", which is no gain that {_repeats(shared)} can show"
+        return "alone", f"Run the jobs one after another: {gains}{so}.{tail}"
     best = gaining.loc[gaining["gain"].idxmax()]
     tied = gaining[(gaining["gain_low"] <= best["gain_high"]) & (best["gain_low"] <= gaining["gain_high"])]
     mode = tied["fairness"].idxmax()
-    no_different = [name for name in tied.index if name != mode]
     did = f"{_gain_text(best)} as much work done in the same time as one after another"
     why = f"Use {mode}: it gets {did}."
     if mode != best.name:
         why = f"Use {mode}, the fairer one: it gets {_gain_text(gaining.loc[mode])}, and {best.name} {did}."
-    if no_different:
-        names = " and ".join([mode, *no_different])
+    if len(tied) > 1:
+        names = " and ".join([mode, *tied.index.drop(mode)])
         why += f" Between {names} there is no difference that {_repeats(tied)} can show."
-    return said(mode, why, _price(sound.loc[mode]))
+    return mode, f"{why} {_price(sound.loc[mode])}{tail}"
 
 
 def _gain_text(row: pd.Series) -> str:
@@ -118,10 +116,3 @@ def _price(row: pd.Series) -> str:
     return (
         f"{words}, for {row['energy_ratio']:.2f} times the energy." if np.isfinite(row["energy_ratio"]) else f"{words}."
     )
-
-
-def _broke(mode: str, row: pd.Series) -> str:
-    broke = int(row["repeats"] - row["complete"])
-    if not broke:
-        return f"{mode} cannot be judged: {row['note']}."
-    return f"In {mode}, {broke} of {int(row['repeats'])} rounds did not come to their end: {row['note']}."

@@ -66,15 +66,8 @@ DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
 def timelines(jobs: pd.DataFrame, *, mix: str, repeat: int = 0) -> pd.DataFrame:
     """When each job of a mix ran, in turn and at once, on one axis of time: one row a job and mode, of one repeat.
 
-    Time counts from the barrier of a round. What it takes to start a process and to prepare its data is not in it.
-
-    Args:
-        jobs: `job_table`.
-        mix: as `mode_table` names it.
-        repeat: from 0.
-
-    Returns:
-        TIMELINE_COLUMNS; reached_s is NaN where a job has no target (has_target) or did not reach it.
+    Time counts from the barrier of a round. reached_s is NaN where a job has no target (has_target) or did not reach
+    it. `jobs` is of `job_table`, and `mix` as `mode_table` names it.
     """
     turns = turn_table(jobs, {})
     own = turns[(turns["mix"] == mix) & (turns["repeat"] == repeat)].reset_index(drop=True)
@@ -148,11 +141,7 @@ def _slowdown(job: pd.Series, runs: pd.DataFrame, in_turn: bool) -> float:
     runs = runs[~runs["status"].isin(BROKEN)]
     same = runs[runs["repeat"] == job["repeat"]]
     beside = runs if in_turn or same.empty else same
-    return (
-        took_s / beside["course"].map(lambda course: _seconds(*course, steps)).dropna().median()
-        if steps > 0
-        else np.nan
-    )
+    return took_s / beside["course"].map(lambda course: _seconds(*course, steps)).median() if steps > 0 else np.nan
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:

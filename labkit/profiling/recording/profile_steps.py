@@ -13,6 +13,7 @@ from labkit.hardware.calibration import Calibration, calibrate
 from labkit.profiling.profile import Profile, read_profile, save_card
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import Enough
 from labkit.tracking.harness import Harness
 from labkit.tracking.phases import watched_by
@@ -46,7 +47,7 @@ def profile_steps(
     on_gpu = on.type == "cuda"
     budgets = {budget.torch_name: budget for budget in offered_budgets()}
     budget = budgets[f"cuda:{on.index or 0}" if on_gpu else "cpu"]
-    harness = Harness(StopRequest(), Path(runs_dir), whole_budget=budget, observer=recorder)
+    harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), whole_budget=budget, observer=recorder)
     phases = watched_by(recorder.clock.watch)
     with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:
         run.start_clock()

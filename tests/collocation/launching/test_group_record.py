@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from labkit.collocation.launching.group_record import GroupRecord, new_group, planned_rounds, read_group
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.plan.plan import ENDLESS, Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.variants import ENDLESS, with_baseline, with_seconds
 from labkit.errors import UserError
 
 TOUR = ("--preset", "tour", "--seed", "{seed}")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
-import pytest
 from light_commands import processes_of
 
 from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
@@ -15,7 +13,6 @@ from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.process.containment import end_killed
 from labkit.process.supervised import JobProcess, SupervisedJobs
 from labkit.runs import read_metrics, read_run
 from labkit.tracking.stop import StopRequest
@@ -98,15 +95,6 @@ def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, mon
     assert record.status == "failed"
 
 
-def test_a_killed_child_that_does_not_go_is_named_and_left(monkeypatch):
-    monkeypatch.setattr("labkit.process.containment.GONE_S", 0.1)
-    with (
-        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child,
-        pytest.warns(UserWarning, match=f"process {child.pid} is still there after SIGKILL, in state .*nobody"),
-    ):
-        end_killed(child)  # which nobody has killed
-
-
 def test_a_request_to_stop_ends_all(tmp_path):
     stop = StopRequest()
 
@@ -176,15 +164,6 @@ def test_where_one_takes_no_step_none_is_let_go(tmp_path):
     assert outcomes["steps"].reason == "not started, because idle ended before the start without a step"
 
 
-def test_a_script_that_runs_out_of_memory_says_so(tmp_path):
-    script = tmp_path / "greedy.py"
-    script.write_text("import torch\nheld = torch.ones(2**32)\n")
-    job = PlannedJob("greedy", str(script))
-    outcomes, _, _ = run_round([process_of(job, tmp_path, memory_bytes=2 * 2**30)])
-    assert outcomes["greedy"].status == "out_of_memory", outcomes
-    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["greedy"].reason
-
-
 STEP = """
 import torch
 model = torch.nn.Linear(4, 1)
@@ -195,15 +174,19 @@ optimiser.step()
 
 
 def test_scripts_end_as_they_say(tmp_path):
-    endings = {"sys.exit(3)": "failed", "1 / 0": "failed", "sys.exit(0)": "done"}
-    jobs = []
+    greedy = "torch.ones(2**32)"
+    endings = {"sys.exit(3)": "failed", "1 / 0": "failed", "sys.exit(0)": "done", greedy: "out_of_memory"}
+    processes = []
     for number, ending in enumerate(endings):
         script = tmp_path / f"ends-{number}.py"
         script.write_text(f"{STEP}import sys\n{ending}\n")
-        jobs.append(PlannedJob(script.stem, str(script)))
-    outcomes, _, _ = run_round([process_of(job, tmp_path) for job in jobs])
+        share = {"memory_bytes": 2 * 2**30} if ending == greedy else {}
+        processes.append(process_of(PlannedJob(script.stem, str(script)), tmp_path, **share))
+    outcomes, _, _ = run_round(processes)
     assert [outcome.status for outcome in outcomes.values()] == list(endings.values())
-    assert [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()] == list(endings.values())
+    runs = [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()]
+    assert runs[:3] == ["failed", "failed", "done"]
+    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["ends-3"].reason
 
 
 def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):

@@ -10,14 +10,13 @@ from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_o
 
 from labkit.collocation import plan_check
 from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_here
-from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.gpu import why_occupied
 from labkit.collocation.modes.mps import client_limit
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.runs.others import in_words
@@ -175,34 +174,17 @@ def test_each_machine_has_its_modes_and_a_reason_against_the_others(generation, 
         assert "no NVIDIA driver is installed" in here["naive"]
 
 
-@pytest.mark.parametrize(
-    ("name", "uuid"),
-    [
-        (None, FIRST),
-        ("0", FIRST),
-        ("1", SECOND),
-        (SECOND, SECOND),
-        ("GPU-bbbb", SECOND),
-        ("cuda:1", SECOND),
-        ("cpu", None),
-    ],
-)
-def test_a_gpu_has_a_number_a_uuid_and_its_beginning(name, uuid):
-    assert find_device(name, get_devices(Nvml(fake_nvml("ampere")))).uuid == uuid
-    assert find_device(None, get_devices(Nvml(fake_nvml(None)))).kind == "cpu"
-
-
-def test_a_slice_has_a_uuid_and_a_divided_gpu_stands_for_its_first(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=["3g.20gb", "2g.10gb"])
-    devices = get_devices(Nvml(fake_nvml("ampere", mig=state)))
-    named = {"MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}
+def test_a_device_has_a_number_a_uuid_and_its_beginning_and_others_are_refused(tmp_path, monkeypatch):
+    devices = get_devices(Nvml(fake_nvml("ampere")))
+    named = {None: FIRST, "0": FIRST, "1": SECOND, SECOND: SECOND, "GPU-bbbb": SECOND, "cuda:1": SECOND, "cpu": None}
     assert {name: find_device(name, devices).uuid for name in named} == named
-
-
-def test_another_name_is_refused_with_what_there_is(monkeypatch):
+    assert find_device(None, get_devices(Nvml(fake_nvml(None)))).kind == "cpu"
+    state = write_mig(tmp_path / "mig", instances=["3g.20gb", "2g.10gb"])
+    named = {"MIG-2": "MIG-2", "0": "MIG-1", FIRST: "MIG-1"}  # a divided GPU stands for its first slice
+    assert {name: find_device(name, get_devices(Nvml(fake_nvml("ampere", mig=state)))).uuid for name in named} == named
     for name, words in {"7": "no device '7' here", "GPU-": "several devices begin with"}.items():
         with pytest.raises(UserError, match=words) as refused:
-            find_device(name, get_devices(Nvml(fake_nvml("ampere"))))
+            find_device(name, devices)
         assert "choose one of cpu (" in str(refused.value)
         assert f"0 (NVIDIA A100-SXM4-40GB, {FIRST}); 1 (" in str(refused.value)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -217,18 +199,13 @@ def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none():
         computing={FIRST: [process(os.getpid()), process(parent, 3 * 2**30)], SECOND: [process(nobody)]},
         names={parent: "/opt/x/train --fast", nobody: "nvidia-cuda-mps-server"},
     )
-    with Nvml(library) as nvml:
-        first, second = get_devices(Nvml(library))[1:]
-        user = psutil.Process(parent).username()
-        why = why_occupied(first, nvml)
-        assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in why
-        assert "neither uses nor stops" in why_occupied(second, nvml)
-        assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in why_occupied(
-            second, nvml
-        )
-    library = fake_nvml("ampere", computing={FIRST: [process(os.getpid())]})
-    with Nvml(library) as nvml:
-        assert why_occupied(get_devices(Nvml(library))[1], nvml) is None
+    user = psutil.Process(parent).username()
+    ((_, first),) = refusals("naive", [A], library)
+    ((_, second),) = refusals("naive", [A], library, device="1")
+    assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in first
+    assert "neither uses nor stops" in second
+    assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in second
+    assert refusals("naive", [A], fake_nvml("ampere", computing={FIRST: [process(os.getpid())]})) == []
 
 
 def test_what_only_disturbs_is_a_warning(tmp_path, monkeypatch):

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, read_mig, write_mig
 
-from labkit.collocation.modes import mig_changes
+from labkit.collocation.modes import mig
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.device_choice import find_device
-from labkit.collocation.modes.mig import proposed_layout
-from labkit.collocation.modes.mig_changes import changed_layout
+from labkit.collocation.modes.mig import changed_layout, proposed_layout
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 
@@ -25,7 +24,7 @@ MIXED = ["1g.5gb", "3g.20gb", "2g.10gb"]  # slices MIG-1, MIG-2, MIG-3
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(mig_changes, "AGAIN_S", 0.01)
+    monkeypatch.setattr(mig, "AGAIN_S", 0.01)
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_ctrl_c_while_nvidia_smi_works_leaves_nothing(changes, monkeypatch):
                 raise KeyboardInterrupt
             return super().wait(timeout)
 
-    monkeypatch.setattr(mig_changes.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(mig.subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt), changes.made():
         raise AssertionError("the layout is not there")
     assert changes.instances == THEIRS and len(changes.calls) > 1
@@ -229,7 +228,7 @@ def test_an_instance_that_stays_in_use_is_asked_for_again_and_then_told(changes,
     assert changes.instances == THEIRS
     assert sum(call[0] == "-dgi" for call in changes.calls) == 5
     changes.behave(busy=10**6)
-    monkeypatch.setattr(mig_changes, "REMOVE_S", 0.0)
+    monkeypatch.setattr(mig, "REMOVE_S", 0.0)
     told = r"instances 3,2 that labkit made stay .*In use by another client.* -dgi -gi 3,2`"
     with pytest.raises(UserError, match=told), changes.made():
         pass
