@@ -90,14 +90,14 @@ def machine() -> dict[str, object]:
     """What a result was measured on, and when."""
     import torch
 
-    from labkit.hardware.cpu import isa_capped, read_cpu
+    from labkit.hardware.cpu import read_cpu
     from labkit.hardware.software import package_versions
 
     cpu = read_cpu()
     return {
         "cpu": cpu.model,
         "cores": cpu.available_cores,
-        "isa": list(isa_capped(cpu.isa)[0]) if cpu.isa else None,
+        "isa": cpu.isa and list(cpu.isa),
         "caps": {
             name: os.environ[name] for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA") if name in os.environ
         },

@@ -1,6 +1,10 @@
 """What is compared computes the same, and what is said of it is what was measured."""
 
+import ast
+import importlib
+import importlib.util
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +100,16 @@ def test_a_step_counts_its_weights_and_rows():
     layers = 3 * 8 + 8 * 4 + (4 + 6) * 6 + 6 * 1
     assert step_flops(CONFIG, 10) == 6 * 10 * (layers + 4 * 4 * 4)
     assert lookups(Shape(CONFIG, 2), 10) == 10 * 3 * 2
+
+
+def test_what_benchmarks_and_makers_import_of_labkit_is_there():
+    repository = Path(__file__).parents[2]
+    missing = []
+    for path in [*repository.glob("benchmarks/*.py"), *repository.glob("datasets/*/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labkit"):
+                module = importlib.import_module(node.module)
+                for name in (alias.name for alias in node.names):
+                    if not hasattr(module, name) and not importlib.util.find_spec(f"{node.module}.{name}"):
+                        missing.append(f"{path.name}: {node.module}.{name}")
+    assert missing == []
