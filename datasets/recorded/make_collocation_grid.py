@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 from labkit.collocation.collocate import collocate
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.verdict.verdict import verdict
 from labkit.hardware.cpu import read_cpu
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance

@@ -108,9 +108,9 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.cli.console import Console, print_last
     from labkit.collocation.launching.plan_run import resume_plan, run_plan
     from labkit.collocation.modes.cpu import leased_cpu
-    from labkit.collocation.modes.device_choice import find_device
     from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
+    from labkit.hardware.device_choice import find_device
     from labkit.hardware.devices import get_devices
     from labkit.tracking.stop import StopRequest
 
@@ -124,7 +124,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
         with console.status(TRYING):
             found = check_plan(plan, job_memory)
         if found.lacks_slices_only and args.allow_mig_changes and not args.check:
-            stack.enter_context(made_slices(plan, job_memory, console.print))
+            stack.enter_context(made_slices(plan, found.needs, console.print))
             found = check_plan(plan, job_memory)
         print_check(console, plan, found)
         if found.refusals:
@@ -172,7 +172,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
 
 def _usual_mode(device: str | None) -> str:
     """Plain processes, as that is called on the device."""
-    from labkit.collocation.modes.device_choice import find_device
+    from labkit.hardware.device_choice import find_device
     from labkit.hardware.devices import get_devices
 
     return "cpu-shared" if find_device(device, get_devices()).kind == "cpu" else "naive"

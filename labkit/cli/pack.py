@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,9 +94,10 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
 
 def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.console import Console
-    from labkit.cli.pack_text import QueueDisplay, print_queue_check, print_queues
+    from labkit.cli.pack_text import print_queue_check, print_queues
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.packing.live_device import live_devices
+    from labkit.collocation.packing.pack import telling
     from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
     from labkit.collocation.packing.queue_run import read_queue_record, run_queue
     from labkit.tracking.stop import StopRequest
@@ -110,19 +112,24 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     if args.check:
         return 0
     records: list[tuple[Path, QueueRecord]] = []
+    began_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
+
     with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
-            with QueueDisplay(console, queue, name) as display:
-                folder = run_queue(
-                    queue,
-                    live,
-                    get_policy(name),
-                    runs_dir=args.runs_dir,
-                    on_event=display.show,
-                    stop=stop,
-                    name=f"{args.queue.stem}-{name}",
-                    admission=admission_here(live),
-                )
+            console.print(f"{name}: {len(queue)} jobs", style="bold")
+            folder = run_queue(
+                queue,
+                live,
+                get_policy(name),
+                runs_dir=args.runs_dir,
+                on_event=telling(tell),
+                stop=stop,
+                name=f"{args.queue.stem}-{name}",
+                admission=admission_here(live),
+            )
             records.append((folder, read_queue_record(folder)))
             if stop:
                 break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.text import Text
 
-from labkit.cli.collocate_live import words_of
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
-from labkit.cli.live import LiveDisplay
-from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.policy import PackingDevice
-from labkit.collocation.packing.queue import QueuedJob
 from labkit.collocation.packing.queue_check import CheckedQueueJob
 from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.collocation.packing.schedule import side_by_side
@@ -56,43 +51,6 @@ def print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live
         free = size_text(each.packing.memory_bytes)
         console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
     console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
-
-
-class QueueDisplay(LiveDisplay):
-    """Shows who runs where, how many wait, and each end."""
-
-    def __init__(self, console: Console, queue: Sequence[QueuedJob], policy: str):
-        super().__init__(console)
-        self._waiting, self._ended, self._began_s = len(queue), 0, time.monotonic()
-        self._does: dict[str, tuple[str, str]] = {}
-        """Device of each job that has one, and what it does there"""
-        console.print(f"{policy}: {len(queue)} jobs", style="bold")
-
-    def show(self, event: JobEvent) -> None:
-        """Take an event of `run_queue`."""
-        told, clock, job = event.event, f"{time.monotonic() - self._began_s:7.1f} s", event.job
-        if told["kind"] == "Placed":
-            self._waiting -= 1
-            self._does[job] = told["device"], "starting"
-            alone, again = ", alone" if told["alone"] else "", f", attempt {told['attempt']}"
-            where = f"on {told['device']}{alone}{again if told['attempt'] > 1 else ''}"
-            self.console.print(f"{clock}  {job}: {where}", soft_wrap=True)
-        elif told["kind"] == "Over":
-            del self._does[job]
-            is_over = told["status"] in ("done", "failed")
-            self._ended, self._waiting = self._ended + is_over, self._waiting + (not is_over)
-            reason = f" ({told['reason']})" if told["reason"] and told["status"] != "done" else ""
-            self.console.print(f"{clock}  {job}: {told['status']}{reason}", soft_wrap=True)
-        elif told["kind"] == "Notice":
-            self.notice(told["text"])
-        elif job in self._does:
-            device, words = self._does[job]
-            self._does[job] = device, words_of(told) or words
-        head = f"{clock}  {self._ended} ended, {len(self._does)} run, {self._waiting} wait or come"
-        self.update(
-            Text(head, style="bold"),
-            *(f"  {name:<24} {device:<10} {words}" for name, (device, words) in self._does.items()),
-        )
 
 
 def print_simulated(

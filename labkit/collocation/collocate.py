@@ -9,11 +9,11 @@ from labkit.collocation.launching.group_record import read_group
 from labkit.collocation.launching.plan_run import RoundEvent, run_plan
 from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.modes.cpu import leased_cpu
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.tracking.stop import StopRequest
 
@@ -34,8 +34,8 @@ def plan_of(
         jobs: such as "dlrm:tour x3, speech:tour".
         modes: of `labkit.collocation.plan.plan.MODES`.
         repeats: so often each round runs.
-        seconds: train each job for so long and towards no target, but for those that say their end themselves.
-        baseline: which jobs run alone first: each, one of those that differ in their seed only, or none.
+        seconds: as `with_seconds` has it.
+        baseline: as `with_baseline` has it.
         device: cpu, a GPU's number or UUID; None takes the first GPU, or the CPU.
         spin: whether idle CPU threads wait busily.
     """

@@ -21,7 +21,7 @@ from labkit.report.section import build_section
 from labkit.report.table import OF_TARGET
 from labkit.runs.atomic import replace_text
 from labkit.runs.notes import notes_kept
-from labkit.runs.query import many_objects, readable_runs
+from labkit.runs.query import readable_runs
 from labkit.tta import curves as read_curves
 from labkit.tta.curves import table_of
 
@@ -38,7 +38,7 @@ def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed:
         The file's absolute path.
     """
     out = Path(out).absolute()
-    with many_objects(), notes_kept() as left_out:
+    with notes_kept() as left_out:
         records = readable_runs(folders)
         runs = table_of(records, undisturbed=undisturbed)
         curves = read_curves(runs["folder"], runs=runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from labkit.runs.atomic import disk_full_as_user_error
+from labkit.runs.atomic import disk_full_as_user_error, temporary_of
 from labkit.runs.notes import note_left_out
 
 METRICS = pa.schema(
@@ -152,7 +151,7 @@ def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> No
     Raises:
         UserError: the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_of(path)
     try:
         with disk_full_as_user_error(path.parent):
             pq.write_table(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,18 +31,6 @@ def run_folders(runs_dir: Path | str) -> list[Path]:
         raise UserError(f"{runs_dir}: this is a file, not a folder with runs: name their folder.")
     places = [Path(runs_dir), *(path.parent for name in TOGETHER for path in Path(runs_dir).glob(f"*/{name}"))]
     return sorted((path.parent for place in places for path in place.glob("*/run.json")), key=lambda each: each.name)
-
-
-@contextlib.contextmanager
-def many_objects() -> Iterator[None]:
-    """For a block that reads thousands of runs: looking for cycles among what stays would take a fifth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]:

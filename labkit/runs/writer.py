@@ -22,7 +22,7 @@ import filelock
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.private import shielded
-from labkit.runs.record import Provenance, RunRecord, own_process, read_run, timestamp
+from labkit.runs.record import RunRecord, own_process, read_run, timestamp
 
 STOP, LOOK_EVERY_S = "stop-requested", 0.25
 """Lies in the folder of a run that was asked to stop, which looks for it so often."""
@@ -72,14 +72,7 @@ class RunWriter:
         return self.record.id
 
     @classmethod
-    def create(
-        cls,
-        runs_dir: Path,
-        name: str,
-        *,
-        provenance: Provenance,
-        **described: Any,
-    ) -> RunWriter:
+    def create(cls, runs_dir: Path, name: str, **described: Any) -> RunWriter:
         """Make a new run folder below `runs_dir`, its status "running"; `described` are further fields of `RunRecord`.
 
         Raises:
@@ -94,7 +87,6 @@ class RunWriter:
             host=platform.node(),
             git_commit=_git_commit(),
             argv=list(sys.argv),
-            provenance=provenance,
             status="running",
             pid=pid,
             pid_started=pid_started,
@@ -108,14 +100,7 @@ class RunWriter:
 
     @classmethod
     def reopen(
-        cls,
-        folder: Path,
-        lock: filelock.BaseFileLock,
-        *,
-        from_step: int,
-        config: dict[str, Any],
-        software: dict[str, Any],
-        devices: list[dict[str, Any]],
+        cls, folder: Path, lock: filelock.BaseFileLock, *, from_step: int, config: dict[str, Any], **machine: Any
     ) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
@@ -127,7 +112,8 @@ class RunWriter:
             folder: the run's.
             lock: what `lock_run` gave, taken before `from_step` was read.
             from_step: the step of the checkpoint that the run goes on from.
-            config: what the run goes on with, as are software and devices.
+            config: what the run goes on with.
+            machine: its software and devices, for the event.
         """
         record = read_run(folder)
         host = platform.node()
@@ -140,7 +126,7 @@ class RunWriter:
             left_over.unlink(missing_ok=True)  # what a killed writer had not yet renamed into place
         record.save(folder)
         writer = cls(folder, record, lock)
-        where = {"host": host, "devices": devices, "software": software, "argv": list(sys.argv), "pid": record.pid}
+        where = machine | {"host": host, "argv": list(sys.argv), "pid": record.pid}
         writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **where)
         return writer
 

@@ -37,6 +37,11 @@ class Position:
         return Point(self.step, self.samples, self.wall_s, self.train_s)
 
     @property
+    def tested_step(self) -> int:
+        """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
+        return self.step if self.best_step is None else self.best_step
+
+    @property
     def samples_per_s(self) -> float:
         return self.samples / self.train_s if self.train_s else 0.0
 

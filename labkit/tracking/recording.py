@@ -212,10 +212,9 @@ class Recording:
             self._harness.left()
             if self._run is not None:
                 try:
-                    energy = run_energy(self.folder)
-                    result |= {"peak_memory_bytes": peak_memory(self.folder)}
+                    energy, peak = run_energy(self.folder), peak_memory(self.folder)
+                    result |= {"peak_memory_bytes": peak, "peak_gpu_memory_bytes": self._peak_gpu_memory()}
                     result |= {"energy_j": energy.value_j, "energy_note": energy.note}
-                    result["peak_gpu_memory_bytes"] = self._peak_gpu_memory()
                     if is_fault:
                         self.event("fault", kind="error", what=result["reason"])
                     self._run.event("ended", status=status, reason=result["reason"], ended_by=result["ended_by"])
@@ -227,10 +226,10 @@ class Recording:
         """The script cannot go on with this run, which keeps the record that it had."""
         self._harness.left()
         if self._run is not None:
-            self._run.record.config = self.before.config
-            self._run.event("ended", status=self.before.status, reason=reason, ended_by="refused")
-            self._run.finish(self.before.status, self.before.result)
-            self._harness.ended(self._run.run_id, str(self.folder), self.before.status, self.before.result or {})
+            self._run.record.config, status = self.before.config, self.before.status
+            self._run.event("ended", status=status, reason=reason, ended_by="refused")
+            self._run.finish(status, self.before.result)
+            self._harness.ended(self._run.run_id, str(self.folder), status, self.before.result or {})
 
     def _peak_gpu_memory(self) -> int | None:
         """Most bytes torch held on the GPU at once, in this process or an earlier one of this run; None on a CPU."""

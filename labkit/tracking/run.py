@@ -370,7 +370,7 @@ class Run:
         if self._observer is not None or self.over == "stopped":
             return False
         looks = self._looks()
-        if looks and looks[-1].get("best_step") == self._tested_step:
+        if looks and looks[-1].get("best_step") == self.position.tested_step:
             self._test_metrics = looks[-1]["metrics"]
             return False
         self._kept.save()
@@ -384,7 +384,7 @@ class Run:
         self._must_be_open("test")
         look = len(self._looks()) + 1
         self._test_metrics = self._numbers(metrics)
-        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self._tested_step)
+        self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.tested_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
 
@@ -460,11 +460,8 @@ class Run:
 
     def _read_losses(self, *, wait: bool = False) -> None:
         """Record the losses that have reached the host, and stop at the first that is no number."""
-        if wait:
-            with phase(SYNC):
-                arrived = self._losses.arrived(wait=True)
-        else:
-            arrived = self._losses.arrived()
+        with phase(SYNC) if wait else contextlib.nullcontext():
+            arrived = self._losses.arrived(wait=wait)
         for loss, point in arrived:
             if not math.isfinite(loss):
                 at = replace(self.position.point, step=point.step)
@@ -479,11 +476,6 @@ class Run:
             self._kept.check_weights()  # an evaluation has just done so
         self._leave_epoch()
         self._recording.flush()
-
-    @property
-    def _tested_step(self) -> int:
-        """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
-        return self.position.step if self.position.best_step is None else self.position.best_step
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]

@@ -17,7 +17,7 @@ from labkit.plots import figure_time_to_accuracy
 from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name, times_table
-from labkit.runs.query import many_objects, run_folders
+from labkit.runs.query import run_folders
 from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, run_table, survival
 from labkit.tta.cost import price_usd_per_h, with_cost
@@ -52,10 +52,9 @@ class Explorer(FigureView):
 
     def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
         super().__init__(template)
-        with many_objects():
-            self._runs = run_table(folders)
-            names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
-            self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
+        self._runs = run_table(folders)
+        names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
+        self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
         jobs = [(job_name(job), job) for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]

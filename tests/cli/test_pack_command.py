@@ -43,6 +43,10 @@ def queue(tmp_path, monkeypatch) -> Path:
 
 def test_a_queue_is_checked_run_and_told(queue, capsys):
     queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
+    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "before the start" in said and "1 GiB" in said
+    assert not Path("runs").exists()
     assert main(["pack", str(queue), "--device", "cpu", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     (ran,) = answer["queues"]
@@ -85,13 +89,6 @@ def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(t
     assert "nobody knows what train.py asks for" in lines[1]
     assert "the packer chooses devices" in lines[2]
     assert "sound" in said.out, "the table has a row for each job"
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_check_starts_nothing(queue, tmp_path, capsys):
-    assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "before the start" in said and "1 GiB" in said
     assert not (tmp_path / "runs").exists()
 
 

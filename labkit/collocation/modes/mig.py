@@ -7,19 +7,19 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 import pynvml
 
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.gpu import gpu_share, gpu_text, why_occupied
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
@@ -182,10 +182,8 @@ def _slices(gpu: Device, place: Place) -> list[Device]:
 
 
 @contextlib.contextmanager
-def made_slices(
-    plan: Plan, estimate: Callable[[PlannedJob, str], int | None], tell: Callable[[str], None]
-) -> Iterator[None]:
-    """Make what the workloads of mode mig lack, with the memory that is estimated, and remove just that at the end."""
+def made_slices(plan: Plan, known: Mapping[str, int], tell: Callable[[str], None]) -> Iterator[None]:
+    """Make what the workloads of mode mig lack, and remove just that at the end; `known` are bytes by WORKLOAD/JOB."""
     with contextlib.ExitStack() as stack:
         for workload in plan.workloads:
             if workload.mode != "mig":
@@ -194,7 +192,7 @@ def made_slices(
             device = find_device(plan.device, devices)
             if device.mig_mode != "on":
                 continue  # the check says so
-            needs = {job.name: need for job in workload.jobs if (need := job.memory_bytes or estimate(job, "cuda"))}
+            needs = {job.name: known.get(f"{workload.name}/{job.name}", 0) for job in workload.jobs}
             with Nvml() as session:
                 layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
             if layout is not None:

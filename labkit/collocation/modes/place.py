@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.nvml import Nvml
 
 Refusal = tuple[str | None, str]

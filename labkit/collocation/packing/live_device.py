@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labkit.collocation.modes.choice import mode_shares
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.energy import cpu_energy, gpu_energy

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.launching.round import JobEvent
+from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
 from labkit.collocation.packing.queue import QueuedJob
@@ -48,7 +48,7 @@ def pack(
             live,
             chosen,
             runs_dir=Path(runs_dir),
-            on_event=lambda event: _tell(event, tell),
+            on_event=telling(tell),
             stop=stop,
             name=policy,
             admission=admission_here(live),
@@ -78,9 +78,21 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def _tell(event: JobEvent, tell: Callable[[str], None]) -> None:
-    what = event.event
-    if what["kind"] == "Placed":
-        tell(f"{event.job} starts{', alone' if what['alone'] else ''}")
-    elif what["kind"] == "Over":
-        tell(f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}")
+def telling(tell: Callable[[str], None]) -> OnJobEvent:
+    """What tells the starts and ends of a queue's jobs, and what they want known, each text once."""
+    told: set[str] = set()
+
+    def on_event(event: JobEvent) -> None:
+        what, text = event.event, None
+        if what["kind"] == "Placed":
+            again = f", attempt {what['attempt']}" if what["attempt"] > 1 else ""
+            text = f"{event.job} starts on {what['device']}{', alone' if what['alone'] else ''}{again}"
+        elif what["kind"] == "Over":
+            text = f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}"
+        elif what["kind"] == "Notice":
+            text = what["text"]
+        if text is not None and text not in told:
+            told.add(text)
+            tell(text)
+
+    return on_event

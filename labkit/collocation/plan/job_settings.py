@@ -62,13 +62,10 @@ def read_setting(text: Any, kind: Kind) -> Any:
     return value
 
 
-def read_settings(
-    texts: Mapping[str, Any], kinds: Mapping[str, Kind], others: Sequence[str] = (), hint: str = ""
-) -> dict[str, Any]:
+def read_settings(texts: Mapping[str, Any], kinds: Mapping[str, Kind], hint: str = "") -> dict[str, Any]:
     """The values of settings as the plan has them, given the kinds of all that there are.
 
-    A misspelt one may mean one of the `others`, fields beside them; `hint` follows the error of an unknown one. A
-    UserError tells all that are unknown or wrong, one a line.
+    A UserError tells all that are unknown or wrong, one a line; `hint` follows the error of an unknown one.
     """
     values, wrong = {}, []
     for name, text in texts.items():
@@ -76,7 +73,7 @@ def read_settings(
             if name == "budget":
                 raise UserError(BY_THE_MODE)
             if name not in kinds:
-                raise UserError(f"it is unknown: {did_you_mean(name, (*others, *kinds))}{hint}")
+                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}{hint}")
             values[name] = read_setting(text, kinds[name])
         except UserError as error:
             wrong.append(f"field {name!r}: {error}")
@@ -93,7 +90,6 @@ def jobs_of(
     settings: Mapping[str, Any] | None = None,
     arguments: Sequence[str] = (),
     copies: int = 1,
-    others: Sequence[str] = (),
 ) -> list[PlannedJob]:
     """The jobs of one row, all named after what they train; seeds of copies count up where the arguments take one.
 
@@ -104,7 +100,6 @@ def jobs_of(
         settings: as the plan writes them: any flag of labkit's job, and what it asks of the device.
         arguments: of a script.
         copies: so many.
-        others: fields of the row beside these.
 
     Raises:
         UserError: with every mistake, one a line.
@@ -113,7 +108,7 @@ def jobs_of(
         raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
     if what.endswith(".py"):
         script = find_script(what, folders)
-        values = read_settings(settings or {}, PLACED, others, " What is the script's own goes among its arguments.")
+        values = read_settings(settings or {}, PLACED, " What is the script's own goes among its arguments.")
         job = PlannedJob(safe_name(script.stem), str(script), tuple(arguments), where=where, **_placed(values))
     else:
         if arguments:
@@ -121,7 +116,7 @@ def jobs_of(
                 f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand "
                 f"in brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
             )
-        job = _labkits_job(what, settings or {}, where, others)
+        job = _labkits_job(what, settings or {}, where)
     return [replace(job, seed=job.seed + number * job.takes_seed) for number in range(copies)]
 
 
@@ -142,7 +137,7 @@ def _placed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): values[name] for name in PLACED if name in values}
 
 
-def _labkits_job(what: str, given: Mapping[str, Any], where: str, others: Sequence[str]) -> PlannedJob:
+def _labkits_job(what: str, given: Mapping[str, Any], where: str) -> PlannedJob:
     """A job of one of labkit's scripts, whose settings its own parser checks."""
     from labkit.jobs.flags import read_arguments
 
@@ -154,7 +149,7 @@ def _labkits_job(what: str, given: Mapping[str, Any], where: str, others: Sequen
     parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
     parser.error = _refuse
     own = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
-    values = read_settings(given, {name: own[name] for name in own if name not in NO_SETTINGS} | PLACED, others)
+    values = read_settings(given, {name: own[name] for name in own if name not in NO_SETTINGS} | PLACED)
     if colon and "preset" in values:
         raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
     flags = {name: values[name] for name in sorted(values) if name not in PLACED}

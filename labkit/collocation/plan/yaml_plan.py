@@ -17,7 +17,6 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import split_words
 from labkit.errors import UserError
 
-JOB_FIELDS = ("job", "script", "arguments", "args", "copies", "name")
 EXAMPLE = """\
 mode: [alone, cpu-shared]
 jobs:
@@ -25,6 +24,7 @@ jobs:
     copies: 3
   - script: train.py
     arguments: --lr 0.1"""
+JOB_FIELDS = ("job", "script", "arguments", "args", "copies", "name")
 PLAN_FIELDS = ("name", "device", "mode", "repeats", "timeout", "seconds", "jobs", "workloads")
 WORKLOAD_FIELDS = ("name", "mode", "jobs")
 
@@ -168,10 +168,7 @@ def _row_jobs(row: Fields, folder: Path, seconds: str | None, others: Sequence[s
     if seconds is not None and "job" in row:
         settings = {"max_seconds": seconds} | settings
     copies = read_setting(row.get("copies", "1"), int)
-    jobs = jobs_of(
-        what, row.place, (folder,), settings=settings, arguments=arguments, copies=copies,
-        others=(*JOB_FIELDS, *others),
-    )  # fmt: skip
+    jobs = jobs_of(what, row.place, (folder,), settings=settings, arguments=arguments, copies=copies)
     if "name" not in row:
         return jobs
     name = read_setting(row["name"], str)

@@ -124,14 +124,9 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
     Each repeat of a mode is compared with the runs alone of the same repeat, so an interval holds the spread of both.
     The row of mode alone compares each run with the median of all, and shows how much the machine itself varies.
 
-    Args:
-        rounds: `round_table`.
-
     Returns:
-        mix, family, mode, jobs, on, provenance; repeats that were run, and complete, in which all jobs were done;
-        measured, the repeats that gain, slowdown and fairness are of; each of MEASURES as geometric mean, with _low and
-        _high its 95 % interval (Student's t on logarithms; NaN where one repeat was measured);
-        energy_note; disturbed, the rounds in which other programs disturbed a job; and note, what broke or was missing.
+        Beside what `round_table` has: repeats that were run, complete, in which all jobs were done, and measured, which
+        gain, slowdown and fairness are of; MEASURES as `mean_of_repeats`; disturbed, the number of such rounds.
     """
     rows = []
     for (mix, mode), own in rounds.groupby(["mix", "mode"], sort=False):
@@ -147,11 +142,7 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:
-    """How many times as long each job takes as alone, over the repeats.
-
-    Returns:
-        mix, mode, job, label, slowdown, slowdown_low, slowdown_high, repeats (that were measured), provenance.
-    """
+    """How many times as long each job takes as alone, over the repeats that were measured."""
     rows = [
         (mix, mode, job, own["label"].iloc[0], *mean_of_repeats(own["slowdown"]), own["provenance"].iloc[0])
         for (mix, mode, job), own in turns.groupby(["mix", "mode", "job"], sort=False)

@@ -9,31 +9,22 @@ import pytest
 import torch
 
 from labkit.collocation.faults import fault_run
-from labkit.collocation.faults.documented import COLUMNS, documented_behaviour
-from labkit.collocation.faults.fault import FAULTS
-from labkit.collocation.faults.fault_report import fault_table
-from labkit.collocation.faults.fault_run import Client, FaultRun, run_fault
+from labkit.collocation.faults.fault import DOCUMENTED_COLUMNS, FAULTS, documented_behaviour
+from labkit.collocation.faults.fault_run import Client, FaultRun, fault_table, run_fault
 from labkit.collocation.faults.faulty_client import LEAK_BYTES
 from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
 
 
-@pytest.fixture(scope="module")
-def crash(tmp_path_factory):
-    """A crash beside a neighbour, after which two fresh clients are refused, as an MPS server does for a while."""
+def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):
     really = FaultRun.process
 
-    def refused_twice(run, name, *how):
+    def refused_twice(run, name, *how):  # as an MPS server does for a while
         process = really(run, name, *how)
         return replace(process, program=("false",)) if name in ("fresh-after-1", "fresh-after-2") else process
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.mktemp("cores")))
-        patch.setattr(FaultRun, "process", refused_twice)
-        return run_fault("segfault", "cpu-shared", seconds=0.25)
-
-
-def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(crash):
+    monkeypatch.setattr(FaultRun, "process", refused_twice)
+    crash = run_fault("segfault", "cpu-shared", seconds=0.25)
     jobs = crash.jobs.set_index("job")
     assert (jobs.status["faulty"], jobs.reason["faulty"]) == ("killed", "its process was ended by SIGSEGV")
     assert (jobs.status["neighbour-1"], crash.died) == ("alive", 0)
@@ -120,7 +111,7 @@ def test_a_fault_in_a_kernel_ends_the_client_that_launched_it(fault):
 
 def test_what_is_documented_says_where_and_that_it_was_not_run_here():
     frame = documented_behaviour()
-    assert list(frame.columns) == COLUMNS
+    assert list(frame.columns) == DOCUMENTED_COLUMNS
     assert set(frame["provenance"]) == {"documented, not run here"}
     assert frame["url"].str.startswith("https://").all()
     assert (frame[["source", "section", "documented", "neighbours"]].map(len) > 1).all(axis=None)

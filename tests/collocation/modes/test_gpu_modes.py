@@ -10,13 +10,13 @@ from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_o
 
 from labkit.collocation import plan_check
 from labkit.collocation.modes.choice import mode_refusals, mode_shares, modes_here
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.mps import client_limit
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import cpu_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.runs.others import in_words

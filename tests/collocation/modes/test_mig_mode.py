@@ -8,11 +8,11 @@ from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, read_m
 
 from labkit.collocation.modes import mig
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.device_choice import find_device
 from labkit.collocation.modes.mig import changed_layout, proposed_layout
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 

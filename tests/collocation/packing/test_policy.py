@@ -92,12 +92,6 @@ def test_a_job_believed_larger_than_any_device_gets_the_largest_alone():
     assert chosen("best-fit", profile(), [state(16, job)]) is None, "it shared a device that has no memory to spare"
 
 
-def test_slowdowns_by_utilisation_conserve_work():
-    jobs = [profile(1, 0.9), profile(1, 0.6), profile(1, 0.5)]
-    slowdowns = slowdown_by_utilisation(jobs)
-    assert sum(job.utilisation / slow for job, slow in zip(jobs, slowdowns, strict=True)) == pytest.approx(1)
-
-
 def test_an_unknown_policy_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match=r"'fifo' is unknown.*exclusive, round-robin"):
         get_policy("fifo")
