@@ -14,7 +14,6 @@ from labkit.collocation.packing.policy import POLICIES, Admission, PackingDevice
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.collocation.launching.round import JobEvent
     from labkit.collocation.packing.queue import QueuedJob
     from labkit.collocation.packing.queue_run import QueueRecord
 
@@ -98,7 +97,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queue_check, print_queues
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.packing.live_device import live_devices
-    from labkit.collocation.packing.pack import event_text
+    from labkit.collocation.packing.pack import telling
     from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
     from labkit.collocation.packing.queue_run import read_queue_record, run_queue
     from labkit.tracking.stop import StopRequest
@@ -115,9 +114,8 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     records: list[tuple[Path, QueueRecord]] = []
     began_s = time.monotonic()
 
-    def show(event: JobEvent) -> None:
-        if text := event_text(event):
-            console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
+    def tell(text: str) -> None:
+        console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", soft_wrap=True)
 
     with leased_cpu(live[0].device, waits=not args.no_wait, say=console.print), StopRequest() as stop:
         for name in dict.fromkeys(["exclusive", args.policy] if args.compare else [args.policy]):
@@ -127,7 +125,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
                 live,
                 get_policy(name),
                 runs_dir=args.runs_dir,
-                on_event=show,
+                on_event=telling(tell),
                 stop=stop,
                 name=f"{args.queue.stem}-{name}",
                 admission=admission_here(live),

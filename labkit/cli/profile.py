@@ -142,13 +142,13 @@ def _profile_here(
     from labkit.tracking.stop import StopRequest
 
     with StopRequest() as stop:
-        budget = bind_process(command, display.show, stop)
+        bind_process(command, display.show, stop)
         from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
         from labkit.profiling.recording.script_run import profile_script
         from labkit.profiling.recording.steady_steps import SteadySteps
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
-        return profile_script(command, watcher, stop, display.show, budget)
+        return profile_script(command, watcher, stop, display.show)
 
 
 def _measure_card(folder: Path) -> None:
@@ -173,17 +173,12 @@ def _measure_card(folder: Path) -> None:
 def run_show(args: argparse.Namespace) -> int:
     """Open the page of a profile."""
     from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.tool_profile import is_tool_profile, read_tool_profile
+    from labkit.profiling.tools.tool_profile import is_tool_profile
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
-    if args.text or args.json:
+    if args.text or args.json or is_tool_profile(folder):  # which has no page, but says what opens it
         return _tell(folder, args.json)
-    if is_tool_profile(folder):
-        raise UserError(
-            f"{folder}: of this profiler there is no page: {read_tool_profile(folder).where_to_look}, and `labkit "
-            f"profile show {args.which} --text` prints what matters."
-        )
     from labkit.report.profile_views import write_profile_page
 
     page = write_profile_page(read_profile(folder), args.out)

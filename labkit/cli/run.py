@@ -118,6 +118,7 @@ def given_command(args: argparse.Namespace) -> ScriptCommand:
 
 def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]) -> ScriptCommand:
     """The command that the flags of `add_harness_flags` make of a script."""
+    from labkit.hardware.budgets.names import parse_budget
     from labkit.tracking.command import ScriptCommand
 
     if args.sample_hz is not None:
@@ -132,7 +133,7 @@ def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]
         str(script),
         tuple(arguments),
         runs_dir=str(args.runs_dir),
-        budget=args.budget,
+        budget=args.budget and parse_budget(args.budget),
         waits_for_cores=not args.no_wait,
         sample_hz=args.sample_hz,
     )
@@ -144,6 +145,7 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
+    from labkit.hardware.budgets.names import parse_budget
     from labkit.runs import find_run, read_run
     from labkit.runs.private import given_again, restored
     from labkit.tracking.command import ScriptCommand
@@ -172,13 +174,13 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
     module = None if script.endswith(".py") else script
-    path = _script(restored(script), module is not None)
+    path, budget = _script(restored(script), module is not None), record.budget.get("name")
     return ScriptCommand(
         str(path),
         (*given_again(record.config.get("arguments", []), given, folder), *given),
         module=module,
         runs_dir=str(folder.parent),
-        budget=record.budget.get("name"),
+        budget=budget and parse_budget(budget),
         waits_for_cores=not args.no_wait,
         resume=str(folder),
         sample_hz=args.sample_hz,
@@ -196,10 +198,10 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     try:
         # with --json, stdout belongs to programs
         with StopRequest() as stop, TrainingDisplay(to_stderr=as_json) as display, script_output(as_json):
-            budget = bind_process(command, display.show, stop)
+            bind_process(command, display.show, stop)
             from labkit.tracking.script import exit_status, print_error, run_command  # torch comes with it
 
-            answer = run_command(command, stop, display.show, budget=budget)
+            answer = run_command(command, stop, display.show)
     except RunFailed as failure:
         if as_json and failure.answer:
             print_last(json.dumps(failure.answer))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets.names import parse_budget
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import ScriptCommand
 
@@ -28,13 +29,17 @@ def job_command(
         settings: the script's flags, by name; None leaves one out.
 
     Raises:
-        UserError: there is no such job.
+        UserError: there is no such job, or no such budget here.
 
     >>> job_command("dlrm", seed=1, max_seconds=None).arguments
     ('--seed', '1')
     """
     return ScriptCommand(
-        str(script_of(job)), as_flags(settings), runs_dir=str(runs_dir), budget=budget, sample_hz=sample_hz
+        str(script_of(job)),
+        as_flags(settings),
+        runs_dir=str(runs_dir),
+        budget=budget and parse_budget(budget),
+        sample_hz=sample_hz,
     )
 
 

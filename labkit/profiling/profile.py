@@ -273,7 +273,7 @@ def read_profile(folder: Path | str) -> Profile:
     return Profile(folder, facts, card, record.provenance.kind, samples)
 
 
-def roofline_frames(profile: Profile, most: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
+def roofline_frames(profile: Profile) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The operators of a profile with shapes, those that take the longest, for `labkit.plots.roofline.figure_roofline`.
 
     Returns:
@@ -285,7 +285,7 @@ def roofline_frames(profile: Profile, most: int = 12) -> tuple[pd.DataFrame, pd.
     card = profile.card
     roofs = pd.DataFrame({"name": ["fp32", "bf16"], "peak_gflops": [card.fp32_gflops, card.bf16_gflops]})
     done = operators_at_work(profile.trace)
-    done = done[(done["flop"] > 0) & (done["time_us"] > WORTH_A_POINT * profile.time.total_us)].head(most)
+    done = done[(done["flop"] > 0) & (done["time_us"] > WORTH_A_POINT * profile.time.total_us)].head(12)
     marks = done.rename(columns={"operator": "name", "gflop_per_s": "gflops"})[["name", "flop_per_byte", "gflops"]]
     roofs["bandwidth_gb_per_s"] = card.bandwidth_gb_per_s
     return roofs.assign(provenance=profile.provenance), marks.assign(provenance=profile.provenance)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 
-from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.budgets.names import parse_budget
 from labkit.runs.others import in_words
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import Notice, OnEvent
@@ -17,7 +15,7 @@ from labkit.tracking.stop import StopRequest
 WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
-def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -> Budget | None:
+def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -> None:
     """Bind this process to the cores of a command's budget, for as long as it lives.
 
     Threads of one run wait busily for each other, which is best on cores of their own, and ruinous where another
@@ -30,20 +28,16 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
         on_event: told who holds the cores where they are waited for, and who else uses them.
         stop: gives up waiting when requested.
 
-    Returns:
-        The budget; None where the command has none.
-
     Raises:
-        UserError: the budget is unknown, or other runs hold its cores.
+        UserError: other runs hold the budget's cores.
     """
 
     def say(words: str) -> None:
         on_event(Notice(words))
 
-    budget, count = None, None
-    if command.budget is not None:
-        budget = parse_budget(command.budget)
-        count = budget.cores
+    budget = command.budget
+    count = None if budget is None else budget.cores
+    if budget is not None:
         os.environ.update(budget.environment())
     from labkit.telemetry.others import others_now, own_affinity  # NumPy comes with it
 
@@ -52,7 +46,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
         for note in budget.take_cores(waits=command.waits_for_cores, say=say, stopped=lambda: bool(stop)):
             say(note)
     if command.collocation is not None:
-        return budget  # whoever runs jobs side by side has looked, and chosen
+        return  # whoever runs jobs side by side has looked, and chosen
     # of all cores that it could have had: a program on the others leaves it alone
     if found := in_words(others_now(count=count, cores=cores)):
         passive = (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ
@@ -60,4 +54,3 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
             os.environ[WAIT_POLICY] = "PASSIVE"
         waits = ", and its threads wait passively, which loses least beside others" if passive else ""
         say(f"Before the start {found}: if that goes on, this run is marked as disturbed{waits}.")
-    return budget

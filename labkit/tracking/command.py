@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from labkit.hardware.budgets.budget import Budget
+
 SEED = "{seed}"
 """Stands for the seed among a script's arguments"""
 
@@ -21,8 +23,8 @@ class ScriptCommand:
     """Its name, where it is to run as `python -m` does"""
     runs_dir: str = "runs"
     """The folder that the run's folder is made in"""
-    budget: str | None = None
-    """A budget's name; None takes the whole device"""
+    budget: Budget | None = None
+    """None takes the whole device"""
     waits_for_cores: bool = True
     """Whether it waits where other runs hold the cores of its budget, or is refused"""
     device: str | None = None
@@ -52,7 +54,7 @@ class ScriptCommand:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ScriptCommand:
-        cores = values.get("cores")
-        return cls(
-            **values | {"arguments": tuple(values["arguments"]), "cores": None if cores is None else tuple(cores)}
-        )
+        """A command that crossed from another process."""
+        cores, budget = values["cores"], values["budget"]
+        back = {"cores": cores and tuple(cores), "budget": budget and Budget.from_dict(budget)}
+        return cls(**values | {"arguments": tuple(values["arguments"])} | back)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import parse_budget
 from labkit.process.child import Child
 from labkit.runs.writer import fail_killed
 from labkit.tracking.command import ScriptCommand
@@ -23,7 +22,7 @@ class LaunchedRun(Child):
 
     def __init__(self, command: ScriptCommand, shows_output: bool = False):
         """With `shows_output`, what the script prints goes to standard error; else its end is told where it fails."""
-        budget = None if command.budget is None else parse_budget(command.budget).environment()
+        budget = None if command.budget is None else command.budget.environment()
         super().__init__("labkit.tracking.worker", command.to_dict(), environment=budget, shows_errors=shows_output)
         self.command = command
         self.answer: dict[str, Any] | None = None

@@ -18,7 +18,7 @@ from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget, is_out_of_memory
-from labkit.hardware.budgets.names import offered_budgets, parse_budget
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
 from labkit.tracking.events import Notice, OnEvent
@@ -72,7 +72,6 @@ def run_command(
     stop: StopRequest,
     on_event: OnEvent,
     *,
-    budget: Budget | None = None,
     steps: Steps = optimiser_steps,
     **more: Any,
 ) -> dict[str, Any]:
@@ -85,7 +84,6 @@ def run_command(
         command: what to run.
         stop: ends it politely when requested.
         on_event: called with what happens.
-        budget: the command's, where `bind_process` has bound this process to it already.
         steps: finds the steps of a script without `Run`.
         more: fields of `Harness`.
 
@@ -93,7 +91,7 @@ def run_command(
         `{"run", "folder", "status", "result"}` of the last run that the script had open.
 
     Raises:
-        UserError: there is no such script, or its budget is unknown or cannot bind.
+        UserError: there is no such script, or its budget cannot bind.
         RunFailed: a run diverged, or was cut short.
         SystemExit: the script ended before it had a run.
         Exception: what the script raised.
@@ -101,9 +99,8 @@ def run_command(
     script = Path(command.script).absolute()
     if not script.is_file():
         raise UserError(f"{command.script}: there is no such script: name a Python file.")
-    if budget is None and command.budget is not None:
-        budget = parse_budget(command.budget)
-    elif budget is None and command.device is not None:
+    budget = command.budget
+    if budget is None and command.device is not None:
         whole = {budget.torch_name: budget for budget in offered_budgets()}
         budget = whole.get(command.device, whole["cpu"])
     command = replace(

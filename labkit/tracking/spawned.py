@@ -116,7 +116,7 @@ class SpawnedHarness(Harness):
             return None
         content = json.loads(os.environ[VARIABLE])
         budget = content["budget"]
-        whole = budget and Budget(**budget | {"not_emulated": tuple(budget["not_emulated"])})
+        whole = budget and Budget.from_dict(budget)
         harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]), whole_budget=whole)
         harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness

@@ -51,10 +51,10 @@ def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent:
     try:
         from labkit.tracking.binding import bind_process
 
-        budget = bind_process(command, hear, stop)
+        bind_process(command, hear, stop)
         from labkit.tracking.script import exit_status, run_command  # torch comes with it
 
-        answer = run_command(command, stop, hear, budget=budget, outlet=parent.outlet)
+        answer = run_command(command, stop, hear, outlet=parent.outlet)
     except BaseException as error:
         reason = error if isinstance(error, UserError) else refusal(error)
         if isinstance(error, SystemExit):

@@ -19,6 +19,7 @@ def executed(tmp_path_factory):
     return run_notebooks(authored(NOTEBOOKS), tmp_path_factory.mktemp("course"), jobs=2)
 
 
+@pytest.mark.quiet
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_authored_notebooks_run_two_at_a_time(executed):

@@ -28,6 +28,7 @@ def test_the_interaction_is_every_pair_of_features_once():
 
 def test_every_parameter_learns():
     model = Dlrm(DlrmConfig(**SHAPE))
+    assert model.config.parameter_bytes == sum(4 * table.numel() for table in model.tables.parameters())
     nn.functional.softplus(model(*inputs(64))).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name

@@ -4,7 +4,7 @@ import pytest
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
+from labkit.profiling.diagnosis import Case, Device, Faults, diagnose
 from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import launched_us
 
@@ -187,8 +187,3 @@ def test_page_faults_that_only_the_profiler_has_are_none_of_the_step_s(tmp_path)
     assert found(tmp_path, content, faults=Faults(0, {"forward": 5000.0}, 1.0)) == {}
     half = found(tmp_path, content, faults=Faults(1000, {"forward": 2000.0}, 1.0))
     assert half["page faults"].claimed_share == pytest.approx(0.1)
-
-
-def test_a_bottleneck_that_is_the_whole_step_has_no_bound():
-    assert Finding("input", "", "", 1.0, 1.0).bound_text == "over 100×"
-    assert Finding("input", "", "", 0.5, 0.5).bound_text == "2×"

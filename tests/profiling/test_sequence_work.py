@@ -88,18 +88,6 @@ def test_cudnns_layers_do_the_products_of_the_same_layers_on_a_cpu(kind, mode, p
     assert operator_work("aten::_cudnn_rnn_backward", back).flop == whole - forward
 
 
-def test_bytes_of_cudnns_layers_are_inputs_weights_states_and_outputs():
-    of_weights = 4 * 4 * (5 + 4) + 4 * 4 * (4 + 4) + 2 * 2 * 4 * 4  # of two layers, with their biases
-    state = 2 * 3 * 4
-    call = Inputs(
-        [[7, 3, 5], [], [], [], [2, 3, 4], [2, 3, 4], *[[]] * 9, []],
-        [FLOAT, "TensorList", SCALAR, "", FLOAT, FLOAT, *[SCALAR] * 9, ""],
-        ["", "", "4", "", "", "", "2", "4", "0", "2", "False", "0.", "True", "False", "[]", ""],
-    )
-    numbers = 7 * 3 * 5 + of_weights + 2 * state + 7 * 3 * 4 + 2 * state
-    assert operator_work("aten::_cudnn_rnn", call).bytes == 4 * numbers
-
-
 def ctc_step(batch, lengths=None):
     log_p = torch.randn(10, batch, 6).log_softmax(2).requires_grad_()
     frames, characters = lengths or ([10] * batch, [3] * batch)

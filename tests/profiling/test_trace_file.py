@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from labkit.profiling.traces import trace_file
-from labkit.profiling.traces.trace_file import TraceError, gzip_trace, stream_events
+from labkit.profiling.traces.trace_file import TraceError, stream_events
 
 EVENTS = [
     {
@@ -43,14 +43,6 @@ def test_a_bare_list_may_lack_its_end(tmp_path, chunk, end):
     path = tmp_path / "trace.json"
     path.write_text("[" + ", ".join(map(json.dumps, EVENTS)) + end)
     assert list(stream_events(path)) == EVENTS
-
-
-def test_a_trace_that_was_compressed_is_the_same(tmp_path):
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps(WHOLE))
-    zipped = gzip_trace(path)
-    assert zipped.name == "trace.json.gz" and not path.exists()
-    assert list(stream_events(zipped)) == EVENTS
 
 
 TEXT = json.dumps(WHOLE)

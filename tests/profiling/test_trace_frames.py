@@ -10,15 +10,6 @@ from labkit.profiling.traces.nesting import nest
 from labkit.profiling.traces.trace_file import TraceError
 
 
-def test_calls_nest_by_thread_and_time():
-    lane = np.array([0, 0, 0, 1, 0])
-    start = np.array([0.0, 2.0, 3.0, 2.0, 20.0])
-    duration = np.array([10.0, 6.0, 1.0, 100.0, 5.0])
-    parent, own = nest(lane, start, duration)
-    assert parent.tolist() == [-1, 0, 1, -1, -1]
-    assert own.tolist() == [4, 5, 1, 100, 5]
-
-
 def test_an_event_that_begins_with_its_parent_is_its_child():
     parent, own = nest(np.zeros(2), np.array([1.0, 1.0]), np.array([2.0, 5.0]))
     assert parent.tolist() == [1, -1]

@@ -44,15 +44,6 @@ def test_the_tree_adds_up_calls_reached_in_the_same_way(tmp_path):
         assert row.begin_us + row.total_us <= above["begin_us"] + above["total_us"] + 1e-6
 
 
-def test_siblings_of_a_tree_do_not_overlap(tmp_path):
-    content = lambda begin: [note(name, begin + 200 * at, 150) for at, name in enumerate(("input", "forward"))]  # noqa: E731
-    tree = call_tree(step_time(trace_of(tmp_path, steps(2, 1000, content)))).set_index("name")
-    phases = tree[tree["depth"] == 1].sort_values("begin_us")
-    ends = phases["begin_us"] + phases["total_us"]
-    assert phases["begin_us"].tolist() == [0.0, *ends[:-1]]
-    assert ends.iloc[-1] == tree.loc["step", "total_us"]
-
-
 def test_a_timeline_has_the_lines_of_threads_and_streams(tmp_path):
     def content(begin):
         kernel = event("sgemm", begin + 200, 500, "kernel", tid="stream 7", pid=0, correlation=3)
@@ -99,10 +90,6 @@ def test_what_was_freed_of_before_the_recording_is_a_row_of_its_own(tmp_path):
     alive = alive_at_peak(trace_of(tmp_path, events))
     assert alive["bytes"].sum() == 200
     assert alive["bytes"].tolist() == [500, -300]
-
-
-def test_memory_that_was_not_recorded_is_empty(tmp_path):
-    assert alive_at_peak(trace_of(tmp_path, steps(1, 1000, a_step))).empty
 
 
 def profile_of(path, events):

@@ -17,9 +17,8 @@ WHOLE = Budget("all-cores", 2)
 
 @pytest.fixture
 def bind(monkeypatch):
-    """Binds this process in effigy; (budget, what was told, how threads wait)."""
+    """Binds this process in effigy; (what was told, how threads wait)."""
     monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
-    monkeypatch.setattr("labkit.tracking.binding.parse_budget", {"all-cores": WHOLE, "one-core": Budget("o", 1)}.get)
     monkeypatch.delenv(WAIT_POLICY, raising=False)
 
     def run(budget, found, **more):
@@ -27,28 +26,27 @@ def bind(monkeypatch):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(others, "others_now", lambda **what: found)
             patch.setattr(os, "environ", dict(os.environ))
-            bound = bind_process(
-                ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest()
-            )
-            return bound, told, os.environ.get(WAIT_POLICY)
+            command = ScriptCommand("t.py", budget=budget, **more)
+            bind_process(command, lambda event: told.append(event.text), StopRequest())
+            return told, os.environ.get(WAIT_POLICY)
 
     return run
 
 
 def test_threads_wait_as_they_do_by_default_unless_that_costs(bind, monkeypatch):
-    assert bind("all-cores", QUIET) == (WHOLE, [], None)
-    assert bind(None, QUIET) == (None, [], None)
+    assert bind(WHOLE, QUIET) == ([], None)
+    assert bind(None, QUIET) == ([], None)
     # who runs jobs side by side chooses for them
-    assert bind(None, BUSY, collocation={"mode": "cpu-shared"})[1:] == ([], None)
-    _, (told,), waits = bind("one-core", BUSY)  # one thread waits for nobody
+    assert bind(None, BUSY, collocation={"mode": "cpu-shared"}) == ([], None)
+    (told,), waits = bind(Budget("one-core", 1), BUSY)  # one thread waits for nobody
     assert waits is None and "passively" not in told
     monkeypatch.setenv(WAIT_POLICY, "ACTIVE")
-    assert bind("all-cores", BUSY)[2] == "ACTIVE"
+    assert bind(WHOLE, BUSY)[1] == "ACTIVE"
 
 
-@pytest.mark.parametrize("budget", [None, "all-cores"])
+@pytest.mark.parametrize("budget", [None, WHOLE])
 def test_beside_other_programs_threads_wait_passively_which_is_told(bind, budget):
-    _, (told,), waits = bind(budget, BUSY)
+    (told,), waits = bind(budget, BUSY)
     assert waits == "PASSIVE"
     assert told.startswith("Before the start other programs took 50% of its cores, most of it stress (process 7)")
     assert "its threads wait passively" in told

@@ -53,6 +53,7 @@ def test_a_run_that_failed_waits_for_ever_and_one_that_was_cut_off_does_not():
     row = row_of([-3, -4, -5, -6, 10, 11, 12])
     assert (row.reached, row.failed, row.censored, row.median, row.expected) == (3, 0, 4, 11, 11), "and not never"
     row = row_of([INF, -4])
+    assert (row.failed, row.censored) == (1, 1)
     assert (row.runs, row.reached, row.median, row.expected) == (2, 0, INF, INF) and np.isnan(row.expected_low)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.launching.round import JobEvent
+from labkit.collocation.launching.round import JobEvent, OnJobEvent
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
 from labkit.collocation.packing.queue import QueuedJob
@@ -40,11 +40,6 @@ def pack(
         UserError: a job cannot run here; nothing was started then. Or a job failed.
         KeyboardInterrupt: after all jobs have ended.
     """
-
-    def on_event(event: JobEvent) -> None:
-        if text := event_text(event):
-            tell(text)
-
     chosen, live = get_policy(policy), live_devices(["cpu"], memory_bytes=memory_bytes)
     checked = refuse_if_any(check_here(queue, live))
     with StopRequest() as stop:
@@ -53,7 +48,7 @@ def pack(
             live,
             chosen,
             runs_dir=Path(runs_dir),
-            on_event=on_event,
+            on_event=telling(tell),
             stop=stop,
             name=policy,
             admission=admission_here(live),
@@ -83,12 +78,21 @@ def predict(queue: Sequence[QueuedJob], policy: str, *, memory_bytes: int) -> Sc
     return simulate(known, [device], get_policy(policy), slowdown=slowdown, admission=cpu_admission(slowdown))
 
 
-def event_text(event: JobEvent) -> str | None:
-    """A line for an event of `run_queue`; None where it is not worth one."""
-    what = event.event
-    if what["kind"] == "Placed":
-        again = f", attempt {what['attempt']}" if what["attempt"] > 1 else ""
-        return f"{event.job} starts on {what['device']}{', alone' if what['alone'] else ''}{again}"
-    if what["kind"] == "Over":
-        return f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}"
-    return what["text"] if what["kind"] == "Notice" else None
+def telling(tell: Callable[[str], None]) -> OnJobEvent:
+    """What tells the starts and ends of a queue's jobs, and what they want known, each text once."""
+    told: set[str] = set()
+
+    def on_event(event: JobEvent) -> None:
+        what, text = event.event, None
+        if what["kind"] == "Placed":
+            again = f", attempt {what['attempt']}" if what["attempt"] > 1 else ""
+            text = f"{event.job} starts on {what['device']}{', alone' if what['alone'] else ''}{again}"
+        elif what["kind"] == "Over":
+            text = f"{event.job} ends, {what['status']}{'' if what['status'] == 'done' else ': ' + what['reason']}"
+        elif what["kind"] == "Notice":
+            text = what["text"]
+        if text is not None and text not in told:
+            told.add(text)
+            tell(text)
+
+    return on_event

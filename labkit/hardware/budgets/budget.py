@@ -63,6 +63,10 @@ class Budget:
         """Return JSON-able data."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Budget:
+        return cls(**values | {"not_emulated": tuple(values["not_emulated"])})
+
     def allows(self) -> str:
         """Say in words what a run may use."""
         parts = [f"{self.cores} core{'s' * (self.cores > 1)}"] if self.cores else []

@@ -21,7 +21,6 @@ from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.traces.trace_file import gzip_trace
 from labkit.runs.atomic import replace_text
 
-FORMAT = 1
 ROOM_BYTES = 64 << 20
 """What the profiler writes down comes to lie where tensors were, which then need other memory. That much is ready for
 them, without page faults, if the allocator keeps what is freed; ten steps of the small DLRM of `labkit profile dlrm`
@@ -65,7 +64,6 @@ class StepWatcher:
     def write_facts(self, name: str, **facts: Any) -> None:
         """Write down what belongs to what was recorded."""
         of_all = {
-            "format": FORMAT,
             "settings": asdict(self.settings),
             "device": str(self.device),
             "threads": torch.get_num_threads(),

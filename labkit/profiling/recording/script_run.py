@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
 from labkit.profiling.recording.recorder import StepWatcher
 from labkit.profiling.recording.script_steps import ScriptSteps, replaced
 from labkit.tracking.command import ScriptCommand
@@ -23,7 +22,6 @@ def profile_script(
     observer: StepWatcher,
     stop: StopRequest,
     on_event: OnEvent,
-    budget: Budget | None = None,
 ) -> tuple[Path, list[str]]:
     """Run a script until its profile is recorded, then end it: the run's folder, and what its user should know.
 
@@ -32,7 +30,6 @@ def profile_script(
         observer: looks at its steps.
         stop: ends it politely when requested.
         on_event: called with what happens.
-        budget: the command's, where this process is bound to it already.
 
     Raises:
         UserError: there is no such script; it failed, or ended before a step was recorded.
@@ -41,9 +38,7 @@ def profile_script(
     steps = ScriptSteps(observer)
     try:
         with _only_profiler(observer):
-            answer = run_command(
-                command, stop, on_event, budget=budget, steps=steps.watched, observer=observer, on_step=steps.step
-            )
+            answer = run_command(command, stop, on_event, steps=steps.watched, observer=observer, on_step=steps.step)
     except (UserError, OSError):
         raise
     except SystemExit as ending:

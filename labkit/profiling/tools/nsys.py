@@ -129,12 +129,12 @@ def main(request: Path) -> int:
 
     try:
         with StopRequest() as stop:
-            budget = bind_process(command, hear, stop)
+            bind_process(command, hear, stop)
             from labkit.profiling.recording.script_run import profile_script  # torch comes with it
             from labkit.profiling.recording.steady_steps import SteadySteps
 
             steps = SteadySteps(ProfileSettings(**asked["settings"]), "nsys", command.script)
-            folder, more = profile_script(command, steps, stop, hear, budget)
+            folder, more = profile_script(command, steps, stop, hear)
         answer = {"folder": str(folder), "notes": [*notes, *more]}
     except UserError as error:
         answer = {"error": str(error)}

@@ -6,8 +6,7 @@ import shlex
 import sys
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets, parse_budget
-from labkit.hardware.devices import get_devices
+from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.tools import PROFILERS, find_profiler
 from labkit.tracking.command import ScriptCommand
 
@@ -55,14 +54,11 @@ def check_tool(name: str, script: ScriptCommand) -> None:
 
 def command_by_hand(name: str, script: ScriptCommand) -> str:
     """The command that looks at a script with a tool of `BY_HAND`."""
-    flags = ["--runs-dir", script.runs_dir, *(["--budget", script.budget] if script.budget else [])]
+    flags = ["--runs-dir", script.runs_dir, *(["--budget", script.budget.name] if script.budget else [])]
     ran = ["-m", script.module] if script.module else [script.script]
     return f"{BY_HAND[name][0]} {shlex.join([sys.executable, '-m', 'labkit', 'run', *flags, *ran, *script.arguments])}"
 
 
 def runs_on_gpu(script: ScriptCommand) -> bool:
     """Whether a script's budget, or what it has without one, is a GPU."""
-    devices = get_devices()
-    if script.budget is not None:
-        return parse_budget(script.budget, devices).torch_name != "cpu"
-    return offered_budgets(devices)[-1].torch_name != "cpu"  # GPUs come last
+    return (script.budget or offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last

@@ -24,12 +24,8 @@ def memory_over_time(trace: Trace) -> pd.DataFrame:
     return allocations[["time_us", "device"]].assign(held_bytes=held)
 
 
-def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
-    """The tensors that made up the peak, the largest first.
-
-    Args:
-        trace: recorded with memory.
-        device: −1 for the host; None takes the one whose peak is higher.
+def alive_at_peak(trace: Trace) -> pd.DataFrame:
+    """The tensors that made up the peak, of the device or the host where it is higher, the largest first.
 
     Returns:
         Columns bytes, allocated_us (when), operator (in which, with the operator that called it), freed_us (NaN: not
@@ -41,8 +37,7 @@ def alive_at_peak(trace: Trace, device: int | None = None) -> pd.DataFrame:
     held = memory_over_time(trace)
     if held.empty:
         return pd.DataFrame(columns=columns)
-    if device is None:
-        device = held.loc[held["held_bytes"].idxmax(), "device"]
+    device = held.loc[held["held_bytes"].idxmax(), "device"]
     own = trace.allocations[trace.allocations["device"] == device]
     peak = held.loc[own.index, "held_bytes"].idxmax()
     alive: dict[int, list[float]] = {}
