@@ -34,19 +34,13 @@ def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):
     with pytest.raises(RuntimeError):
         store.prepare_once(folder, fails)
     assert [path.name for path in tmp_path.iterdir()] in ([], [".data.lock"])
-
-    store.prepare_once(folder, lambda temporary: (temporary / "whole").write_text("x"))
-    assert (folder / "whole").is_file()
-    store.prepare_once(folder, fails)  # there already: not built again
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    left = tmp_path / ".data.partial"
+    left = tmp_path / ".data.partial"  # by a process that was killed
     left.mkdir()
     (left / "old").write_text("x")
-    store.prepare_once(tmp_path / "data", lambda temporary: (temporary / "new").write_text("x"))
-    assert (tmp_path / "data" / "new").is_file() and not (tmp_path / "data" / "old").exists()
-    assert not left.exists()
+
+    store.prepare_once(folder, lambda temporary: (temporary / "whole").write_text("x"))
+    assert (folder / "whole").is_file() and not (folder / "old").exists() and not left.exists()
+    store.prepare_once(folder, fails)  # there already: not built again
 
 
 def test_of_two_processes_one_prepares_and_both_get_it(tmp_path):
@@ -74,7 +68,16 @@ assert (prepare_once(root / "data", build) / "file").read_text() == "x"
     assert (tmp_path / "builds").read_text() == "build\n"
 
 
-@pytest.mark.parametrize("damage", ["flipped", "shorter", "gone", "large and shorter", "listed otherwise"])
+DAMAGES = {
+    "flipped": lambda folder: (folder / "small").write_bytes(b"contenu"),
+    "shorter": lambda folder: (folder / "small").write_bytes(b""),
+    "gone": lambda folder: (folder / "small").unlink(),
+    "large and shorter": lambda folder: (folder / "large").write_bytes(bytes(store.SMALL_BYTES)),
+    "listed otherwise": lambda folder: (folder / store.CONTENTS).write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_folder_damaged_since_is_built_anew(tmp_path, damage):
     def build(temporary: Path) -> None:
         (temporary / "small").write_bytes(b"content")
@@ -82,17 +85,7 @@ def test_a_folder_damaged_since_is_built_anew(tmp_path, damage):
 
     folder = store.prepare_once(tmp_path / "data", build)
     store.prepare_once(folder, lambda _: pytest.fail("built again, though it is whole"))
-    match damage:
-        case "flipped":
-            (folder / "small").write_bytes(b"contenu")
-        case "shorter":
-            (folder / "small").write_bytes(b"")
-        case "gone":
-            (folder / "small").unlink()
-        case "large and shorter":
-            (folder / "large").write_bytes(bytes(store.SMALL_BYTES))
-        case "listed otherwise":
-            (folder / store.CONTENTS).write_text("[]")
+    DAMAGES[damage](folder)
     store.prepare_once(folder, build)
     assert (folder / "small").read_bytes() == b"content" and (folder / "large").stat().st_size == store.SMALL_BYTES + 1
 

@@ -21,10 +21,7 @@ ON_GPU = {
 def not_attributed(jobs: pd.DataFrame) -> str:
     """In sentences, what was counted of shared devices as a whole only, and why; empty where there is nothing.
 
-    Such a counter is of all jobs that share the device, and is not divided among them.
-
-    Args:
-        jobs: `job_table`.
+    Such a counter is of all jobs that share the device, and is not divided among them. `jobs` is of `job_table`.
     """
     shared = jobs[jobs["folder"].notna() & (jobs["mode"] != "alone")]
     samples = read_telemetry(shared["folder"])

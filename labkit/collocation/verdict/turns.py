@@ -22,11 +22,7 @@ def turn_table(jobs: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFra
     """One row a turn and job: first each mix alone in turn, repeat by repeat, then the rounds that have ended.
 
     Where one copy was measured alone and several are asked for, its run stands for each of them. A repeat that lacks a
-    job alone has no turn alone.
-
-    Args:
-        jobs: `job_table`.
-        energies: by number of the round.
+    job alone has no turn alone. `jobs` is of `job_table`; `energies` are by number of the round.
 
     Returns:
         The columns of `job_table`, and turn (from 0), mix and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from labkit.data.clicks.criteo import FIELDS
-from labkit.data.clicks.generate import ClickBlock, ClickGenerator, GeneratorConfig
+from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
+from labkit.data.clicks.synthetic import column_names
 from labkit.data.clicks.vocabulary import scramble
 from labkit.data.store import Progress
 from labkit.errors import UserError
@@ -36,61 +37,44 @@ def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str
             f"{len(config.num_rows)}: leave those options out, or choose the format csv or parquet."
         )
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.partial")
+    temporary, done = out.with_name(f".{out.name}.partial"), 0
     try:
-        _write(temporary, out.suffix == ".gz", rows, config, file_format, progress)
+        with contextlib.ExitStack() as stack:
+            sink = stack.enter_context(temporary.open("wb"))
+            if out.suffix == ".gz":  # mtime=0: the same rows make the same bytes
+                sink = stack.enter_context(gzip.GzipFile(fileobj=sink, mode="wb", filename="", mtime=0))
+            for batch in table_batches(config, rows):
+                if done == 0:
+                    writer = stack.enter_context(_open_writer(sink, batch.schema, file_format))
+                writer.write(batch)
+                done += batch.num_rows
+                progress(done / rows, f"{done:,} of {rows:,} rows written")
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _write(path: Path, packed: bool, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
-    # mtime=0: the same rows make the same bytes.
-    with (
-        path.open("wb") as file,
-        gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) if packed else file as sink,
-    ):
-        writer, done = None, 0
-        for batch in table_batches(config, rows):
-            if writer is None:
-                writer = _open_writer(sink, batch.schema, file_format)
-            writer.write(batch)
-            done += batch.num_rows
-            progress(done / rows, f"{done:,} of {rows:,} rows written")
-        writer.close()
-
-
 def _open_writer(sink, schema: pa.Schema, file_format: str) -> pa_csv.CSVWriter | pq.ParquetWriter:
     if file_format == "parquet":
         return pq.ParquetWriter(sink, schema, write_page_checksum=True)
-    options = pa_csv.WriteOptions(
-        include_header=file_format == "csv",
-        delimiter="\t" if file_format == "criteo" else ",",
-        quoting_style="none",
-        quoting_header="none",
-    )
+    is_csv = file_format == "csv"
+    unquoted = {"quoting_style": "none", "quoting_header": "none"}
+    options = pa_csv.WriteOptions(include_header=is_csv, delimiter="," if is_csv else "\t", **unquoted)
     return pa_csv.CSVWriter(sink, schema, write_options=options)
 
 
 def table_batches(config: GeneratorConfig, rows: int) -> Iterator[pa.Table]:
     """The generated rows as tables with the columns label, I1, I2, … and C1, C2, …; null where missing."""
-    names = [
-        FIELDS[0],
-        *(f"I{number}" for number in range(1, config.dense_dim + 1)),
-        *(f"C{number}" for number in range(1, len(config.num_rows) + 1)),
-    ]
+    dense_names, categorical_names = column_names(config)
     tokens = [category_tokens(table, size) for table, size in enumerate(config.num_rows)]
     for block in ClickGenerator(config).blocks("train", rows):
-        yield pa.table(_columns(block, tokens), names=names)
-
-
-def _columns(block: ClickBlock, tokens: list[pa.Array]) -> list[pa.Array]:
-    counts = block.counts.astype(np.int64)
-    return [
-        pa.array(block.label.astype(np.int64)),
-        *(pa.array(counts[:, index], mask=block.missing[:, index]) for index in range(counts.shape[1])),
-        *(names.take(pa.array(block.categorical[:, index, 0])) for index, names in enumerate(tokens)),
-    ]
+        counts = block.counts.astype(np.int64)
+        columns = [
+            pa.array(block.label.astype(np.int64)),
+            *(pa.array(counts[:, index], mask=block.missing[:, index]) for index in range(counts.shape[1])),
+            *(names.take(pa.array(block.categorical[:, index, 0])) for index, names in enumerate(tokens)),
+        ]
+        yield pa.table(columns, names=["label", *dense_names, *categorical_names])
 
 
 def category_tokens(table: int, num_rows: int) -> pa.Array:

@@ -80,53 +80,37 @@ PARTS = ("dense", "categorical", "label")
 
 
 class ClickWriter:
-    """Appends rows to a click log that is being prepared; the number of rows need not be known beforehand."""
+    """Appends rows to a click log that is being prepared.
+
+    The number of rows need not be known beforehand: the headers of the .npy files have room for it.
+    """
 
     def __init__(self, folder: Path, *, dense_dim: int, num_tables: int, pooling_factor: int = 1):
-        self.folder = folder
         self.rows = 0
-        self._files = {
-            "dense": NpyFile(folder / "dense.npy", np.float32, (dense_dim,)),
-            "categorical": NpyFile(folder / "categorical.npy", np.int32, (num_tables, pooling_factor)),
-            "label": NpyFile(folder / "label.npy", np.uint8, ()),
-        }
+        self._kinds = ((np.float32, (dense_dim,)), (np.int32, (num_tables, pooling_factor)), (np.uint8, ()))
+        self._files = [(folder / f"{part}.npy").open("wb") for part in PARTS]
+        self._write_headers()
 
     def append(self, dense: np.ndarray, categorical: np.ndarray, label: np.ndarray) -> None:
         """Add rows: dense (n, D), categorical (n, F, L), label (n,)."""
-        for part, array in zip(PARTS, (dense, categorical, label), strict=True):
-            self._files[part].append(array)
+        for file, (dtype, shape), array in zip(self._files, self._kinds, (dense, categorical, label), strict=True):
+            assert array.shape[1:] == shape, (array.shape, shape)
+            file.write(np.ascontiguousarray(array, dtype=dtype).data)
         self.rows += len(label)
 
     def __enter__(self) -> ClickWriter:
         return self
 
     def __exit__(self, *_) -> None:
-        for file in self._files.values():
+        self._write_headers()
+        for file in self._files:
             file.close()
 
-
-class NpyFile:
-    """A .npy file that grows: the header has room for the number of rows, written when it is known."""
-
-    def __init__(self, path: Path, dtype: type, row_shape: tuple[int, ...]):
-        self._dtype, self._row_shape, self._rows = np.dtype(dtype), row_shape, 0
-        self._file = path.open("wb")
-        self._write_header()
-
-    def append(self, array: np.ndarray) -> None:
-        assert array.shape[1:] == self._row_shape, (array.shape, self._row_shape)
-        self._file.write(np.ascontiguousarray(array, dtype=self._dtype).data)
-        self._rows += len(array)
-
-    def close(self) -> None:
-        with self._file:
-            self._file.seek(0)
-            self._write_header()
-
-    def _write_header(self) -> None:
-        shape = (self._rows, *self._row_shape)
-        description = np.lib.format.dtype_to_descr(self._dtype)
-        np.lib.format.write_array_header_1_0(self._file, {"descr": description, "fortran_order": False, "shape": shape})
+    def _write_headers(self) -> None:
+        for file, (dtype, shape) in zip(self._files, self._kinds, strict=True):
+            file.seek(0)
+            facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (self.rows, *shape)}
+            np.lib.format.write_array_header_1_0(file, facts)
 
 
 def blocks(folder: Path, part: str, block_rows: int, stop: int | None = None) -> Iterator[np.ndarray]:

@@ -39,12 +39,17 @@ def config_bytes(config: GeneratorConfig) -> int:
     return rows * (4 * config.dense_dim + 4 * len(config.num_rows) * config.pooling_factor + 1)
 
 
+def column_names(config: GeneratorConfig) -> tuple[list[str], list[str]]:
+    """The names of the dense and of the categorical features, as Criteo's are called."""
+    kinds = (("I", config.dense_dim), ("C", len(config.num_rows)))
+    return tuple([f"{letter}{number}" for number in range(1, count + 1)] for letter, count in kinds)
+
+
 def prepare_synthetic(
     folder: Path, config: GeneratorConfig, *, name: str, fingerprint: str, progress: Progress
 ) -> None:
-    """Generate a click log into `folder`; `info` holds what the true probabilities reach on validation and
-    test."""
-    generator = ClickGenerator(config)
+    """Generate a click log into `folder`; `info` holds what the true probabilities reach."""
+    generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
     splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
     total, clicks, truth = sum(splits.values()), 0, {}
     with ClickWriter(
@@ -66,8 +71,8 @@ def prepare_synthetic(
     write_meta(
         folder,
         name=name,
-        dense_names=[f"I{number}" for number in range(1, config.dense_dim + 1)],
-        categorical_names=[f"C{number}" for number in range(1, len(config.num_rows) + 1)],
+        dense_names=dense_names,
+        categorical_names=categorical_names,
         table_rows=list(config.num_rows),
         pooling_factor=config.pooling_factor,
         fingerprint=fingerprint,

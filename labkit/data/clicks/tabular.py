@@ -86,15 +86,12 @@ def prepare_table(
     deviation[deviation < 1e-9] = 1.0
     dense = np.nan_to_num((dense - mean) / deviation, nan=0.0)
 
-    tables, table_rows = [], []
-    for column in rows.categorical:
-        found, size = look_up(column, train, schema)
-        tables.append(found)
-        table_rows.append(size)
-    for column, buckets in schema.bucketise.items():
-        found, size = bucketise(rows.dense[:, schema.dense.index(column)], train, buckets)
-        tables.append(found)
-        table_rows.append(size)
+    of_dense = {column: rows.dense[:, index] for index, column in enumerate(schema.dense)}
+    tables, table_rows = zip(
+        *(look_up(column, train, schema) for column in rows.categorical),
+        *(bucketise(of_dense[column], train, buckets) for column, buckets in schema.bucketise.items()),
+        strict=True,
+    )
     categorical = np.stack(tables, axis=1)[:, :, None]  # (N, F, 1)
 
     progress(0.9, "write")

@@ -340,15 +340,3 @@ def test_rows_are_read_back_as_they_were_written_and_a_spoilt_one_is_found(tmp_p
     bad = BadRows("skip")
     assert len(read(path, bad)[2]) == len(rows) - 1
     assert [row["line"] for row in bad.first] == [1 + spoilt]
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.binary(max_size=300))
-def test_no_bytes_whatever_crash_the_reader(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "bytes.tsv"
-    path.write_bytes(b"1\n" + content)
-    bad = BadRows("skip")
-    try:
-        assert len(read(path, bad)[2]) == 0 and bad.count
-    except DataError as error:
-        assert error.file == path

@@ -175,9 +175,6 @@ def test_connected_digits_are_of_one_speaker_and_split_and_fixed_by_the_seed(rec
     assert len(used["train"]) + len(used["validation"]) + len(used["test"]) == 300
     texts = [[each.text for each in read_fsdd(recordings, seed).utterances] for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
-
-
-def test_digits_without_the_test_recordings_are_refused(recordings):
     for index in range(5):
         for path in recordings.glob(f"*_{index}.wav"):
             path.unlink()
