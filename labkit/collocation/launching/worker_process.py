@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.hardware.budgets.names import parse_budget
 from labkit.jobs.command import script_of
 from labkit.process.supervised import JobProcess
 from labkit.tracking.command import ScriptCommand
@@ -30,7 +31,7 @@ def worker_process(job: PlannedJob, share: Share, folder: Path, log: str, told: 
     budget = None
     if share.memory_bytes is not None:
         cores = "" if share.cores is None else f"cores={len(share.cores)},"
-        budget = f"{cores}memory={share.memory_bytes // 2**20}MiB"
+        budget = parse_budget(f"{cores}memory={share.memory_bytes // 2**20}MiB")
     command = replace(
         script_command(job),
         runs_dir=str(folder),
