@@ -204,7 +204,7 @@ def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
         if view == "Icicle":
             picture(page.locator(".jp-OutputArea-output").last, "profile.png")
     page.get_by_text("The 12 dearest operators").click()
-    page.get_by_role("cell", name="aten::mm", exact=True).wait_for(timeout=60_000)
+    page.get_by_role("rowheader", name="aten::mm", exact=True).wait_for(timeout=60_000)
     page.context.close()
 
 
