@@ -78,3 +78,18 @@ def test_the_worse_of_two_processes_of_a_run_counts():
     assert worse(None, None) is None
     assert worse(None, calm) is calm
     assert worse(disturbed, calm) is disturbed
+
+
+@pytest.mark.parametrize(
+    ("share", "on_gpu", "words"),
+    [
+        (
+            0.2,
+            ["train (process 7)"],
+            "other programs took 20% of its cores and train (process 7) had its GPU open, too",
+        ),
+        (0.02, ["train (process 7)"], "train (process 7) had its GPU open, too"),
+    ],
+)
+def test_only_what_disturbed_is_told(share, on_gpu, words):
+    assert in_words({"disturbed": True, "cpu_share": share, "largest": None, "on_gpu": on_gpu}) == words
