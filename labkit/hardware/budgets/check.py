@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
+from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget, too_much
 from labkit.hardware.budgets.names import offered_budgets, parse_budget
 from labkit.hardware.device import Device
@@ -159,7 +160,9 @@ def _process(*arguments: str | int, env: dict[str, str] | None = None) -> subpro
 def _take(budget: Budget, size_bytes: int) -> int:
     notes = budget.enforce()
     try:
-        bytearray(size_bytes)
+        taken = bytearray(size_bytes)
+        time.sleep(8 * memory_watch.LONGEST_S)  # the watch sees what is held, and other programs may hold it up
+        del taken
     except MemoryError:
         print(f"{too_much(budget)}.")
         return STOPPED
