@@ -201,7 +201,8 @@ COUNTLESS = {
     "_batch_norm_impl_index", "_ctc_loss", "_ctc_loss_backward", "_to_copy", "_unsafe_view", "alias", "arange",
     "as_strided", "batch_norm", "clone", "constant_pad_nd", "contiguous", "conv2d", "ctc_loss", "cudnn_is_acceptable",
     "detach", "detach_", "dropout", "embedding_bag", "empty", "empty_like", "empty_strided", "expand", "flatten",
-    "floor_divide", "full_like", "lift_fresh", "linear", "log_softmax", "lstm", "matmul", "narrow", "ones", "ones_like", "pad", "permute",
+    "floor_divide", "full_like", "lift_fresh", "linear", "log_softmax", "lstm", "matmul", "narrow", "ones", "ones_like", "pad",
+    "permute",
     "randint", "randn", "reshape", "resize_", "resolve_conj", "resolve_neg", "select", "slice", "squeeze", "stack",
     "t", "to", "transpose", "unsqueeze", "view", "zeros", "zeros_like",
 }  # fmt: skip
