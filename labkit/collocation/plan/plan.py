@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -74,15 +73,6 @@ class Plan:
                 f"two workloads of mode {mode} are called {name!r}: name each mode only once, and each workload by "
                 "itself."
             )
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Plan:
-        """From what `asdict` gave, by way of JSON."""
-        workloads = [
-            Workload(each["name"], each["mode"], tuple(map(PlannedJob.from_dict, each["jobs"])))
-            for each in values["workloads"]
-        ]
-        return cls(**values | {"workloads": tuple(workloads)})
 
 
 def with_baseline(plan: Plan, baseline: str = "each") -> Plan:

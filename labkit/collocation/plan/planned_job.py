@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labkit.errors import UserError
 from labkit.jobs.presets import JOBS
@@ -86,8 +85,3 @@ class PlannedJob:
     def likeness(self) -> tuple:
         """Equal for jobs that differ in name, seed and place only, which share one profile."""
         return (self.script, self.arguments)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
-        """From what `asdict` gave, by way of JSON."""
-        return cls(**values | {"arguments": tuple(values["arguments"])})
