@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.export import write_clicks
+from labkit.data.clicks.synthetic import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
 from labkit.models.dlrm import DlrmConfig
 
