@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,10 +32,10 @@ from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
-from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
+from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
 
 FAULTY = "faulty"
-PROGRAM = (sys.executable, "-m", "labkit.collocation.faults.faulty_client")
+PROGRAM = "labkit.collocation.faults.faulty_client"
 POLITE_S = 1.0
 """For clients without a fault to end when all is over."""
 DEAF_S = 0.5

@@ -23,7 +23,7 @@ from labkit.errors import UserError
 from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.process.supervised import JobProcess, SupervisedJobs
+from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
 from labkit.runs.record import own_process, timestamp
