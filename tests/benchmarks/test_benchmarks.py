@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
+from labkit.data.clicks.synthetic import write_clicks
 from labkit.models.dlrm import DlrmConfig
 
 CONFIG = DlrmConfig(dense_dim=3, num_rows=(5, 7, 30), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1))

@@ -7,6 +7,7 @@ from importlib.resources import files
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from contrast import contrast
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.cli import main
@@ -15,7 +16,7 @@ from labkit.course.site import build_site
 from labkit.course.verdict import PLOTLY
 from labkit.errors import UserError
 from labkit.plots.describe import describe
-from labkit.plots.theme import INK, PALETTES, contrast
+from labkit.plots.theme import INK, PALETTES
 
 
 def executed(title: str, following: str) -> nbformat.NotebookNode:
