@@ -96,7 +96,8 @@ def _run(command: list[str]) -> int:
         if process.poll() is None:
             nsys = psutil.Process(process.pid)
             started = [nsys, *nsys.children(recursive=True)]
-            kill_until_gone(lambda: started, process.poll)
+            kill_until_gone(lambda: started)
+            process.poll()
 
 
 def main(request: Path) -> int:
