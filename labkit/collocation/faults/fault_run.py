@@ -24,12 +24,11 @@ from labkit.collocation.faults.fault import FAULTS, Fault
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.place import Place, Share
-from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.rows import did_you_mean
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
 from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended

@@ -17,12 +17,10 @@ from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, Ro
 from labkit.collocation.launching.round import Round
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.place import Place, Share
-from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of

@@ -17,7 +17,7 @@ from labkit.collocation.packing.queue import QueuedJob, TrackedJob
 from labkit.collocation.packing.queue_check import admission_here
 from labkit.collocation.packing.schedule import Schedule, schedule_of
 from labkit.collocation.packing.scheduler import Scheduler
-from labkit.collocation.plan.job_names import told_of_mix
+from labkit.collocation.plan.planned_job import told_of_mix
 from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
 from labkit.tracking.stop import StopRequest

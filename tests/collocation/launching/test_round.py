@@ -10,8 +10,7 @@ from labkit.collocation.launching.job import worker_process
 from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
 from labkit.collocation.modes.place import Share
-from labkit.collocation.plan.job_names import told_of_mix
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs import read_metrics, read_run
