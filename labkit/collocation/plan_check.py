@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 import psutil
 
-from labkit.collocation.launching.worker_process import script_command
+from labkit.collocation.launching.job import script_command
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
 from labkit.hardware.sizes import size_text
