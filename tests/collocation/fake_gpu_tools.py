@@ -15,8 +15,7 @@ from fake_nvml import FIRST, SECOND, error, put_on_path
 
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.place import Place, Refusal, Share
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 
 GENERATIONS = {

@@ -28,8 +28,7 @@ from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.rows import did_you_mean
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
 from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended

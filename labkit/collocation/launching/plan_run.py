@@ -20,8 +20,7 @@ from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of

@@ -3,19 +3,9 @@
 import subprocess
 from dataclasses import replace
 
+import fake_gpu_tools as gpus
 import pytest
-from fake_gpu_tools import (
-    FIRST,
-    SECOND,
-    fake_nvml,
-    nvidia_smi,
-    place_on,
-    process,
-    read_mig,
-    refusals,
-    shares,
-    write_mig,
-)  # fmt: skip
+from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, read_mig, refusals, shares, write_mig
 
 from labkit.collocation.modes import mig
 from labkit.collocation.modes.mig import changed_layout, proposed_layout
@@ -143,7 +133,7 @@ class Changes:
     def __init__(self, state, jobs):
         self.state, self.library = state, fake_nvml("ampere", mig=state)
         with Nvml(self.library) as nvml:
-            self.layout, _ = proposed_layout(jobs, place_on(self.library, "0", nvml))
+            self.layout, _ = proposed_layout(jobs, gpus.place_on(self.library, "0", nvml))
 
     def behave(self, **how):
         write_mig(self.state, instances=THEIRS.values(), **how)
