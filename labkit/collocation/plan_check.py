@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from labkit.collocation.launching.worker_process import script_command
+from labkit.collocation.launching.job import script_command
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.plan import Plan

@@ -13,7 +13,7 @@ import pytest
 from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
 
 from labkit.cli import main
-from labkit.collocation.launching.group_record import GroupRecord, read_group
+from labkit.collocation.launching.jobs_record import GroupRecord
 from labkit.hardware.nvml import Nvml
 
 SCRIPT = """\
@@ -84,7 +84,7 @@ def test_a_daemon_that_does_not_start_fails_its_round(tmp_path, collocate, monke
     assert collocate(fake_nvml("hopper"), PAIR, "mps") == 1
     assert "no rights here" in capsys.readouterr().out
     (folder,) = GroupRecord.folders(tmp_path / "runs")
-    assert [each.status for each in read_group(folder).rounds] == ["failed"]
+    assert [each.status for each in GroupRecord.read(folder).rounds] == ["failed"]
 
 
 def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tmp_path, collocate, monkeypatch, capsys):
