@@ -15,6 +15,7 @@ from labkit.collocation.plan.rows import MOST_COPIES
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.errors import UserError
+from labkit.json_data import build
 
 HEADER = "Experiment,Workload,Name,Status,Run,Devices,Collocation,File,Listeners,Params\n"
 
@@ -155,7 +156,7 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
     plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
     assert (plan.name, plan.device, plan.repeats, plan.spin) == ("mix", None, 1, False)
     assert [workload.mode for workload in plan.workloads] == ["alone"]
-    assert Plan.from_dict(json.loads(json.dumps(asdict(plan)))) == plan
+    assert build(json.loads(json.dumps(asdict(plan))), Plan) == plan
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
