@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.launching.group_record import JobOutcome, read_group
+from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
@@ -44,7 +44,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
     """
     folder = Path(group_folder)
-    group = read_group(folder)
+    group = GroupRecord.read(folder)
     kinds = {
         (workload.name, workload.mode, job.name): repr(job.job_key)
         for workload in group.plan.workloads
