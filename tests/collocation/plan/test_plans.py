@@ -239,6 +239,7 @@ def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
         ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "two workloads"),
         ("jobs:\n\t- x", "line 2: this is no YAML (found character '\\t' that cannot start any token)"),
+        ("mode: alone\x07", "this is no YAML (unacceptable character #x0007: special characters are not allowed"),
         ("", "it holds no fields: a plan looks like"),
         ("[" * 5000, "this is no YAML (maximum recursion depth exceeded"),
     ],
