@@ -194,7 +194,6 @@ class Watch:
                 process.kill()
 
     def _hear(self, timeout_s: float) -> None:
-        """Wait, and take orders meanwhile."""
         if self._is_closed:  # the process is ending, or has become another program
             time.sleep(min(timeout_s, 0.02))
         elif select.select([self._orders], [], [], timeout_s)[0]:

@@ -69,7 +69,7 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
 
 
 def watch_all(seconds: float) -> pd.DataFrame:
-    """`watch` for each of `loads`, `seconds` each; a row a load."""
+    """`watch` for each of `loads`; a row a load."""
     import pandas as pd
 
     return pd.DataFrame([watch(load, seconds) for load in loads()])

@@ -95,7 +95,6 @@ class Patient:
     """
 
     def __init__(self, source: Counters, name: str, on_fault: OnFault, patience_s: float = 1.0):
-        """Ask `source`; `on_fault` is told when it hangs and when it is back."""
         self._source, self._name, self._on_fault, self._patience_s = source, name, on_fault, patience_s
         self._late: Future | None = None
         """The answer that it owes since it hangs"""

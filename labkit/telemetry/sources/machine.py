@@ -22,17 +22,14 @@ from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 def open_ladder(
     pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
 ) -> Iterator[Ladder]:
-    """The ladder of this machine, open for the length of the block.
+    """The ladder of this machine, to be read `hz` times a second, open for the length of the block.
 
     Args:
-        pid: the job, or None for the machine alone.
+        pid: the job, or None for the machine alone; ProcessLookupError is raised where there is none.
         devices: what the job may use; their GPUs are read.
-        hz: how often the ladder will be read in a second.
+        hz: how often the ladder will be read.
         on_fault: told of what breaks meanwhile.
         nvml: a session that is not yet open; the default talks to the driver of this machine.
-
-    Raises:
-        ProcessLookupError: there is no such job.
     """
     job = None if pid is None else ProcessCounters(pid, os.getpid())
     gpus = gpus_and_slices(devices)
