@@ -105,7 +105,7 @@ def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
         return
     from labkit.hardware.devices import get_devices
     from labkit.telemetry.reading import recorded
-    from labkit.telemetry.sources.machine import open_ladder
+    from labkit.telemetry.sources.ladder import open_ladder
 
     pid = None if args.which is None else int(args.which)
     faults: list[str] = []

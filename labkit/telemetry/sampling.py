@@ -82,7 +82,7 @@ class TelemetryWriter:
 def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` is gone; `restarts` samplers of it died before this one."""
     from labkit.hardware.devices import get_devices
-    from labkit.telemetry.sources.machine import open_ladder
+    from labkit.telemetry.sources.ladder import open_ladder
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)

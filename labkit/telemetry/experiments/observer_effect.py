@@ -27,7 +27,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
-from labkit.telemetry.experiments.gpu_sweep import PUBLISHED
+from labkit.telemetry.experiments.busy import PUBLISHED
 from labkit.telemetry.memory import own_peak_bytes
 from labkit.telemetry.sampler import Sampler
 
