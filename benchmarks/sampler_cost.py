@@ -20,7 +20,7 @@ import psutil
 from measuring import in_turn, report, speed_ups
 
 from labkit.hardware.devices import get_devices
-from labkit.telemetry import Sampler
+from labkit.telemetry.sampler import Sampler
 from labkit.telemetry.sources.ladder import open_ladder
 
 TURNS, SAMPLES = 40, 25

@@ -50,8 +50,8 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-    from labkit.telemetry import MOST_HZ
     from labkit.telemetry.latest import Latest
+    from labkit.telemetry.sampler import MOST_HZ
 
     if not 0 < args.hz <= MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")

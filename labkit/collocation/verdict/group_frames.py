@@ -12,7 +12,7 @@ from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
 from labkit.runs.others import in_words
-from labkit.telemetry import peak_memory
+from labkit.telemetry.memory import peak_memory
 from labkit.tracking.ending import unreached
 
 JOB_COLUMNS = [

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.runs import read_run
-from labkit.telemetry import Energy, run_energy
-from labkit.telemetry.energy import gpu_of
+from labkit.telemetry.energy import Energy, gpu_of, run_energy
 from labkit.tta.energy import energy_until
 
 LEAST_COVERED = 0.9

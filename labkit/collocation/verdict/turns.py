@@ -10,7 +10,7 @@ import pandas as pd
 
 from labkit.collocation.plan.planned_job import mix_words
 from labkit.collocation.verdict.group_frames import last_step_s
-from labkit.telemetry import Energy
+from labkit.telemetry.energy import Energy
 
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""

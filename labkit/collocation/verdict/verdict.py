@@ -13,7 +13,7 @@ from labkit.collocation.verdict.accuracy import accuracy_summary, accuracy_table
 from labkit.collocation.verdict.group_frames import job_table
 from labkit.collocation.verdict.round_energy import round_energies
 from labkit.collocation.verdict.turns import jain, turn_table, what_broke
-from labkit.telemetry import Energy
+from labkit.telemetry.energy import Energy
 
 MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
