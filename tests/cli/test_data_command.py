@@ -153,7 +153,7 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
 
 
 def test_the_shipped_corpus_is_listed_by_the_name_that_loads_it():
-    from labkit.data.speech.manifest import SHIPPED
+    from labkit.data.speech.layouts import SHIPPED
 
     assert [item.name for item in list_datasets() if item.origin == "shipped"] == [SHIPPED]
 
