@@ -14,8 +14,7 @@ from labkit.errors import UserError
 from labkit.hardware.tiers import get_tier
 from labkit.runs import read_events, read_run
 from labkit.runs.record import RunRecord
-from labkit.telemetry import Energy, run_energy
-from labkit.telemetry.energy import Step
+from labkit.telemetry.energy import Energy, Step, run_energy
 
 J_PER_KWH = 3.6e6
 
