@@ -18,7 +18,7 @@ from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.energy import cpu_energy, gpu_energy
 from labkit.telemetry.samples import Sample
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import open_ladder
 
 EVERY_S = 1.0
 """So often devices are looked at."""
