@@ -92,16 +92,14 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, starte
     assert record.status == "done"
     assert endings(record) == {"a": ["done"], "b": ["done"]}
     assert [job.attempts[0].run for job in record.jobs] == ["run-of-a", "run-of-b"]
-    assert not apart(record.jobs[0].attempts[0], record.jobs[1].attempts[0])
+    assert not apart(*[job.attempts[0] for job in record.jobs])
 
-    record = run([job(name, f"touch={tmp_path / name}") for name in "cde"], tmp_path, "exclusive")
+    record = run([job(name) for name in "cde"], tmp_path, "exclusive")
     attempts = [job.attempts[0] for job in record.jobs]
-    assert record.status == "done"
     assert all(apart(one, other) for one in attempts for other in attempts if one is not other)
-    found = record.schedule
-    assert found.totals["done"] == 3 and found.totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
-    assert found.totals["energy_note"] == "nobody counts"
-    assert list(found.attempts["ending"]) == ["done"] * 3
+    totals = record.schedule.totals
+    assert totals["done"] == 3 and totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
+    assert totals["energy_note"] == "nobody counts"
 
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started):
@@ -120,9 +118,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         "wrong": ["failed"],
         "killed": ["out of memory", "done"],
     }
-    assert {job.name: job.status for job in record.jobs if job.status != "done"} == dict.fromkeys(
-        ("hopeless", "wrong"), "failed"
-    )
+    assert [job.status for job in record.jobs] == ["done", "done", "failed", "failed", "done"]
     assert record.status == "failed"
     attempts = [attempt for job in record.jobs for attempt in job.attempts]
     for again in (attempt for attempt in attempts if attempt.number == 2):
