@@ -81,8 +81,7 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
 def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
     from labkit.collocation.launching.jobs_record import GroupRecord
-    from labkit.collocation.verdict.advice import advise
-    from labkit.collocation.verdict.attribution import not_attributed
+    from labkit.collocation.verdict.advice import advise, not_attributed
     from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
     record, found = GroupRecord.read(folder), verdict(folder, undisturbed=undisturbed)
