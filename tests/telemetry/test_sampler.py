@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from labkit.runs import read_telemetry
-from labkit.telemetry import Sampler, forget_peak_memory, peak_memory
-from labkit.telemetry.sampler import MOST_RESTARTS
+from labkit.telemetry.memory import forget_peak_memory, peak_memory
+from labkit.telemetry.sampler import MOST_RESTARTS, Sampler
 from labkit.telemetry.sampling import Schedule
 
 
@@ -41,7 +41,7 @@ def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_e
 def job(folder, code: str) -> subprocess.CompletedProcess:
     """A process of its own group that samples itself, by the name `sampler`."""
     code = (
-        "import os, signal, subprocess, sys; from pathlib import Path; from labkit.telemetry import Sampler\n"
+        "import os, signal, subprocess, sys; from pathlib import Path; from labkit.telemetry.sampler import Sampler\n"
         "sampler = Sampler(Path(sys.argv[1]))\n" + code
     )
     command = [sys.executable, "-c", code, str(folder)]

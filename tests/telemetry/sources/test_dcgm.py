@@ -10,7 +10,7 @@ from gpus import devices, gpus
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.sources.dcgm import DcgmCounters
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import open_ladder
 
 # As dcgmi 3 and 4 print it; what tensor cores do is not available on the GPU
 DCGMI = f"""#!/bin/sh

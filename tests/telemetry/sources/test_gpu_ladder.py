@@ -15,8 +15,7 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.ladder import Ladder, Patient
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import Ladder, Patient, open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 
 generations = pytest.mark.parametrize("generation", GENERATIONS)
