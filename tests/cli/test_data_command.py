@@ -69,9 +69,7 @@ def test_no_rows_are_no_dataset(tmp_path):
         run("make", "clicks", "--rows", "0", "--out", str(tmp_path / "made.tsv"))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("adult", "known by its header"), ("criteo", "train.txt"), ("fsdd", "recordings")]
-)
+@pytest.mark.parametrize(("name", "words"), [("adult", "UCI Adult"), ("criteo", "train.txt"), ("fsdd", "recordings")])
 def test_a_listed_name_that_stands_for_the_readers_copy_asks_for_its_path(name, words):
     with pytest.raises(UserError, match=f"does not ship with labkit.*{words}"):
         run("prepare", name)

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 from labkit.collocation.launching.job import JobEvent, OnJobEvent, told_end, worker_process
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.packing.live_device import EVERY_S, LiveDevice, Monitor
-from labkit.collocation.packing.policy import Admission, PackingDevice, Policy
+from labkit.collocation.packing.policy import Admission, PackingDevice, Policy, cpu_admission
 from labkit.collocation.packing.queue import QueuedJob, TrackedJob
-from labkit.collocation.packing.queue_check import admission_here
-from labkit.collocation.packing.schedule import Schedule, schedule_of
-from labkit.collocation.packing.scheduler import Scheduler
+from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
+from labkit.collocation.packing.scheduler import Schedule, Scheduler, schedule_of
 from labkit.collocation.plan.planned_job import told_of_mix
 from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
@@ -66,21 +65,19 @@ def run_queue(
         devices: where they run, from `live_devices`.
         policy: who goes where.
         runs_dir: the folder that the queue's folder is made in.
-        on_event: called with what happens. An event is what a job told, or its kind is Placed (device, attempt, alone)
-            or Over (status, reason).
+        on_event: called with what jobs tell, and with events Placed (device, attempt, alone) and Over (status, reason).
         stop: ends all politely.
         name: a part of the folder's name.
-        admission: who may join whom; None takes `admission_here`.
+        admission: who may join whom; on a CPU None takes the recorded pairs, else the utilisations.
         monitor: makes what looks at the devices.
 
     Returns:
         The queue's folder: queue.json, the jobs' run folders, and their logs.
-
-    Raises:
-        UserError: a folder cannot be made.
     """
     packing = [live.packing for live in devices]
-    scheduler = Scheduler(queue, packing, policy, admission or admission_here(devices))
+    if admission is None:
+        admission = cpu_admission(shared_slowdown(read_recorded())) if devices[0].on_cpu else Admission()
+    scheduler = Scheduler(queue, packing, policy, admission)
     content = {"policy": policy.name, "devices": packing, "jobs": list(scheduler.jobs.values())}
     mode = "cpu-shared" if devices[0].on_cpu else "naive"
     folder, record = QueueRecord.new(runs_dir, name, mode=mode, **content)

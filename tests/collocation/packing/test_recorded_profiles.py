@@ -9,10 +9,9 @@ from statistics import fmean
 import pytest
 from queues import GIB, devices, profile
 
-from labkit.collocation.packing.pack import predict
+from labkit.collocation.packing.pack import check_queue, predict
 from labkit.collocation.packing.policy import POLICIES, cpu_admission, slowdown_by_utilisation
 from labkit.collocation.packing.queue import JobProfile, QueuedJob, read_queue
-from labkit.collocation.packing.queue_check import check_queue
 from labkit.collocation.packing.recorded_profiles import (
     RecordedJob,
     RecordedPair,

@@ -173,5 +173,5 @@ def test_overestimates_cost_time():
 
 def test_a_profile_without_truth_cannot_be_simulated():
     queue = [QueuedJob(PlannedJob("a", "dlrm", where="q.yaml, line 3"), 0.0, JobProfile(GIB, 0.5))]
-    with pytest.raises(UserError, match=r"(?s)line 3: the profile of a has no duration and no memory"):
+    with pytest.raises(UserError, match=r"(?s)line 3: the profile of a has no memory"):
         simulate(queue, devices(8), get_policy("exclusive"))

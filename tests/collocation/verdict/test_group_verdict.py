@@ -6,7 +6,7 @@ from hand_made_group import HandMadeGroup, Told, even
 
 from labkit.collocation.plan.plan import Workload
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.verdict.advice import advise
+from labkit.collocation.verdict.advice import advise, not_attributed
 from labkit.collocation.verdict.group_frames import job_table
 from labkit.collocation.verdict.turns import timelines
 from labkit.collocation.verdict.verdict import ALL, OWN_HARDWARE, verdict
@@ -194,3 +194,23 @@ def test_rounds_that_wait_are_no_rounds_yet(pair, tmp_path):
     folder = group.save()
     assert len(job_table(folder)) == 4
     assert list(verdict(folder).modes["mode"]) == ["alone"]
+
+
+def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path):
+    jobs = (PlannedJob("a", "dlrm"), PlannedJob("b", "dlrm"))
+    counters = [
+        ("GPU-1", "process", "sm_utilisation", None, "%", "not supported on this GPU"),
+        ("GPU-1", "process", "memory_used", 2e9, "bytes", None),
+        ("GPU-1", "device", "memory_used", 4e9, "bytes", None),
+        ("GPU-1", "device", "sm_utilisation", 60.0, "%", None),
+        ("GPU-1", "device", "power", 300.0, "W", None),
+    ]
+    of_slice = ("MIG-1", "mig", "sm_utilisation", 70.0, "%", None)
+    for mode, own, said in (("naive", [], "power, sm_utilisation"), ("mig", [of_slice], "power")):
+        gpu = [{"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}]
+        group = HandMadeGroup(tmp_path / mode, (Workload("w", mode, jobs),), devices=gpu)
+        told = {job.name: Told(even(10, 10.0), ends_s=10.0, counters=counters + own) for job in jobs}
+        group.round("w", mode, 0, told)
+        assert not_attributed(job_table(group.save())) == (
+            f"In mode {mode}, no job's own, but of all that the device did: {said}."
+        )
