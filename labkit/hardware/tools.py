@@ -44,7 +44,7 @@ class Tool:
 
 
 def find_profilers() -> list[Tool]:
-    """Return every profiler labkit knows, found or not."""
+    """Every profiler labkit knows, found or not."""
     return [find_profiler(name) for name in PROFILERS]
 
 

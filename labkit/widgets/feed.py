@@ -77,7 +77,7 @@ class RunFeed:
         for title, values in told.items():
             points = [(at["wall_s"], value) for at, value in zip(evaluated, values, strict=True) if value is not None]
             panels[title] = [seconds for seconds, _ in points], [value for _, value in points]
-        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
+        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))))
         job = str(record.config.get("job", record.name))
         return Snapshot(
             job if data is None else f"{job} on {data}",
