@@ -158,12 +158,9 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
 def visible_devices(devices: Sequence[Device], setting: str | None) -> list[Device]:
     """Return the devices a process may use, in CUDA's order and with their torch names.
 
-    As CUDA does, the list is read up to its first invalid entry: an unknown or ambiguous name, a number out
-    of range, a repeated device. Unset means all, empty means none. Numbers count GPUs in PCI order.
-
-    Args:
-        devices: GPUs and MIG slices in NVML's order; a slice stands where its GPU would.
-        setting: the value of CUDA_VISIBLE_DEVICES, or None where it is unset.
+    As CUDA does, the list in `setting`, of CUDA_VISIBLE_DEVICES, is read up to its first invalid entry: an unknown or
+    ambiguous name, a number out of range, a repeated device. None, unset, means all, empty means none. Numbers count
+    GPUs in PCI order, as `devices` are, where a slice stands for its GPU.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Device
     Enumeration" (one compute instance a process, and no whole GPU beside it).

@@ -61,12 +61,7 @@ class BudgetCheck:
 def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck]:
     """Measure each budget in a process of its own, and the whole device before; a few seconds each.
 
-    Args:
-        names: as `--budget` takes them.
-        repeats: how often each speed is measured; the best counts.
-
-    Raises:
-        UserError: a budget cannot be enforced here.
+    Of so many repeats the best counts. Raises UserError where a budget cannot be enforced here.
     """
     devices, checks = get_devices(), []
     wholes = {budget.torch_name: budget for budget in offered_budgets(devices)}  # of a CPU, all cores come last
@@ -122,11 +117,7 @@ def _measured(budget: Budget, repeats: int) -> _Speeds:
 
 
 def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
-    """Let a process of its own take so many bytes under a budget.
-
-    Args:
-        budget: as `--budget` takes it.
-        size_bytes: what it takes beside what Python needs.
+    """Let a process of its own take so many bytes, beside what Python needs, under a budget, as `--budget` takes it.
 
     Returns:
         Whether it was stopped, and the error that stopped it or what this system cannot enforce.

@@ -137,7 +137,7 @@ def open_ladder(
         devices: what the job may use; their GPUs are read.
         hz: how often the ladder will be read.
         on_fault: told of what breaks meanwhile.
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
+        nvml: not yet open; the default talks to the driver of this machine.
     """
     job = None if pid is None else ProcessCounters(pid, os.getpid())
     gpus = gpus_and_slices(devices)
