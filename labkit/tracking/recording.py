@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
 from labkit.hardware.budgets.budget import is_out_of_memory, memory_error
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
@@ -70,7 +69,6 @@ class Recording:
         folder = self._harness.resume
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
-            self._refuse_another_machine()
             self.has_another_limit = refuse_another_run(self.before, config, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
@@ -85,18 +83,6 @@ class Recording:
         except BaseException:
             lock.release()
             raise
-
-    def _refuse_another_machine(self) -> None:
-        before, now = self.before.budget, self._harness.budget.to_dict()
-        was, is_ = (
-            f"{name}, {'all' if budget['cores'] is None else budget['cores']} cores"
-            for name, budget in ((self.before.devices[-1]["name"], before), (self._devices()[-1].name, now))
-        )
-        if was != is_:
-            raise UserError(
-                f"{self._harness.resume}: this run computed on {was}, and budget {now['name']!r} is {is_} here, so its "
-                "times would mix two machines: resume it where it began, or start a new run."
-            )
 
     def _devices(self) -> list[Device]:
         devices = get_devices()

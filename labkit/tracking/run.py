@@ -14,12 +14,11 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, RunFailed, Stopped, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
-from labkit.tracking.limits import Limits
 from labkit.tracking.meter import Meter
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.position import Position
@@ -402,7 +401,7 @@ class Run:
         return described if self._observer is None else described | {"profile": self._observer.describe()}
 
     def _stopped_by(self) -> str:
-        if self._harness.stop_asked:
+        if self._harness.stop:
             return f"stopped by {self._harness.stop.reason}"
         return "stopped on request" if self._recording.stop_asked else ""
 

@@ -1,7 +1,7 @@
 import pytest
 
 from labkit.errors import UserError
-from labkit.jobs.background import BackgroundRun
+from labkit.jobs.watch import BackgroundRun
 from labkit.runs import read_run
 
 

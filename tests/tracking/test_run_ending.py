@@ -18,7 +18,7 @@ from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
 from labkit.tracking.meter import Losses
-from labkit.tracking.random_state import random_state
+from labkit.tracking.schedule import random_state
 from labkit.tracking.stop import StopRequest
 
 # how it ends

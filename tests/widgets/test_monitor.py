@@ -6,7 +6,7 @@ import pytest
 from made_up import write_run
 
 from labkit.errors import UserError
-from labkit.jobs.background import BackgroundRun
+from labkit.jobs.watch import BackgroundRun
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.telemetry.latest import Latest

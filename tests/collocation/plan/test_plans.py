@@ -110,7 +110,7 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("dlrm[max_epochs=0]", "max_epochs (--max-epochs) is 0: give a whole number above 0."),
         ("dlrm[target=78]", "write 0.78 for 78 %"),
         ("dlrm[max_seconds=nan]", "'nan' is not a number"),
-        ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
+        ("dlrm[target=good]", "target 'auc >= good' is not understood: write a metric, >= or <=, and a number"),
         ("dlrm[data=--x]", "expected one argument"),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
         ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
