@@ -22,14 +22,7 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     program takes one of these for a while: beside one busy process a DLRM on two cores trained 16 times as fast with
     threads that wait passively (benchmarks/busy_neighbour.py). So they wait passively where others take a tenth of the
     cores or half a core; OMP_WAIT_POLICY, where it is set, decides instead.
-
-    Args:
-        command: what is to run.
-        on_event: told who holds the cores where they are waited for, and who else uses them.
-        stop: gives up waiting when requested.
-
-    Raises:
-        UserError: other runs hold the budget's cores.
+    Where other runs hold the cores it waits until they are free or `stop` is requested, or raises a `UserError`.
     """
 
     def say(words: str) -> None:

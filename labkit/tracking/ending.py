@@ -41,16 +41,11 @@ class Enough(BaseException):
 
 
 def unreached(status: str, result: dict[str, Any], max_seconds: float | None) -> str:
-    """What a run is for a target that it did not reach: "failed", which it would never have reached, or "censored".
+    """What a run is, by its record, for a target that it did not reach: "failed", it never would have, or "censored".
 
     A run has failed that diverged, broke, ran out of patience, or came to the end of its epochs or of its script. It
     is censored where something else cut it off: a stop, a kill, its time limit, its own target where a harder one is
-    asked for; or where it still runs.
-
-    Args:
-        status: of its record.
-        result: of its record; runs of an older labkit lack `ended_by` in it.
-        max_seconds: its time limit.
+    asked for; or where it still runs. Runs of an older labkit lack `ended_by`.
     """
     if status == "failed":
         return "failed"
@@ -122,7 +117,7 @@ class Limits:
         """(status, word, sentence) of a run whose block was left with that error; `why` words one that is not ours."""
         if error is None or isinstance(error, Stopped):
             word = self.over or "script"
-            return ("stopped" if word == "stopped" else "done"), word, self._sentence(word)
+            return ("stopped" if word == "stopped" else "done"), word, self.sentence(word)
         if isinstance(error, Enough):
             return "done", "profiled", "profiled"
         if isinstance(error, KeyboardInterrupt):
@@ -137,7 +132,7 @@ class Limits:
             return ("stopped" if self._position.step else "failed"), "refused", str(error)
         return "failed", "error", why(error)
 
-    def _sentence(self, word: str) -> str:
+    def sentence(self, word: str) -> str:
         target, position = self._evaluations.target, self._position
         if word == "stopped":
             return self.stopped_by()

@@ -131,11 +131,6 @@ class Harness:
             _current = None
 
     @property
-    def resume(self) -> Path | None:
-        """The folder of a run to go on with."""
-        return None if self.command.resume is None else Path(self.command.resume)
-
-    @property
     def budget(self) -> Budget:
         if self.command.budget is not None:
             return self.command.budget
@@ -187,8 +182,6 @@ class Harness:
                 "write --seed {seed} behind the script's name."
             )
         return seed if asked is None else asked
-
-    # what an open run calls
 
     def entered(self) -> None:
         """A run's block was entered: whoever wraps the process listens to signals, else this does."""

@@ -27,26 +27,20 @@ class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
     def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
-        """Make the run's folder, or open the one that is gone on with.
-
-        Raises:
-            UserError: no folder can be made there, or another process writes that run.
-        """
+        """Make the run's folder, or open the one that is gone on with."""
         self._harness, self.config = harness, config
-        self.is_resumed = harness.resume is not None
-        self.before = read_run(harness.resume) if self.is_resumed else None
-        """The record that an earlier process of this run left."""
-        self.has_another_limit = False
-        """Whether it is gone on with for another target or a longer time."""
+        resumed = harness.command.resume
+        self.before = None if resumed is None else read_run(resumed)
+        """The record that an earlier process of this run left; None of a new run"""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
         self._look: Look | None = None
         self._peak_gpu_before = 0
         if own_rank() != 0:
             self._run: RunWriter | None = None
-            self.folder = harness.resume or Path(harness.command.runs_dir)
+            self.folder = Path(resumed or harness.command.runs_dir)
         else:
-            self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
+            self._run = self._create(name, config, seed) if resumed is None else self._reopen(config, Path(resumed))
             self.folder = self._run.folder
 
     def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
@@ -65,11 +59,10 @@ class Recording:
             software=package_versions(),
         )
 
-    def _reopen(self, config: dict[str, Any]) -> RunWriter:
-        folder = self._harness.resume
+    def _reopen(self, config: dict[str, Any], folder: Path) -> RunWriter:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
-            self.has_another_limit = refuse_another_run(self.before, config, folder)
+            refuse_another_run(self.before, config, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
             return RunWriter.reopen(

@@ -30,12 +30,7 @@ from labkit.tracking.stop import StopRequest
 
 @contextlib.contextmanager
 def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
-    """Tell of the steps of the block, by torch's hooks.
-
-    Args:
-        before_first: given the optimiser that steps first, before it does.
-        after_each: called after each of its steps; of other optimisers beside it none is told.
-    """
+    """Tell of the steps that the block takes, by torch's hooks: of the optimiser that steps first, and of no other."""
     from torch.optim import optimizer as optimizers
 
     first: Any = None
@@ -75,15 +70,8 @@ def run_command(
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, as `python script arguments` would, bound by its budget.
 
-    A script without `Run` gets one that counts its optimiser's steps: its run begins when the first is about to be
-    taken.
-
-    Args:
-        command: what to run.
-        stop: ends it politely when requested.
-        on_event: called with what happens.
-        steps: finds the steps of a script without `Run`.
-        more: fields of `Harness`.
+    A script without `Run` gets one that counts its optimiser's steps, as `steps` finds them: its run begins when the
+    first is about to be taken. `more` are fields of `Harness`.
 
     Returns:
         `{"run", "folder", "status", "result"}` of the last run that the script had open.
