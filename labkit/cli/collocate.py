@@ -79,7 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_collocate(args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import print_groups, print_verdict
-    from labkit.collocation.launching.group_record import GroupRecord, read_group
+    from labkit.collocation.launching.jobs_record import GroupRecord
 
     asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
@@ -97,7 +97,7 @@ def run_collocate(args: argparse.Namespace) -> int:
         return print_verdict(folder, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
         folder = GroupRecord.find(args.resume, args.runs_dir)
-        return _check_and_run(args, read_group(folder).plan, None, resumed=folder)
+        return _check_and_run(args, GroupRecord.read(folder).plan, None, resumed=folder)
     return _check_and_run(args, *_asked_plan(args), resumed=None)
 
 
@@ -110,8 +110,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
-    from labkit.hardware.device_choice import find_device
-    from labkit.hardware.devices import get_devices
+    from labkit.hardware.devices import find_device, get_devices
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
@@ -172,7 +171,6 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
 
 def _usual_mode(device: str | None) -> str:
     """Plain processes, as that is called on the device."""
-    from labkit.hardware.device_choice import find_device
-    from labkit.hardware.devices import get_devices
+    from labkit.hardware.devices import find_device, get_devices
 
     return "cpu-shared" if find_device(device, get_devices()).kind == "cpu" else "naive"

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from labkit.cli.console import Console
 from labkit.cli.live import LiveDisplay
+from labkit.collocation.launching.job import JobEvent
 from labkit.collocation.launching.plan_run import RoundEvent
-from labkit.collocation.launching.round import JobEvent
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Progress
 from labkit.tracking.progress_line import progress_text

@@ -58,12 +58,12 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     """Print a row a group."""
     import pandas as pd
 
-    from labkit.collocation.launching.group_record import GroupRecord, read_group
+    from labkit.collocation.launching.jobs_record import GroupRecord
 
     rows = []
     for folder in GroupRecord.folders(runs_dir):
         try:
-            group = read_group(folder)
+            group = GroupRecord.read(folder)
         except UserError as error:  # of one group, which takes the list from nobody
             note_left_out(folder, str(error))
             continue
@@ -80,12 +80,11 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
 
 def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
-    from labkit.collocation.launching.group_record import read_group
-    from labkit.collocation.verdict.advice import advise
-    from labkit.collocation.verdict.attribution import not_attributed
+    from labkit.collocation.launching.jobs_record import GroupRecord
+    from labkit.collocation.verdict.advice import advise, not_attributed
     from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
 
-    record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
+    record, found = GroupRecord.read(folder), verdict(folder, undisturbed=undisturbed)
     if undisturbed and found.jobs.empty:
         raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
     advice = advise(found)

@@ -39,10 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
     parser.add_argument("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
     parser.add_argument("--once", action="store_true", help="print the counters once and end, as where no terminal is")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write down what the GPUs' driver answers, too")
-    parser.add_argument(
-        "--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine's GPUs"
-    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write down every reading, too")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
     parser.set_defaults(run=run_monitor)
 
@@ -52,8 +50,8 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-    from labkit.telemetry import MOST_HZ
     from labkit.telemetry.latest import Latest
+    from labkit.telemetry.sampler import MOST_HZ
 
     if not 0 < args.hz <= MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
@@ -78,8 +76,8 @@ def run_monitor(args: argparse.Namespace) -> int:
                     break  # rates and shares need two samples, some way apart
                 if args.seconds is not None and time.monotonic() - began >= args.seconds:
                     break
-    if args.replay is not None and not any(device != "host" for device, *_ in latest.courses):
-        raise UserError(f"{args.replay}: no GPU answers in this recording; was it made on a machine that has one?")
+    if args.replay is not None and args.device is None and not latest.courses:
+        raise UserError(f"{args.replay}: there is no reading in this recording.")
     if args.device is not None and not latest.courses:
         raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
@@ -92,47 +90,43 @@ def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
     """A title, and an endless iterator of (status, new readings)."""
     if args.record and args.replay:
         raise UserError("--record and --replay contradict each other: give one of them.")
+    from labkit.telemetry.sampling import Schedule
+
+    if args.replay:
+        from labkit.telemetry.reading import replayed
+
+        yield f"played from {args.replay}", _on_schedule(replayed(args.replay), Schedule(args.hz), [])
+        return
     if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
         from labkit.runs import find_run
 
         folder = find_run(args.which, args.runs_dir)
         yield folder.name, _of_run(folder)
         return
-    import pynvml
-
     from labkit.hardware.devices import get_devices
-    from labkit.hardware.nvml import Nvml
-    from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
-    from labkit.telemetry.sampling import Schedule
-    from labkit.telemetry.sources.machine import open_ladder
+    from labkit.telemetry.reading import recorded
+    from labkit.telemetry.sources.ladder import open_ladder
 
     pid = None if args.which is None else int(args.which)
     faults: list[str] = []
-    # what answers for NVML: the library itself, recorded or not, or a recording
-    library = PlayedNvml(args.replay) if args.replay else RecordedNvml(args.record) if args.record else pynvml
-    devices = get_devices(Nvml(library))
     try:
-        with open_ladder(pid, devices, args.hz, lambda kind, what: faults.append(what), nvml=Nvml(library)) as ladder:
-            played = f", GPUs played from {args.replay}" if args.replay else ""
+        with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
+            turns = iter(lambda: list(ladder.read()), None)
+            turns = recorded(args.record, turns) if args.record else turns
             title = "this machine" if pid is None else f"process {pid} and its children"
-            yield (
-                f"{title}{played}",
-                _of_ladder(ladder, Schedule(args.hz), faults, lambda: getattr(library, "left", 1) == 0),
-            )
+            yield title, _on_schedule(turns, Schedule(args.hz), faults)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
-    while not is_over():
-        schedule.arrive()
-        try:
-            yield "".join(f"; {fault}" for fault in faults), list(ladder.read())
-        except ProcessLookupError:
-            return  # it was there, and has ended
-        time.sleep(schedule.wait_s())
+def _on_schedule(turns: Iterator[list], schedule, faults: list[str]) -> Iterator:
+    with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
+        for readings in turns:
+            schedule.arrive()
+            yield "".join(f"; {fault}" for fault in faults), readings
+            time.sleep(schedule.wait_s())
 
 
 def _of_run(folder: Path) -> Iterator:

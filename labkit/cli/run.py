@@ -122,7 +122,7 @@ def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]
     from labkit.tracking.command import ScriptCommand
 
     if args.sample_hz is not None:
-        from labkit.telemetry import LEAST_HZ, MOST_HZ
+        from labkit.telemetry.sampler import LEAST_HZ, MOST_HZ
 
         if not LEAST_HZ <= args.sample_hz <= MOST_HZ:
             raise UserError(

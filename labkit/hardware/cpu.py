@@ -47,7 +47,7 @@ class CpuInfo:
     available_cores: int
     """Cores left by CPU affinity and the container's quota"""
     machine_cores: int
-    """Cores of the machine, or of the container: what its first process may use, within the quota"""
+    """What the first process of the machine or container may use, within the quota"""
     quota_cores: float | None
     """The container's CPU quota in cores"""
     isa: tuple[str, ...] | None
@@ -62,19 +62,17 @@ class CpuInfo:
 
 
 def read_cpu(root: Path = Path("/")) -> CpuInfo:
-    """Return what this process may use of the CPU.
-
-    Args:
-        root: the root of the file system, for tests.
-    """
+    """Return what this process may use of the CPU; `root` is that of the file system, for tests."""
     cpuinfo = _cpuinfo(root)
     quota, limit = cgroup_limits(root)
     memory = psutil.virtual_memory()
-    limited = limit is not None and limit < memory.total
-    total = limit if limited else memory.total
+    total = memory.total if limit is None else min(limit, memory.total)
     logical = psutil.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
     board = root / "proc/device-tree/model"
+
+    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", _text(root / "proc/1/status") or "", re.MULTILINE)
+    machine = int(allowed[1].replace(",", ""), 16).bit_count() if allowed else logical
 
     def within_quota(cores: int) -> int:
         return cores if quota is None else max(1, min(cores, math.floor(quota)))
@@ -86,13 +84,13 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=logical,
         available_cores=within_quota(usable),
-        machine_cores=within_quota(max(usable, _first_process_cores(root) or logical)),
+        machine_cores=within_quota(max(usable, machine)),
         quota_cores=quota,
         isa=_isa(cpuinfo),
         caches=_caches(root),
         memory_bytes=total,
         memory_available_bytes=min(memory.available, total),
-        memory_limited=limited,
+        memory_limited=total < memory.total,
     )
 
 
@@ -146,12 +144,8 @@ def core_order(root: Path = Path("/")) -> list[int]:
 
 def _cpuinfo(root: Path) -> dict[str, str]:
     # The first processor's entries; a machine that mixes cores still shares one instruction set.
-    entries: dict[str, str] = {}
-    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            entries.setdefault(key.strip().lower(), value.strip())
-    return entries
+    pairs = re.findall(r"^([^:\n]+):(.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    return {key.strip().lower(): value.strip() for key, value in reversed(pairs)}
 
 
 def _model(cpuinfo: Mapping[str, str]) -> str:
@@ -166,12 +160,6 @@ def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:
         return tuple(ours for flag, ours in ISA_FLAGS.items() if flag in present)
     # Every 64-bit Arm has Advanced SIMD; what else it has, this system does not say.
     return ("neon",) if platform.machine().lower() in ("arm64", "aarch64") else None
-
-
-def _first_process_cores(root: Path) -> int | None:
-    """How many cores the first process of this machine or container may use; None where the system does not say."""
-    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", _text(root / "proc/1/status") or "", re.MULTILINE)
-    return int(allowed[1].replace(",", ""), 16).bit_count() if allowed else None
 
 
 def _caches(root: Path) -> dict[str, int]:

@@ -16,7 +16,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.software import package_versions, requirements
-from labkit.hardware.tiers import match_tier
+from labkit.hardware.tiers import tier_name
 from labkit.hardware.tools import PROFILERS, find_mps, find_profilers
 
 PACKAGE_USES = {
@@ -33,24 +33,22 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     Args:
         nvml: a session that is not yet open; the default talks to the driver of this machine.
     """
-    cpu, nvml = read_cpu(), nvml or Nvml()
+    cpu, nvml, versions = read_cpu(), nvml or Nvml(), package_versions()
     devices = get_devices(nvml)
     gpus = devices[1:]
-    disk_free = shutil.disk_usage(Path.cwd()).free
-    versions = package_versions()
     caps = [f"{name}={os.environ[name]} caps what torch uses of them" for name in ISA_CAPS if os.environ.get(name)]
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": asdict(cpu) | {"isa_notes": caps, "tier": _tier(devices[0])},
+        "cpu": asdict(cpu) | {"isa_notes": caps, "tier": tier_name(devices[0])},
         "memory": {
             "total_bytes": cpu.memory_bytes,
             "available_bytes": cpu.memory_available_bytes,
             "limited_by_container": cpu.memory_limited,
         },
-        "disk": {"path": str(Path.cwd()), "free_bytes": disk_free},
-        "gpus": [device.to_dict() | {"tier": _tier(device)} for device in gpus],
+        "disk": {"path": str(Path.cwd()), "free_bytes": shutil.disk_usage(Path.cwd()).free},
+        "gpus": [device.to_dict() | {"tier": tier_name(device)} for device in gpus],
         "driver": {
             "found": nvml.reason is None,
             "version": next((gpu.driver_version for gpu in gpus if gpu.driver_version), None),
@@ -71,11 +69,6 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     return report
 
 
-def _tier(device: Device) -> str | None:
-    tier = match_tier(device)
-    return tier and tier.name
-
-
 def _mig(gpus: list[Device]) -> dict[str, Any]:
     slices = sum(gpu.kind == "mig" for gpu in gpus)
     why = next((gpu.missing["mig_mode"] for gpu in gpus if "mig_mode" in gpu.missing), "off")
@@ -86,8 +79,7 @@ def _mig(gpus: list[Device]) -> dict[str, Any]:
 def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
     advice, asked = [], requirements()
     for need, what in PACKAGE_USES.items():
-        missing = [name for name, version in versions.items() if version is None and name in asked]
-        missing = [name for name in missing if asked[name][1] == need]
+        missing = [name for name, (_, of) in asked.items() if of == need and versions[name] is None]
         if missing:
             # in the versions that labkit asks for, so that the command does not break another lab
             command = " ".join(f'"{asked[name][0]}"' for name in missing)

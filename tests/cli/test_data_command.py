@@ -69,9 +69,7 @@ def test_no_rows_are_no_dataset(tmp_path):
         run("make", "clicks", "--rows", "0", "--out", str(tmp_path / "made.tsv"))
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("adult", "known by its header"), ("criteo", "train.txt"), ("fsdd", "recordings")]
-)
+@pytest.mark.parametrize(("name", "words"), [("adult", "UCI Adult"), ("criteo", "train.txt"), ("fsdd", "recordings")])
 def test_a_listed_name_that_stands_for_the_readers_copy_asks_for_its_path(name, words):
     with pytest.raises(UserError, match=f"does not ship with labkit.*{words}"):
         run("prepare", name)
@@ -153,7 +151,7 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
 
 
 def test_the_shipped_corpus_is_listed_by_the_name_that_loads_it():
-    from labkit.data.speech.manifest import SHIPPED
+    from labkit.data.speech.layouts import SHIPPED
 
     assert [item.name for item in list_datasets() if item.origin == "shipped"] == [SHIPPED]
 

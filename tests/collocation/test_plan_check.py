@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psutil
+
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import check_plan
@@ -18,12 +20,8 @@ def job(name: str, **fields) -> PlannedJob:
     return PlannedJob(name, "dlrm", **fields)
 
 
-def estimate_of(sizes: dict[str, int]):
-    return lambda job, kind: sizes[job.label.partition(":")[2]]
-
-
 def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():
-    found = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": GIB // 8}))
+    found = check_plan(plan_of("cpu-shared", job("a"), job("b")), lambda job, kind: GIB // 8)
     assert found.refusals == ()
     assert [(row.job, row.label, row.needs_bytes, row.why_not) for row in found.rows] == [
         ("a", "dlrm:tour", GIB // 8, ()),
@@ -33,36 +31,29 @@ def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():
 
 
 def test_jobs_that_fit_alone_may_not_fit_together():
-    import psutil
+    def refusals(mode, need, *jobs):
+        return check_plan(plan_of(mode, *jobs), lambda job, kind: need).refusals
 
-    most = psutil.virtual_memory().available
-    need = int(most * 0.6)
-    alone = check_plan(plan_of("alone", job("a"), job("b")), estimate_of({"tour": need}))
-    together = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": need}))
-    assert alone.refusals == ()
-    assert len(together.refusals) == 1
-    assert "with b the jobs need" in together.refusals[0]
-    assert "at once" in together.refusals[0]
+    need = int(psutil.virtual_memory().available * 0.6)
+    assert refusals("alone", need, job("a"), job("b")) == ()
+    (refusal,) = refusals("cpu-shared", need, job("a"), job("b"))
+    assert "with b the jobs need" in refusal and "at once" in refusal
     for mode in ("alone", "cpu-shared", "cpu-pinned"):
-        (refusal,) = check_plan(plan_of(mode, job("a")), estimate_of({"tour": 2**50})).refusals
+        (refusal,) = refusals(mode, 2**50, job("a"))
         assert "a needs 1048576 GiB" in refusal
 
 
 def test_all_rows_are_checked_and_each_has_one_message():
-    plan = Plan(
-        "p",
-        (
-            Workload("w", "cpu-shared", (job("a"), job("b"))),
-            Workload("m", "mps", (job("c"),)),
-            Workload("g", "mig", (job("d", mig_profile="9g.90gb"),)),
-            Workload("d", "cpu-pinned", (job("e", cores=4096),)),
-        ),
-        device="cpu",
+    rows = (
+        ("cpu-shared", (job("a"), job("b"))),
+        ("mps", (job("c"),)),
+        ("mig", (job("d", mig_profile="9g.90gb"),)),
+        ("cpu-pinned", (job("e", cores=4096),)),
     )
-    found = check_plan(plan, estimate_of({"tour": GIB // 8}))
-    assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d"]
-    assert "mode mps shares a GPU" in found.refusals[0]
-    assert "mode mig shares a GPU" in found.refusals[1]
+    plan = Plan("p", tuple(Workload(mode, mode, jobs) for mode, jobs in rows), device="cpu")
+    found = check_plan(plan, lambda job, kind: GIB // 8)
+    assert [line.split(":")[0] for line in found.refusals] == ["mps", "mig", "cpu-pinned"]
+    assert "mode mps shares a GPU" in found.refusals[0] and "mode mig shares a GPU" in found.refusals[1]
     assert "ask for 4096 cores together (e 4096)" in found.refusals[2]
     assert len(found.rows) == 5
 

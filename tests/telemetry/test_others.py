@@ -1,6 +1,5 @@
 """What other programs took of a run's cores."""
 
-import os
 import subprocess
 import sys
 import time
@@ -9,16 +8,8 @@ import psutil
 import pytest
 
 from labkit.runs.others import in_words, worse
+from labkit.telemetry import others
 from labkit.telemetry.others import Look
-
-BUSY_PROCESS = "while True: pass"
-
-
-def look_at(monkeypatch, cores, *counts, count=None):
-    """The result of a `Look` at so many cores, with counts of its beginning and its end."""
-    told = iter(counts)
-    monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | next(told))
-    return Look(count, cores=range(cores)).others()
 
 
 @pytest.mark.parametrize(
@@ -31,65 +22,36 @@ def look_at(monkeypatch, cores, *counts, count=None):
     ],
 )
 def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, seconds, busy, own, share):
-    counts = ({"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 5.0 + seconds, "busy": 10 + busy, "own": 3 + own})
-    found = look_at(monkeypatch, cores, *counts, count=count)
+    told = [{"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 5.0 + seconds, "busy": 10 + busy, "own": 3 + own}]
+    monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | told.pop(0))
+    found = Look(count, cores=range(cores)).others()
     assert found["cpu_share"] == pytest.approx(share, abs=1e-3)
-    assert found["disturbed"] is (share > 0)
-    assert bool(in_words(found)) is (share > 0)
+    assert found["disturbed"] is bool(in_words(found)) is (share > 0)
 
 
-@pytest.mark.quiet
-def test_a_busy_process_is_found_and_named(monkeypatch):
-    # nobody's child, as other programs are
-    busy = subprocess.run(
-        ["sh", "-c", f"'{sys.executable}' -c '{BUSY_PROCESS}' >/dev/null 2>&1 & echo $!"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    pid = int(busy.stdout)
-    # the busiest of all, whatever else runs beside the tests
-    monkeypatch.setattr("labkit.telemetry.others.psutil.process_iter", lambda: [psutil.Process(pid)])
-    try:
-        look, deadline = Look(), time.monotonic() + 60
-        while time.monotonic() < deadline and not (found := look.others())["largest"]:
+def test_a_busy_process_is_named_and_is_of_others_unless_the_run_started_it(monkeypatch):
+    code, deadline = [sys.executable, "-c"], time.monotonic() + 60
+    with subprocess.Popen([*code, "while True: pass"]) as busy, subprocess.Popen([*code, "input()"], stdin=-1) as run:
+        # the busiest of all, whatever else runs beside the tests
+        seen = psutil.Process(busy.pid)
+        monkeypatch.setattr(others.psutil, "process_iter", lambda: [seen])
+        ours, family, look = Look(), Look(root=busy.pid), Look(root=run.pid)
+        while time.monotonic() < deadline and seen.cpu_times().user < 0.5:
             time.sleep(0.2)
-    finally:
-        os.kill(pid, 9)
-    assert found["cpu_share"] > 0
-    assert f"(process {pid})" in in_words(found | {"disturbed": True})
-
-
-def test_what_a_process_starts_is_its_own():
-    with subprocess.Popen([sys.executable, "-c", BUSY_PROCESS]) as child:
-        look = Look()
-        alive = Look(root=child.pid)
-        time.sleep(0.5)
-        own, family = look._now()["own"] - look._before["own"], alive._now()["own"] - alive._before["own"]
-        child.kill()
-    child.wait()
+        found = look.others()
+        alone, own = (each._now()["own"] - each._before["own"] for each in (family, ours))
+        busy.kill()
+        run.kill()
+    assert found["cpu_share"] > 0 and f"(process {busy.pid})" in in_words(found | {"disturbed": True})
     tick = 0.05  # both are counted in hundredths of a second, one after the other
-    assert own + tick >= family > 0.1
-    assert look._now()["own"] + tick >= look._before["own"] + family  # ended, and still counted
+    assert own + tick >= alone > 0.1
+    assert ours._now()["own"] + tick >= ours._before["own"] + alone  # ended, and still counted
 
 
-def test_the_worse_of_two_processes_of_a_run_counts():
-    calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} for share in (0.02, 0.3))
+def test_only_what_disturbed_is_told_and_of_two_processes_the_worse_counts():
+    on_gpu = {"largest": None, "on_gpu": ["train (process 7)"]}
+    calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} | on_gpu for share in (0.02, 0.2))
     assert worse(None, None) is None
-    assert worse(None, calm) is calm
-    assert worse(disturbed, calm) is disturbed
-
-
-@pytest.mark.parametrize(
-    ("share", "on_gpu", "words"),
-    [
-        (
-            0.2,
-            ["train (process 7)"],
-            "other programs took 20% of its cores and train (process 7) had its GPU open, too",
-        ),
-        (0.02, ["train (process 7)"], "train (process 7) had its GPU open, too"),
-    ],
-)
-def test_only_what_disturbed_is_told(share, on_gpu, words):
-    assert in_words({"disturbed": True, "cpu_share": share, "largest": None, "on_gpu": on_gpu}) == words
+    assert worse(None, calm) is calm and worse(disturbed, calm) is disturbed
+    assert in_words(disturbed) == ("other programs took 20% of its cores and train (process 7) had its GPU open, too")
+    assert in_words(calm | {"disturbed": True}) == "train (process 7) had its GPU open, too"

@@ -1,4 +1,4 @@
-"""Which mode to use for a mix, and why, in words that say no more than the repeats can show."""
+"""Which mode to use for a mix, and why, in words that say no more than was measured; and whose the counters are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pandas as pd
 
 from labkit.collocation.plan.plan import CPU_MODES, MODES
 from labkit.collocation.verdict.verdict import Verdict
+from labkit.runs import read_telemetry
 
 FASTER = 0.9
 """A job that takes less than this share of its time alone hints at a baseline that was disturbed."""
@@ -116,3 +117,19 @@ def _price(row: pd.Series) -> str:
     return (
         f"{words}, for {row['energy_ratio']:.2f} times the energy." if np.isfinite(row["energy_ratio"]) else f"{words}."
     )
+
+
+def not_attributed(jobs: pd.DataFrame) -> str:
+    """In sentences, which counters of shared devices are of all their jobs, and not divided; empty where none is.
+
+    `jobs` is of `job_table`. A counter is a job's own where it is told by process, or by MIG slice.
+    """
+    shared = jobs[jobs["folder"].notna() & (jobs["mode"] != "alone")]
+    samples = read_telemetry(shared["folder"]).dropna(subset="value")
+    sentences = []
+    for mode, rounds in shared.groupby("mode", sort=False):
+        by_scope = samples[samples["run"].isin(rounds["run"])].groupby("scope", observed=True)["counter"].agg(set)
+        own = by_scope.get("process", set()) | by_scope.get("mig", set())
+        if of_all := sorted(by_scope.get("device", set()) - own):
+            sentences.append(f"In mode {mode}, no job's own, but of all that the device did: {', '.join(of_all)}.")
+    return " ".join(sentences)

@@ -1,12 +1,15 @@
-"""Records a few steady steps with torch.profiler into a run's `trace/`."""
+"""Looks at a few steady steps of a run, and writes what it saw into the run's `trace/`.
+
+torch.profiler records them, or a profiler that is a program of its own looks at this process meanwhile.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,11 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.recording.costs import event_cost_us, fault_cost_us, minor_faults
+from labkit.profiling.recording.costs import event_cost_us, fault_cost_us
 from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
-from labkit.profiling.traces.trace_file import gzip_trace
+from labkit.profiling.tools.programs import OUTPUTS, TOOL_FACTS
+from labkit.profiling.tools.py_spy import LEAST_S, PySpy
 from labkit.runs.atomic import replace_text
 
 ROOM_BYTES = 64 << 20
@@ -78,36 +82,29 @@ class StepRecorder(StepWatcher):
     def __init__(self, settings: ProfileSettings):
         super().__init__(settings, "torch")
         self._graph: ExecutionTraceObserver | None = None
-        self._unprofiled_us: list[float] = []
-        self._unprofiled_faults: list[int] = []
-        self._phases: list[dict[str, list[float]]] = []
-        self._faults: list[dict[str, int]] = []
-
-    def start(self, folder: Path, on: torch.device) -> None:
-        super().start(folder, on)
-        self._began, self._faults_before = time.perf_counter(), minor_faults()
+        self._unprofiled: list[tuple[float, int]] = []
+        self._profiled: list[tuple[dict[str, list[float]], dict[str, int]]] = []
 
     def step(self) -> bool:
         self.taken += 1
         plan, warm = self.settings, self.settings.skip + self.settings.warmup
         if self.taken <= plan.skip:
-            self._time_unprofiled()
+            if self.is_on_gpu and self.taken in (plan.skip - plan.timed, plan.skip):
+                torch.cuda.synchronize(self.device)  # so that all these steps together take what their kernels take
+            times, faults = self.clock.read()
+            self._unprofiled.append((sum(wall_us for wall_us, _ in times.values()), sum(faults.values())))
             if self.taken == plan.skip:
                 self._start_profiler()
         elif self.profiler is not None:
             if self.taken > warm:
-                times, faults = self.clock.read()
-                self._phases.append(times)
-                self._faults.append(faults)
+                self._profiled.append(self.clock.read())
             self.profiler.step()
+            self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
+                self.is_done = not plan.graph
                 if plan.graph:
                     self._start_graph()
-                else:
-                    self.is_done = True
-            elif self.taken >= warm:
-                self.clock.restart()
         else:
             self._stop_graph()
             self.is_done = True
@@ -122,24 +119,16 @@ class StepRecorder(StepWatcher):
             stack.callback(self._stop_graph)
 
     def _write(self) -> None:
+        timed = self._unprofiled[-self.settings.timed :]
         self.write_facts(
             FACTS,
             event_cost_us=event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
-            unprofiled_step_us=self._unprofiled_us[-self.settings.timed :],
-            phases_us=self._phases,
+            unprofiled_step_us=[step_us for step_us, _ in timed],
+            phases_us=[times for times, _ in self._profiled],
             fault_cost_us=fault_cost_us(),
-            unprofiled_faults=self._unprofiled_faults[-self.settings.timed :],
-            phase_faults=self._faults,
+            unprofiled_faults=[faults for _, faults in timed],
+            phase_faults=[faults for _, faults in self._profiled],
         )
-
-    def _time_unprofiled(self) -> None:
-        if self.is_on_gpu and self.taken in (self.settings.skip - self.settings.timed, self.settings.skip):
-            torch.cuda.synchronize(self.device)  # so that all these steps together take what their kernels take
-        now = time.perf_counter()
-        self._unprofiled_us.append(1e6 * (now - self._began))
-        if (faults := minor_faults()) is not None:
-            self._unprofiled_faults.append(faults - self._faults_before)
-        self._began, self._faults_before = now, faults
 
     def _start_profiler(self) -> None:
         plan = self.settings
@@ -158,34 +147,64 @@ class StepRecorder(StepWatcher):
         if profiler is None:
             return
         profiler.stop()
-        if self._phases:  # else it never came to what it was to record
-            plain = self.trace / KINETO.removesuffix(".gz")
-            profiler.export_chrome_trace(str(plain))
-            gzip_trace(plain)
+        if self._profiled:  # else it never came to what it was to record
+            profiler.export_chrome_trace(str(self.trace / KINETO))
 
     def _start_graph(self) -> None:
         self._graph = ExecutionTraceObserver()
         self._graph.register_callback(str(self.trace / GRAPH.removesuffix(".gz")))
-        with _silent():
-            self._graph.start()
+        self._graph.start()
 
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            with _silent():
-                graph.stop()
-                graph.unregister_callback()
-            gzip_trace(self.trace / GRAPH.removesuffix(".gz"))
+            graph.stop()
+            graph.unregister_callback()
+            plain = self.trace / GRAPH.removesuffix(".gz")
+            (self.trace / GRAPH).write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keep off the screen what torch's C++ says to itself."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+class SteadySteps(StepWatcher):
+    """Lets the first steps pass, then has a tool look: nsys for the steps of the settings, py-spy for longer."""
+
+    def __init__(self, settings: ProfileSettings, tool: str, script: Path | str):
+        super().__init__(settings, tool)
+        self._script = os.path.abspath(script)  # noqa: PTH100  links stay as they are, as in a stack
+        self.least_s = LEAST_S if tool == "py-spy" else 0.0
+        """The window is open for so long at least"""
+        self._py_spy: PySpy | None = None
+        self._steps, self._opened, self._window_s = 0, 0.0, 0.0
+
+    def step(self) -> bool:
+        self.taken += 1
+        self._steps = max(0, self.taken - self.settings.skip - self.settings.warmup)
+        if self.taken == self.settings.skip + self.settings.warmup:
+            self._open()
+        elif self._steps >= self.settings.steps and time.perf_counter() - self._opened >= self.least_s:
+            self._close()
+        return self.is_done
+
+    def finish(self) -> None:
+        """Close the window where the steps ended before the schedule did, and write down what it was."""
+        if self._opened and not self.is_done:
+            self._close()
+        self.write_facts(TOOL_FACTS, tool=self.tool, script=self._script, steps=self._steps, window_s=self._window_s)
+
+    def _open(self) -> None:
+        if self.is_on_gpu:
+            torch.cuda.synchronize(self.device)  # what was launched before belongs to steps that pass
+            torch.cuda.profiler.start()
+        if self.tool == "py-spy":
+            self._py_spy = PySpy(self.trace / OUTPUTS[self.tool])
+        self._opened = time.perf_counter()
+
+    def _close(self) -> None:
+        self.is_done = True
+        if self.is_on_gpu:
+            torch.cuda.synchronize(self.device)
+        self._window_s = time.perf_counter() - self._opened
+        if self._py_spy is not None:
+            self._py_spy.end()
+        if self.is_on_gpu:
+            torch.cuda.profiler.stop()

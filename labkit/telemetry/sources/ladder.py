@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import queue
+import contextlib
+import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import Protocol
 
+from labkit.hardware.device import Device
+from labkit.hardware.devices import JETSON, is_jetson
+from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import OnFault, Reading
+from labkit.telemetry.sources.dcgm import DcgmCounters
+from labkit.telemetry.sources.gpm import GpmCounters
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
+from labkit.telemetry.sources.jetson import JetsonCounters
+from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.vocabulary import counter_of
 
 
@@ -26,7 +36,6 @@ class Ladder:
     """Sources of the same machine, best first. One that fails never stops the others."""
 
     def __init__(self, sources: Sequence[Counters]):
-        """Read these, best first."""
         self._sources = sources
 
     def read(self) -> Iterator[Reading]:
@@ -38,15 +47,13 @@ class Ladder:
         missing: dict[tuple[str, str, str], list[Reading]] = {}
         told: set[tuple[str, str, str]] = set()
         for source in self._sources:
-            for checked in _readings(source):
-                key = checked[:3]  # device, scope, counter
-                if key in told:
-                    continue
-                if checked.value is None:
-                    missing.setdefault(key, []).append(checked)
-                else:
+            for reading in _readings(source):
+                key = reading[:3]  # device, scope, counter
+                if reading.value is None:
+                    missing.setdefault(key, []).append(reading)
+                elif key not in told:
                     told.add(key)
-                    yield checked
+                    yield reading
         for key, readings in missing.items():
             if key not in told:
                 yield _joined(readings)
@@ -98,44 +105,64 @@ class Patient:
     """
 
     def __init__(self, source: Counters, name: str, on_fault: OnFault, patience_s: float = 1.0):
-        """Ask `source`; `on_fault` is told when it hangs and when it is back."""
         self._source, self._name, self._on_fault, self._patience_s = source, name, on_fault, patience_s
-        self._asks: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[list[Reading] | Exception] = queue.SimpleQueue()
-        self._hangs = False
-        self._thread = threading.Thread(target=self._answer, daemon=True)
-        self._thread.start()
+        self._late: Future | None = None
+        """The answer that it owes since it hangs"""
 
     def read(self) -> Iterator[Reading]:
         """Yield the source's readings, or nothing while it hangs."""
-        if not self._hangs:
-            self._asks.put(True)
-        try:
-            answer = self._answers.get(timeout=1e-3 if self._hangs else self._patience_s)
-        except queue.Empty:
-            if not self._hangs:
-                self._hangs = True
+        was_hanging, answer, self._late = self._late is not None, self._late or Future(), None
+        if not was_hanging:
+            threading.Thread(target=self._ask, args=(answer,), daemon=True).start()
+        if not wait([answer], timeout=1e-3 if was_hanging else self._patience_s).done:
+            self._late = answer
+            if not was_hanging:
                 self._on_fault("source_hangs", f"{self._name} has not answered for {self._patience_s:g} s")
-            return
-        if self._hangs:  # what it was asked long ago
-            self._hangs = False
+        elif was_hanging:  # what it was asked long ago
             self._on_fault("source_back", f"{self._name} answers again")
-            return
-        if isinstance(answer, Exception):
-            raise answer
-        yield from answer
+        else:
+            yield from answer.result()
 
     def close(self) -> None:
-        """End the thread and close the source, unless it hangs."""
-        self._asks.put(False)
-        if not self._hangs:
-            self._thread.join(self._patience_s)
-            if hasattr(self._source, "close") and not self._thread.is_alive():
-                self._source.close()
+        """Close the source, unless it hangs."""
+        if self._late is None and hasattr(self._source, "close"):
+            self._source.close()
 
-    def _answer(self) -> None:
-        while self._asks.get():
-            try:
-                self._answers.put(list(self._source.read()))
-            except Exception as error:  # raised again where the readings were asked for
-                self._answers.put(error)
+    def _ask(self, answer: Future) -> None:
+        try:
+            answer.set_result(list(self._source.read()))
+        except Exception as error:  # raised again where the readings were asked for
+            answer.set_exception(error)
+
+
+@contextlib.contextmanager
+def open_ladder(
+    pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
+) -> Iterator[Ladder]:
+    """The ladder of this machine, to be read `hz` times a second, open for the length of the block.
+
+    Args:
+        pid: the job, or None for the machine alone; ProcessLookupError is raised where there is none.
+        devices: what the job may use; their GPUs are read.
+        hz: how often the ladder will be read.
+        on_fault: told of what breaks meanwhile.
+        nvml: a session that is not yet open; the default talks to the driver of this machine.
+    """
+    job = None if pid is None else ProcessCounters(pid, os.getpid())
+    gpus = gpus_and_slices(devices)
+    sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
+    with contextlib.ExitStack() as stack:
+        if gpus:
+            session = stack.enter_context(nvml or Nvml())
+            gpm = GpmCounters(session, gpus)
+            sources.append(Patient(gpm, "NVML GPM", on_fault))
+            # a process of its own, which is started only for what GPM cannot tell; it knows no slices
+            if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
+                sources.append(DcgmCounters(rest, hz))
+            told = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
+            sources.append(Patient(told, "NVML", on_fault))
+        if is_jetson():
+            sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
+        ladder = Ladder(sources)
+        stack.callback(ladder.close)
+        yield ladder
