@@ -20,16 +20,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("--profile", default="smoke", choices=("smoke", "standard", "full"), help="default: smoke")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at once (default: 1)")
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
-    run.add_argument(
-        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one more parameter"
-    )
-    run.add_argument(
-        "--cell-timeout", type=int, metavar="S", help="seconds a cell may take (by profile: 120, 600, 3600)"
-    )
+    one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
+    a_cell = "seconds a cell may take (by profile: 120, 600, 3600)"
+    run.add_argument("--cell-timeout", type=int, metavar="S", help=a_cell)
     run.add_argument("--timeout", type=float, metavar="S", help="seconds a notebook may take (600, 1800, 10800)")
-    run.add_argument(
-        "--memory", metavar="SIZE", help="most memory of a notebook (default: 2GB, and no bound at profile full)"
-    )
+    memory = "most memory of a notebook (default: 2GB, and no bound at profile full)"
+    run.add_argument("--memory", metavar="SIZE", help=memory)
     run.set_defaults(run=run_run)
 
     site = commands.add_parser("site", help="make a static site from executed notebooks")
@@ -38,10 +35,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
     site.set_defaults(run=run_site)
 
+    where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
     for command in (build, run):
-        command.add_argument(
-            "--notebooks", type=Path, default=Path("notebooks"), metavar="DIR", help="where they are: notebooks"
-        )
+        command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
 
 def run_build(args: argparse.Namespace) -> int:
@@ -63,8 +59,6 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    import pandas as pd
-
     from labkit.cli.console import Console, print_frame
     from labkit.course.notebook_file import authored
     from labkit.course.runner import PROFILES, literal, run_notebooks, write_junit
@@ -99,7 +93,7 @@ def run_run(args: argparse.Namespace) -> int:
         }
         for each in executed
     ]
-    print_frame(console, pd.DataFrame(rows))
+    print_frame(console, rows)
     for each in executed:
         for fault in each.faults:
             console.print(f"{each.source}: {fault}")
@@ -121,7 +115,7 @@ def _find(which: str, folder: Path) -> Path:
     from labkit.course.notebook_file import authored
     from labkit.errors import UserError
 
-    if Path(which).suffix == ".ipynb":
+    if which.endswith(".ipynb"):
         return Path(which)
     found = [path for path in authored(folder) if path.name.startswith(which)]
     if len(found) != 1:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
-PADDING = 3
-"""Characters between two columns of a table."""
-LEAST_COURSE = 6
-"""Characters; narrower, a course says nothing."""
+BESIDE_COURSE, LEAST_COURSE = 100, 6
+"""Characters that the other columns take, and below which a course says nothing"""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -34,16 +33,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Shows every counter with its latest value, its course and its source (docs/counters.md): of "
         "this machine; of a process and its children, by its number; or of a run, by its folder or its id.",
     )
-    parser.add_argument("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
-    parser.add_argument("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
-    parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
-    parser.add_argument("--once", action="store_true", help="print the counters once and end, as where no terminal is")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write down what the GPUs' driver answers, too")
-    parser.add_argument(
-        "--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine's GPUs"
-    )
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    add = parser.add_argument
+    add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
+    add("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
+    add("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
+    add("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
+    add("--once", action="store_true", help="print the counters once and end, as where no terminal is")
+    add("--record", type=Path, metavar="FILE", help="write down what the GPUs' driver answers, too")
+    add("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine's GPUs")
+    add_flags(parser, "runs_dir")
     parser.set_defaults(run=run_monitor)
 
 
@@ -59,77 +57,72 @@ def run_monitor(args: argparse.Namespace) -> int:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above zero.")
-    wanted = _device(args.device)
-    console, latest = Console(highlight=False), Latest()
+    wanted, console, latest = _device(args.device), Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
-    began, turns, status = time.monotonic(), 0, ""
+    # rates and shares need two samples, some way apart
+    ends_s, least_turns = args.seconds or (1.0 if once else math.inf), 2 if args.seconds is None else 1
+    began, title = time.monotonic(), ""
     with contextlib.ExitStack() as stack:
-        title, readings = stack.enter_context(_watched(args))
+        readings = stack.enter_context(_watched(args))
         live = None if once else stack.enter_context(Live(console=console, auto_refresh=False, transient=False))
         with contextlib.suppress(KeyboardInterrupt):
-            for status, new in readings:
-                turns += 1
+            for turn, (title, new) in enumerate(readings, start=1):
                 latest.take(reading for reading in new if wanted(reading.device))
                 if live:
-                    live.update(_view(f"{title}{status}", latest, console.width), refresh=True)
-                elif args.seconds is None and turns > 1 and time.monotonic() - began > 1.0:
-                    break  # rates and shares need two samples, some way apart
-                if args.seconds is not None and time.monotonic() - began >= args.seconds:
+                    live.update(_view(title, latest, console.width), refresh=True)
+                if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
     if args.replay is not None and not any(device != "host" for device, *_ in latest.courses):
         raise UserError(f"{args.replay}: no GPU answers in this recording; was it made on a machine that has one?")
     if args.device is not None and not latest.courses:
         raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
-        console.print(_view(f"{title}{status}", latest, console.width))
+        console.print(_view(title, latest, console.width))
     return 0
 
 
 @contextlib.contextmanager
-def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
-    """A title, and an endless iterator of (status, new readings)."""
+def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
+    """An endless iterator of a title and new readings."""
     if args.record and args.replay:
         raise UserError("--record and --replay contradict each other: give one of them.")
     if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
         from labkit.runs import find_run
 
-        folder = find_run(args.which, args.runs_dir)
-        yield folder.name, _of_run(folder)
+        yield _of_run(find_run(args.which, args.runs_dir))
         return
     import pynvml
 
     from labkit.hardware.devices import get_devices
     from labkit.hardware.nvml import Nvml
     from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
-    from labkit.telemetry.schedule import Schedule
     from labkit.telemetry.sources.machine import open_ladder
 
-    pid = None if args.which is None else int(args.which)
-    faults: list[str] = []
+    pid, faults = None if args.which is None else int(args.which), []
     # what answers for NVML: the library itself, recorded or not, or a recording
     library = PlayedNvml(args.replay) if args.replay else RecordedNvml(args.record) if args.record else pynvml
     devices = get_devices(Nvml(library))
+    title = "this machine" if pid is None else f"process {pid} and its children"
+    title += f", GPUs played from {args.replay}" if args.replay else ""
     try:
         with open_ladder(pid, devices, args.hz, lambda kind, what: faults.append(what), nvml=Nvml(library)) as ladder:
-            played = f", GPUs played from {args.replay}" if args.replay else ""
-            title = "this machine" if pid is None else f"process {pid} and its children"
-            yield (
-                f"{title}{played}",
-                _of_ladder(ladder, Schedule(args.hz), faults, lambda: getattr(library, "left", 1) == 0),
-            )
+            yield _of_ladder(ladder, args.hz, title, faults, lambda: getattr(library, "left", 1) == 0)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _of_ladder(ladder, schedule, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
+def _of_ladder(ladder, hz: float, title: str, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
+    from labkit.telemetry.schedule import Schedule
+
+    schedule = Schedule(hz)
     while not is_over():
         schedule.arrive()
         try:
-            yield "".join(f"; {fault}" for fault in faults), list(ladder.read())
+            yield "; ".join([title, *faults]), list(ladder.read())
         except ProcessLookupError:
             return  # it was there, and has ended
         time.sleep(schedule.wait_s())
@@ -139,19 +132,15 @@ def _of_run(folder: Path) -> Iterator:
     from labkit.runs import read_events, read_run
     from labkit.telemetry.samples import Tail
 
-    tail = Tail(folder)
-    while True:
-        status = read_run(folder).status
-        evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
-        point = ""
-        if evaluated:
-            latest = evaluated[-1]
-            value = "-" if latest.get("value") is None else f"{latest['value']:.4f}"  # a diverged run has none
-            point = f", {latest.get('metric')} {value} after {latest.get('wall_s', 0):.0f} s"
-        yield f": {status}{point}", [row.reading for row in tail.rows()]
-        if status != "running":
-            return
-        time.sleep(LOOK_S)
+    tail, status = Tail(folder), "running"
+    while status == "running":
+        status, point = read_run(folder).status, ""
+        for event in read_events(folder):
+            if event["event"] == "evaluated":
+                value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
+                point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
+        yield f"{folder.name}: {status}{point}", [row.reading for row in tail.rows()]
+        time.sleep(LOOK_S if status == "running" else 0)
 
 
 def _device(name: str | None) -> Callable[[str], bool]:
@@ -160,37 +149,29 @@ def _device(name: str | None) -> Callable[[str], bool]:
     Raises:
         UserError: there is no GPU of that number.
     """
-    if name is None:
-        return lambda device: True
-    if not name.isdecimal():
-        return lambda device: name.lower() in device.lower()
+    if name is None or not name.isdecimal():
+        return lambda device: (name or "").lower() in device.lower()
     from labkit.hardware.devices import get_devices
 
     found = [device for device in get_devices() if device.kind != "cpu" and device.index == int(name)]
-    uuids = {uuid for device in found for uuid in (device.uuid, device.gpu_uuid)}
-    if not uuids:
+    if not found:
         raise UserError(f"--device {name}: this machine has no GPU of that number (`labkit doctor` lists what it has).")
-    return lambda device: device in uuids
+    return lambda device: any(device in (each.uuid, each.gpu_uuid) for each in found)
 
 
 def _view(title: str, latest: Latest, width: int) -> RenderableType:
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
+    from labkit.cli.console import frame_table
     from labkit.telemetry.latest import value_text
 
     rows = []
     for course in latest.shown():
         device, scope, counter, value, unit, source, _ = course.reading
-        rows.append((device, scope, counter, value_text(value, unit), source, course.bars))
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    for heading in ("device", "scope", "counter", "latest", "source", "course"):
-        table.add_column(heading, justify="right" if heading == "latest" else "left", no_wrap=True)
-    # what a narrow terminal has no room for is the older part of the courses
-    others = sum(max(map(len, cells)) + PADDING for cells in [*zip(*rows, strict=True)][:-1])
-    for *before, bars in rows:
-        table.add_row(*before, bars[-max(LEAST_COURSE, width - others - PADDING) :])
+        # what a narrow terminal has no room for is the older part of the courses
+        bars = course.bars[-max(LEAST_COURSE, width - BESIDE_COURSE) :]
+        told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
+        rows.append(told | {"source": source, "course": bars})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
-    return Group(table, *missing)
+    return Group(frame_table(rows, title), *missing)

@@ -9,14 +9,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.cli.run import add_harness_flags, add_script, given_command, harness_command, script_output
+from labkit.cli.display import TrainingDisplay
+from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
+from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, print_help
 from labkit.errors import UserError
 from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
 
 if TYPE_CHECKING:
-    from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import ProfileSettings
     from labkit.tracking.command import ScriptCommand
 
@@ -46,19 +47,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, job in JOBS.items():
         _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
-    script = commands.add_parser(
-        "run",
-        help="profile any training script, unchanged",
-        description="Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, "
-        "else with its optimiser's.",
-        epilog=EPILOG,
+    words = (
+        "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, else with "
     )
+    about = {"description": f"{words}its optimiser's.", "epilog": EPILOG}
+    script = commands.add_parser("run", help="profile any training script, unchanged", **about)
     add_harness_flags(script)
     _add_schedule(script)
     add_script(script)
-    script.set_defaults(run=run_script, job=None)
+    script.set_defaults(run=run_script)
     show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
-    show.add_argument("which", metavar="RUN", help="a profiled run's folder, id, or the beginning of its id")
+    show.add_argument("which", **RUN)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page, and open nothing")
@@ -69,8 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
     diff.set_defaults(run=run_diff)
     for command in (show, diff):
-        command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-        command.add_argument("--json", action="store_true", help="print JSON")
+        add_flags(command, "runs_dir", "json")
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
@@ -99,7 +97,6 @@ def run_script(args: argparse.Namespace) -> int:
 
 
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
-    from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import CHATTER, ProfileSettings
     from labkit.profiling.tools.programs import BY_HAND, check_tool, command_by_hand
 
@@ -107,12 +104,9 @@ def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
     words = settings.in_words()
     if args.tool != "torch":
-        for flag in ("memory", "no_shapes"):
-            if getattr(args, flag):
-                raise UserError(
-                    f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
-                    "away, or take --tool torch."
-                )
+        if given := [flag for flag in ("memory", "no_shapes") if getattr(args, flag)]:
+            what = f"--{given[0].replace('_', '-')} says what torch.profiler records, and {args.tool} does not"
+            raise UserError(f"{what}: leave it away, or take --tool torch.")
         check_tool(args.tool, command)
         words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps} or more"
     if args.tool in BY_HAND:

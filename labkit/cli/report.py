@@ -14,22 +14,10 @@ def add_parser(subparsers) -> None:
         help="write one offline page about a folder of runs",
         description="Write one self-contained page, with time-to-accuracy plots, about the runs in a folder.",
     )
-    parser.add_argument(
-        "runs_dir",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        metavar="RUNS_DIR",
-        help="folder of runs (default: runs)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("report/index.html"),
-        metavar="FILE",
-        help="the page to write (default: report/index.html)",
-    )
-    parser.add_argument("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
+    add, runs, page = parser.add_argument, Path("runs"), Path("report/index.html")
+    add("runs_dir", nargs="?", type=Path, default=runs, metavar="RUNS_DIR", help="folder of runs (default: runs)")
+    add("--out", type=Path, default=page, metavar="FILE", help=f"the page to write (default: {page})")
+    add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
     parser.set_defaults(run=run_report)
 
 

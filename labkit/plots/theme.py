@@ -88,7 +88,6 @@ def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_lig
         x: the horizontal axis' title, with its unit.
         y: the vertical axis' title, with its unit.
         finding: what the figure shows, in a sentence (`labkit.plots.describe`).
-        template: "labkit_light" or "labkit_dark".
         layout: more of plotly's layout.
     """
     figure = go.Figure(layout={"template": template, "showlegend": True, "meta": {"finding": finding}, **layout})

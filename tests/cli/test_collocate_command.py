@@ -7,17 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from labkit.cli import main
-from labkit.cli.collocate_live import GroupDisplay
-from labkit.cli.console import Console
+from labkit.cli.collocate import keep_statuses
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
-from labkit.collocation.launching.plan_run import RoundEvent
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.process.containment import MARK
 
@@ -157,12 +154,11 @@ def test_a_row_is_finished_when_its_last_repeat_is(tmp_path, script):
     plan = tmp_path / "experiment.csv"
     plan.write_text(f"{HEADER}1,1,a,,,cpu,-,smi,train.py,60 0.05\n")
     csv = read_csv_plan(plan)
-    display = GroupDisplay(Console(quiet=True), replace(csv.plan, repeats=2), csv)
     for repeat, kept in enumerate((False, True)):
         record = RoundRecord(
             "1-1", "alone", repeat, [JobOutcome("a", "train.py", "done", f"r{repeat + 1}")], ended_at="now"
         )
-        display.show(RoundEvent(record, repeat + 1, 2))
+        keep_statuses(csv, record, repeats=2)
         assert csv.status_file.exists() == kept
     assert "1,1,a,FINISHED,r2," in csv.status_file.read_text()
 

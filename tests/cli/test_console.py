@@ -10,8 +10,9 @@ from rich.text import Text
 
 from labkit.cli import main
 from labkit.cli.console import Console, marked, print_frame
-from labkit.cli.live import LiveDisplay
+from labkit.cli.display import Display
 from labkit.runs import Provenance, RunWriter
+from labkit.tracking.events import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
 SHOWN = "[red]cnn[/red] [v2] ␛[2J:smile:"
@@ -63,13 +64,13 @@ def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_
     assert more.strip().startswith("word")
 
 
-def test_a_display_has_lines_that_change_on_a_terminal_and_lines_of_a_log_elsewhere():
+def test_a_display_has_lines_that_change_on_a_terminal_only():
     for is_terminal in (True, False):
         console = Console(file=io.StringIO(), force_terminal=is_terminal)
-        with LiveDisplay(console) as display:
-            display.update("50 %")
-            display.line("half of it")
-            display.notice("no GPU")
-            display.notice("no GPU")
+        with Display(console) as display:
+            display.show(Preparing(0.5, "rows"), "job")
+            display.show(Notice("no GPU"))
+            display.show(Notice("no GPU"))
+            display.print("ended")
         text = console.file.getvalue()
-        assert ("50 %" in text) == is_terminal and ("half of it" in text) != is_terminal and text.count("no GPU") == 1
+        assert ("preparing data 50%" in text) == is_terminal and "ended" in text and text.count("no GPU") == 1

@@ -80,10 +80,10 @@ def test_the_report_command_writes_a_page_of_all_runs_whatever_became_of_them(tm
     assert main(["report", str(runs_dir), "--out", str(out)]) == 0
     assert "4 runs in" in capsys.readouterr().out
     html = out.read_text(encoding="utf-8")
-    assert "DLRM reached AUC 0.78 in 6.0&nbsp;s (median, 2 of 4 runs reached it) on all cores." in html
+    assert "DLRM reached AUC 0.78 in 6.0 s (median, 2 of 4 runs reached it) on all cores." in html
     for words in (
         *("2 of 4, 1 cut off", '<span class="mark">interrupted</span>', "failed before the first evaluation"),
-        *("censored at 4.0 s", "A test&#x27;s CPU, 2 cores, 8.0 GiB", "labkit 0, torch 2"),
+        *("censored at 4.0 s", "A test&#39;s CPU, 2 cores, 8.0 GiB", "labkit 0, torch 2"),
         "measured on this whole machine",
     ):
         assert words in html

@@ -79,7 +79,7 @@ def test_what_differs_in_two_things_at_once_is_said():
     table = summary(*together(fast, arriving(SLOW, budget="big", settings=both)))
     (line,) = (line for line in notes(table) if "differs" in line)
     assert line == (
-        "DLRM: big differs from the fastest, all-cores, in batch_size and precision, so what comes of which cannot be "
+        "DLRM, big differs from the fastest, all-cores, in batch_size and precision, so what comes of which cannot be "
         "told."
     )
     assert "3 seeds; they differ in batch_size and precision)" in headline(table)

@@ -84,8 +84,7 @@ def test_the_explorer_offers_their_metrics(runs_dir):
 
 
 def test_the_live_view_names_what_there_is(runs_dir):
-    shown = {snapshot.name: snapshot for snapshot in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
-    assert shown["chars"].metric == "perplexity" and shown["chars"].panels["perplexity"][1] == [40, 20, 10]
-    own = shown["without-target"]
-    assert own.metric == "accuracy" and own.panels["Training loss"] == ([], [])
-    assert shown["without-metric"].panels["Metric"] == ([], [])
+    shown = {each.record.name: each.panels for each in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
+    assert shown["chars"]["perplexity"][1] == [40, 20, 10]
+    assert shown["without-target"]["accuracy"][1] == [0.5, 0.8] and shown["without-target"]["Training loss"] == ([], [])
+    assert shown["without-metric"]["Metric"] == ([], [])

@@ -9,10 +9,8 @@ from labkit.errors import UserError
 from labkit.jobs.background import BackgroundRun
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.telemetry.latest import Latest
-from labkit.telemetry.reading import Reading
 from labkit.widgets import monitor
-from labkit.widgets.monitor import counters_html, find, thinned
+from labkit.widgets.monitor import thinned
 
 
 def wait_for(what, deadline_s: float = 60.0):
@@ -28,8 +26,8 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
     try:
         folder = run.folder
         later = write_run(tmp_path, [0.7])
-        assert find(tmp_path) == folder, "of several the one that is running"
         view = monitor(tmp_path, refresh_s=0.01)
+        assert view.folder == folder, "of several the one that is running"
         wait_for(lambda: len(view.plot.data) >= 5 and len(view.plot.data[0].x or ()) > 1)  # with telemetry
         for _ in range(20):
             view.refresh()  # while its own thread does
@@ -54,7 +52,7 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
     assert "stopped" in again.status.value
     assert len(again.plot.data[0].x) >= len(frozen)
     assert {"emulated", "measured"} & {trace.name.rpartition(" · ")[2] for trace in again.figure.data}
-    assert find(tmp_path) == max(folder, later), "now the latest"
+    assert monitor(tmp_path).folder == max(folder, later), "now the latest"
 
 
 def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
@@ -78,19 +76,6 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
     shown = {trace.name.partition(" (")[0]: list(trace.y) for trace in view.plot.data}
     assert shown["GPU with a kernel running"] == [90.0, 90.0, 90.0]
     assert "own-script, whole machine: done" in view.status.value
-
-
-def test_every_counter_is_shown_or_its_absence_explained():
-    latest = Latest()
-    latest.take(
-        [
-            Reading("host", "process", "memory_resident", 3.0 * 2**30, "bytes", "/proc/PID/statm"),
-            Reading("GPU-1", "device", "sm_active", None, "%", "NVML GPM", "not on <this> GPU"),
-        ]
-    )
-    page = counters_html(latest)
-    assert all(f"<td>{text}</td>" in page for text in ("memory_resident", "3 GiB", "/proc/PID/statm"))
-    assert "<li>sm_active: not on &lt;this&gt; GPU</li>" in page
 
 
 def test_long_series_are_thinned_for_the_browser():
