@@ -19,8 +19,7 @@ from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_sec
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.verdict.verdict import verdict
 from labkit.hardware.cpu import read_cpu
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance
 

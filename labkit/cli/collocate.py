@@ -91,8 +91,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
-    from labkit.hardware.device_choice import find_device
-    from labkit.hardware.devices import get_devices
+    from labkit.hardware.devices import find_device, get_devices
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
@@ -144,8 +143,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     from labkit.collocation.plan.csv_plan import read_csv_plan
     from labkit.collocation.plan.plan import in_modes, on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
-    from labkit.hardware.device_choice import find_device
-    from labkit.hardware.devices import get_devices
+    from labkit.hardware.devices import find_device, get_devices
 
     is_cpu = find_device(args.device, get_devices()).kind == "cpu"
     usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device

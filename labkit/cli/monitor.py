@@ -39,8 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
     add("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
     add("--once", action="store_true", help="print the counters once and end, as where no terminal is")
-    add("--record", type=Path, metavar="FILE", help="write down what the GPUs' driver answers, too")
-    add("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine's GPUs")
+    add("--record", type=Path, metavar="FILE", help="write down every reading, too")
+    add("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine")
     add_flags(parser, "runs_dir")
     parser.set_defaults(run=run_monitor)
 
@@ -74,8 +74,8 @@ def run_monitor(args: argparse.Namespace) -> int:
                     live.update(_view(title, latest, console.width), refresh=True)
                 if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
-    if args.replay is not None and not any(device != "host" for device, *_ in latest.courses):
-        raise UserError(f"{args.replay}: no GPU answers in this recording; was it made on a machine that has one?")
+    if args.replay is not None and args.device is None and not latest.courses:
+        raise UserError(f"{args.replay}: there is no reading in this recording.")
     if args.device is not None and not latest.courses:
         raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
@@ -88,44 +88,42 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
     """An endless iterator of a title and new readings."""
     if args.record and args.replay:
         raise UserError("--record and --replay contradict each other: give one of them.")
+    if args.replay:
+        from labkit.telemetry.reading import replayed
+
+        yield _on_schedule(replayed(args.replay), args.hz, f"played from {args.replay}", [])
+        return
     if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
         from labkit.runs import find_run
 
         yield _of_run(find_run(args.which, args.runs_dir))
         return
-    import pynvml
-
     from labkit.hardware.devices import get_devices
-    from labkit.hardware.nvml import Nvml
-    from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
+    from labkit.telemetry.reading import recorded
     from labkit.telemetry.sources.machine import open_ladder
 
     pid, faults = None if args.which is None else int(args.which), []
-    # what answers for NVML: the library itself, recorded or not, or a recording
-    library = PlayedNvml(args.replay) if args.replay else RecordedNvml(args.record) if args.record else pynvml
-    devices = get_devices(Nvml(library))
-    title = "this machine" if pid is None else f"process {pid} and its children"
-    title += f", GPUs played from {args.replay}" if args.replay else ""
     try:
-        with open_ladder(pid, devices, args.hz, lambda kind, what: faults.append(what), nvml=Nvml(library)) as ladder:
-            yield _of_ladder(ladder, args.hz, title, faults, lambda: getattr(library, "left", 1) == 0)
+        with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
+            turns = iter(lambda: list(ladder.read()), None)
+            turns = recorded(args.record, turns) if args.record else turns
+            title = "this machine" if pid is None else f"process {pid} and its children"
+            yield _on_schedule(turns, args.hz, title, faults)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _of_ladder(ladder, hz: float, title: str, faults: list[str], is_over: Callable[[], bool]) -> Iterator:
-    from labkit.telemetry.schedule import Schedule
+def _on_schedule(turns: Iterator[list], hz: float, title: str, faults: list[str]) -> Iterator:
+    from labkit.telemetry.sampling import Schedule
 
     schedule = Schedule(hz)
-    while not is_over():
-        schedule.arrive()
-        try:
-            yield "; ".join([title, *faults]), list(ladder.read())
-        except ProcessLookupError:
-            return  # it was there, and has ended
-        time.sleep(schedule.wait_s())
+    with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
+        for readings in turns:
+            schedule.arrive()
+            yield "; ".join([title, *faults]), readings
+            time.sleep(schedule.wait_s())
 
 
 def _of_run(folder: Path) -> Iterator:

@@ -13,8 +13,7 @@ from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_sec
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.tracking.stop import StopRequest
 
 

@@ -16,8 +16,7 @@ from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
 from labkit.hardware.sizes import size_text
@@ -97,12 +96,12 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
 
     def need_of(job: PlannedJob) -> int | str | None:
         kind = _kind(job, device, devices)
-        if job.memory_bytes is None and (job.likeness, kind) not in known:
+        if job.memory_bytes is None and (job.job_key, kind) not in known:
             try:
-                known[job.likeness, kind] = estimate(job, kind)
+                known[job.job_key, kind] = estimate(job, kind)
             except UserError as error:
-                known[job.likeness, kind] = str(error)
-        return job.memory_bytes or known[job.likeness, kind]
+                known[job.job_key, kind] = str(error)
+        return job.memory_bytes or known[job.job_key, kind]
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []

@@ -16,7 +16,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.software import package_versions, requirements
-from labkit.hardware.tiers import match_tier
+from labkit.hardware.tiers import tier_name
 from labkit.hardware.tools import PROFILERS, find_mps, find_profilers
 
 PACKAGE_USES = {
@@ -43,14 +43,14 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "executable": sys.executable,
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": asdict(cpu) | {"isa_notes": caps, "tier": _tier(devices[0])},
+        "cpu": asdict(cpu) | {"isa_notes": caps, "tier": tier_name(devices[0])},
         "memory": {
             "total_bytes": cpu.memory_bytes,
             "available_bytes": cpu.memory_available_bytes,
             "limited_by_container": cpu.memory_limited,
         },
         "disk": {"path": str(Path.cwd()), "free_bytes": disk_free},
-        "gpus": [device.to_dict() | {"tier": _tier(device)} for device in gpus],
+        "gpus": [device.to_dict() | {"tier": tier_name(device)} for device in gpus],
         "driver": {
             "found": nvml.reason is None,
             "version": next((gpu.driver_version for gpu in gpus if gpu.driver_version), None),
@@ -69,11 +69,6 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
         advice.append((f"only {free:.1f} GB of memory are free now", "close other programs before a lab"))
     report["advice"] = [{"why": why, "do": do} for why, do in advice]
     return report
-
-
-def _tier(device: Device) -> str | None:
-    tier = match_tier(device)
-    return tier and tier.name
 
 
 def _mig(gpus: list[Device]) -> dict[str, Any]:

@@ -7,8 +7,6 @@ process that holds it ends, however it ends. What that process starts may use it
 from __future__ import annotations
 
 import contextlib
-import getpass
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +14,10 @@ from datetime import datetime
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
 from labkit.errors import UserError
 from labkit.hardware.cpu import core_order
-
-try:
-    import fcntl
-except ImportError:  # Windows, which has no CPU affinity for us either
-    fcntl = None
 
 FOLDER_VARIABLE = "LABKIT_CORE_LEASES"
 """Names the folder of the locks, where it is not /tmp/labkit-cores"""
@@ -31,8 +25,8 @@ LEASED_VARIABLE = "LABKIT_LEASED_CORES"
 """Tells the processes that a holder starts who it is and which cores are theirs to use: "4242:0,1" """
 LOOK_EVERY_S = 0.5
 
-_held: dict[int, int] = {}
-"""The file descriptor of the lock of each core that this process holds"""
+_locks: dict[int, FileLock] = {}
+"""By core that this process has taken; a forked process, such as one that loads data, finds them open"""
 
 
 class CoresHeld(UserError):
@@ -65,11 +59,11 @@ def lease_cores(
         UserError: the folder of the locks cannot be used.
     """
     order = core_order()
-    if fcntl is None or not hasattr(os, "sched_setaffinity"):
+    if not hasattr(os, "sched_setaffinity"):
         return order[:count]  # nothing could keep a process on a core
     assert count <= len(order), f"{count} of {len(order)} cores"
-    lent = _lent()
-    own = [cpu for cpu in order if cpu in lent or cpu in _held][:count]
+    usable = _lent() | _held()
+    own = [cpu for cpu in order if cpu in usable][:count]
     told = ""
     while len(own) < count:
         missing = count - len(own)
@@ -87,7 +81,7 @@ def lease_cores(
             told = holders
         # not all at the same moments, or two that want all cores could always meet
         time.sleep(LOOK_EVERY_S * (1 + os.getpid() % 16 / 16))
-    if _held:
+    if _held():
         os.environ[LEASED_VARIABLE] = f"{os.getpid()}:{','.join(map(str, own))}"
     return own
 
@@ -100,32 +94,25 @@ def _lent() -> set[int]:
     return {int(cpu) for cpu in cpus.split(",") if cpu.isdecimal()}
 
 
-def _forget_in_child() -> None:
-    """A forked process, such as one that loads data, holds nothing: the lock is its parent's, and goes with that."""
-    for lock in _held.values():
-        os.close(lock)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_in_child)
+def _held() -> set[int]:
+    return {cpu for cpu, lock in _locks.items() if lock.is_locked}
 
 
 def own_cores() -> list[int]:
     """The cores that this process holds; where it holds none, those that it may use."""
-    order = core_order()
-    return [cpu for cpu in order if cpu in _held] or order
+    order, held = core_order(), _held()
+    return [cpu for cpu in order if cpu in held] or order
 
 
 @contextlib.contextmanager
 def leased_cores(count: int, **how) -> Iterator[list[int]]:
     """Hold cores for a block, as `lease_cores` takes them; those that were held before stay so."""
-    before, lent = set(_held), os.environ.get(LEASED_VARIABLE)
+    before, lent = _held(), os.environ.get(LEASED_VARIABLE)
     try:
         yield lease_cores(count, **how)
     finally:
-        for cpu in set(_held) - before:
-            os.close(_held.pop(cpu))
+        for cpu in _held() - before:
+            _locks.pop(cpu).release()
         if lent is None:
             os.environ.pop(LEASED_VARIABLE, None)
         else:
@@ -134,85 +121,61 @@ def leased_cores(count: int, **how) -> Iterator[list[int]]:
 
 def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
     """Lock so many of the cores, or none; and those that others hold."""
-    locked: dict[int, int] = {}
+    taken: dict[int, FileLock] = {}
     busy = []
     for cpu in cores:
-        if len(locked) == count:
+        if len(taken) == count:
             break
-        if (lock := _lock(_file(cpu))) is not None:
-            locked[cpu] = lock
-        else:
+        path = _file(cpu)
+        # for all users; where the file system has no locks, a file that outlives its holder would be none either
+        lock = FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
+        try:
+            lock.acquire(blocking=False)
+            taken[cpu] = lock
+        except Timeout:
             busy.append(cpu)
-    if len(locked) == count:
-        _held.update(locked)
-        return list(locked), busy
-    for lock in locked.values():  # holding some while waiting for more would let two wait for each other
-        os.close(lock)
-    return [], busy
+        except OSError as error:
+            raise _unusable(path, error) from error
+    if len(taken) < count:  # holding some while waiting for more would let two wait for each other
+        for lock in taken.values():
+            lock.release()
+        return [], busy
+    _locks.update(taken)
+    return list(taken), busy
+
+
+def _sign(lock: int) -> None:
+    """Say in the locked file who holds it."""
+    os.truncate(lock, 0)
+    words = f"process {os.getpid()} of {psutil.Process().username()}, since {datetime.now():%H:%M}"
+    os.pwrite(lock, words.encode(), 0)
 
 
 def _file(cpu: int) -> Path:
     folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
-    with _told(folder):
+    try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             folder.chmod(0o1777)
         if folder.is_symlink() or not folder.is_dir():  # which would lead to files of others
             raise NotADirectoryError("it is no folder")
+    except OSError as error:
+        raise _unusable(folder, error) from error
     return folder / f"cpu{cpu}"
 
 
-def _lock(path: Path) -> int | None:
-    """The descriptor of a file that is now locked; None where another process has it."""
-    with _told(path):
-        descriptor = _open(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
-            raise BlockingIOError  # the file was swept away meanwhile, and its lock is nobody's
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    with contextlib.suppress(OSError, KeyError):  # a lock that says nothing is a lock; a user may have no name
-        holder = {"pid": os.getpid(), "user": getpass.getuser(), "since": datetime.now().strftime("%H:%M")}
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-    return descriptor
-
-
-def _open(path: Path) -> int:
-    # in a folder that all may write to, some systems refuse to create what another user's file is
-    try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except PermissionError:  # one that another user has made for itself
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        with contextlib.suppress(FileExistsError):
-            created = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
-            os.fchmod(created, 0o666)
-            return created
-        return _open(path)
-
-
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name "
-            f"a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
-        ) from error
+def _unusable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name "
+        f"a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
+    )
 
 
 def _holders(cores: list[int]) -> str:
     """Who has the locks of cores, in words."""
     held: dict[str, list[str]] = {}
     for cpu in cores:
-        try:
-            holder = json.loads(_file(cpu).read_text(encoding="utf-8"))
-            words = f"process {holder['pid']} of {holder['user']}, since {holder['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            words = "a process that does not say which"
-        held.setdefault(words, []).append(f"CPU {cpu}")
+        with contextlib.suppress(OSError):
+            words = _file(cpu).read_text(encoding="utf-8")
+            held.setdefault(words or "a process that does not say which", []).append(f"CPU {cpu}")
     return "; ".join(f"{', '.join(cpus)} ({words})" for words, cpus in held.items())

@@ -131,6 +131,11 @@ def match_tier(device: Device) -> Tier | None:
     return cpu_tier(device.cores) if device.kind == "cpu" else None
 
 
+def tier_name(device: Device) -> str | None:
+    tier = match_tier(device)
+    return tier and tier.name
+
+
 def cpu_tier(cores: int | None) -> Tier | None:
     """Return the smallest generic cloud CPU tier with at least that many cores.
 

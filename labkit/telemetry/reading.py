@@ -1,9 +1,13 @@
-"""One reading of one counter, a value or null and the reason; and what can break while readings are made."""
+"""One reading of one counter, a value or null and the reason; what can break meanwhile; and recordings of readings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+from labkit.errors import UserError
 
 
 class Reading(NamedTuple):
@@ -31,3 +35,34 @@ FAULTS = {
 
 OnFault = Callable[[str, str], None]
 """Told (kind, what) of a fault."""
+
+
+def recorded(path: Path, turns: Iterable[list[Reading]]) -> Iterator[list[Reading]]:
+    """Pass readings on, and write them to a file that is not there yet: a turn a line, as JSON.
+
+    Raises:
+        UserError: there is such a file.
+    """
+    try:
+        file = path.open("x", encoding="utf-8", buffering=1)
+    except FileExistsError as error:
+        raise UserError(f"{path}: this file is there already: name a new one for the recording.") from error
+    with file:
+        for readings in turns:
+            file.write(json.dumps(readings) + "\n")
+            yield readings
+
+
+def replayed(path: Path) -> Iterator[list[Reading]]:
+    """The turns that `recorded` wrote to a file.
+
+    Raises:
+        UserError: it is no such file; the text names the line.
+    """
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            yield [Reading(*each) for each in json.loads(line)]
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{path}, line {number}: this is no line of a recording (`labkit monitor --record`)."
+            ) from error

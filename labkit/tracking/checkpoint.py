@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from labkit.errors import UserError
 from labkit.runs.atomic import disk_full_as_user_error, temporary_of
 
-FORMAT = 4
+FORMAT = 5
 
 
 def step_of(path: Path) -> int | None:
@@ -66,21 +67,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
-def on_host(state: Any) -> Any:
-    """A state dict with its tensors on the CPU, those that are there already copied by nobody."""
-    if isinstance(state, torch.Tensor):
-        return state.detach().cpu()
-    if isinstance(state, dict):
-        return {name: on_host(value) for name, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(map(on_host, state))
-    return state
-
-
-def clone_into(weights: dict[str, torch.Tensor], copies: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies of weights on the CPU, made in the memory of older copies where there are any."""
-    for name, tensor in weights.items():
-        if name not in copies:
-            copies[name] = torch.empty_like(tensor, device="cpu")
-        copies[name].copy_(tensor.detach())
-    return copies
+def on_host(state: Any, *, copied: bool = False) -> Any:
+    """A state dict with its tensors on the CPU, those that are there already `copied` or not."""
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=copied), state)

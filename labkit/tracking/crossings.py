@@ -1,12 +1,10 @@
-"""When a run first reached its target, and when it did so for good: while it trains, and afterwards for any target."""
+"""When a run first reached a target, and when it did so for good: while it trains, and afterwards for any target."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
-
-from labkit.tracking.goal import Target
 
 CONFIRM = 2
 """Evaluations in a row that confirm a target, unless a run says otherwise."""
@@ -20,10 +18,10 @@ def crossing(
     *,
     higher_is_better: bool,
 ) -> np.ndarray:
-    """Which evaluation of finished runs reached each target; nothing is interpolated.
+    """Which evaluation of runs reached each target; nothing is interpolated.
 
-    With `confirm` 1 that is the first crossing, with a run's own `confirm_evaluations` the sustained one, exactly as
-    `Crossings` finds them while it trains.
+    With `confirm` 1 that is the *first* crossing, with a run's own `confirm_evaluations` the *sustained* one, which one
+    lucky evaluation does not make. A run that trains asks after each of its evaluations.
 
     Args:
         values: (N,) evaluations, run after run, each run's in order; one that is not a number reaches nothing.
@@ -68,46 +66,3 @@ class Point:
     """Seconds of training, evaluation and checkpoints since the first step."""
     train_s: float
     """Seconds of training alone."""
-
-
-class Crossings:
-    """Watches the evaluations of one run.
-
-    The *first* crossing is the first evaluation at or past the target. The *sustained* one begins the streak of
-    `confirm` evaluations in a row that are all at or past it, so that one lucky evaluation does not count.
-    """
-
-    def __init__(self, target: Target | None, confirm: int):
-        self.target, self.confirm = target, confirm
-        self.first: Point | None = None
-        self.sustained: Point | None = None
-        self._streak: list[Point] = []
-
-    def observe(self, value: float, point: Point) -> list[str]:
-        """Take one evaluation; return which of "first" and "sustained" it completed."""
-        if self.target is None:
-            return []
-        if not self.target.reached(value):
-            self._streak = []
-            return []
-        self._streak.append(point)
-        completed = []
-        if self.first is None:
-            self.first = point
-            completed.append("first")
-        if self.sustained is None and len(self._streak) >= self.confirm:
-            self.sustained = self._streak[0]
-            completed.append("sustained")
-        return completed
-
-    def state_dict(self) -> dict:
-        return {
-            "first": self.first and asdict(self.first),
-            "sustained": self.sustained and asdict(self.sustained),
-            "streak": [asdict(point) for point in self._streak],
-        }
-
-    def load_state_dict(self, state: dict) -> None:
-        self.first = state["first"] and Point(**state["first"])
-        self.sustained = state["sustained"] and Point(**state["sustained"])
-        self._streak = [Point(**point) for point in state["streak"]]

@@ -58,16 +58,6 @@ def unreached(status: str, result: dict[str, Any], max_seconds: float | None) ->
     return "censored" if ended_by in ("target", "max_seconds", "profiled") else "failed"
 
 
-def exit_after_stop(is_script: bool) -> None:
-    """End a script that was stopped with the status that a shell expects; a notebook goes on, and so does a harness.
-
-    Args:
-        is_script: whether nobody wraps the script.
-    """
-    if is_script and not hasattr(sys, "ps1") and not in_notebook():
-        raise SystemExit(EXIT_STOPPED)
-
-
 def in_notebook() -> bool:
     """Whether the code was typed into a notebook or IPython."""
     ipython = sys.modules.get("IPython")  # which a script may import without running in it

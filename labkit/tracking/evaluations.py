@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.runs import read_events
-from labkit.tracking.crossings import Crossings, Point
+from labkit.tracking.crossings import Point, crossing
 from labkit.tracking.goal import METRICS, Target
 from labkit.tracking.position import Position
 
@@ -27,8 +25,12 @@ class Evaluations:
     ):
         """`tell` writes an event."""
         self.target, self.patience, self._position, self._tell = target, patience, position, tell
-        self.crossings = Crossings(target, confirm)
-        self._announced: set[tuple] = set()
+        self._confirm = {"first": 1, "sustained": confirm}
+        self._values: list[float] = []
+        self._points: list[Point] = []
+        self.crossed: dict[str, Point] = {}
+        """The first and the sustained crossing of the target, as far as they are there"""
+        self._announced: set[str] = set()
         self._replayed_step = -1
 
     def check(self, metrics: dict[str, Any]) -> None:
@@ -56,7 +58,8 @@ class Evaluations:
         if position.best_value is not None and not self.target.metric.better(value, position.best_value):
             position.best_age += 1
             return False
-        position.best_value, position.best_step, position.best_age = value, position.step, 0
+        position.best_metric, position.best_value = self.target.metric.name, value
+        position.best_step, position.best_age = position.step, 0
         return True
 
     @property
@@ -66,7 +69,7 @@ class Evaluations:
 
     def result(self) -> dict[str, Any]:
         """What the run has come to."""
-        first, sustained, position = self.crossings.first, self.crossings.sustained, self._position
+        first, sustained, position = self.crossed.get("first"), self.crossed.get("sustained"), self._position
         has_value = self.target is not None and self.target.value is not None
         return {
             "target_reached": first is not None if has_value else None,
@@ -85,36 +88,36 @@ class Evaluations:
     def out_of_patience(self) -> bool:
         return self.patience is not None and self._position.best_age >= self.patience
 
-    def resume(self, before: Target | None, crossings: dict[str, Any], folder: Path) -> None:
-        """Go on where an earlier process of this run was, with the target of now: it is looked for in the past, too."""
+    def resume(self, past: list[dict[str, Any]]) -> None:
+        """Look for the target of now, which may be another one, in the evaluations of earlier processes of this run."""
         position = self._position
-        if self.target is not None and (before is None or before.metric != self.target.metric):
+        if self.target is None:
+            return
+        metric, value = self.target.metric.name, self.target.value
+        if position.best_metric != metric:
             # nothing is the best by this metric yet; a run that ends at once is evaluated for it first
             position.best_value, position.best_step, position.best_age, position.evaluated_step = None, None, 0, -1
-        if before == self.target:
-            self.crossings.load_state_dict(crossings)
-        else:
-            self._replay(read_events(folder))
         if self.out_of_patience:
             position.best_age = 0  # this run ended for want of patience: who resumes it has some more
-
-    def _replay(self, past: list[dict[str, Any]]) -> None:
-        self._announced = {_crossing_key(event) for event in past if event["event"] == "target_reached"}
+        told = (event for event in past if event["event"] == "target_reached")
+        self._announced = {each["kind"] for each in told if (each["metric"], each["target"]) == (metric, value)}
         for event in past:
-            value = event.get("metrics", {}).get(self.target.metric.name) if self.target else None
-            if event["event"] == "evaluated" and value is not None:
+            if event["event"] == "evaluated" and metric in event["metrics"]:
                 at = Point(*(event[name] for name in ("step", "samples", "wall_s", "train_s")))
-                self._observe(value, at)
+                self._observe(event["metrics"][metric], at)
                 self._replayed_step = at.step
 
     def _observe(self, value: float, at: Point) -> None:
-        for kind in self.crossings.observe(value, at):
-            crossing = self.crossings.first if kind == "first" else self.crossings.sustained
-            what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value, **asdict(crossing)}
-            if _crossing_key(what) not in self._announced:
-                self._tell("target_reached", **what)
-
-
-def _crossing_key(event: dict[str, Any]) -> tuple:
-    """What makes two announcements of a crossing the same."""
-    return tuple(event.get(name) for name in ("kind", "metric", "target", "step"))
+        """Look for crossings with one evaluation more."""
+        self._values.append(value)
+        self._points.append(at)
+        if self.target.value is None:
+            return
+        for kind in [kind for kind in self._confirm if kind not in self.crossed]:
+            up, count = self.target.metric.higher_is_better, len(self._values)
+            at = crossing(self._values, [count], [self.target.value], self._confirm[kind], higher_is_better=up).item()
+            if at >= 0:
+                self.crossed[kind] = self._points[at]
+                what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value}
+                if kind not in self._announced:
+                    self._tell("target_reached", **what, **asdict(self._points[at]))

@@ -37,9 +37,6 @@ class Metric:
                 f"of its own.{hint}"
             )
 
-    def reaches(self, value: float, target: float) -> bool:
-        return value >= target if self.higher_is_better else value <= target
-
 
 METRICS = {
     metric.name: metric
@@ -104,9 +101,6 @@ class Target:
             raise _unreachable(metric, value)
         return cls(metric, value)
 
-    def reached(self, value: float) -> bool:
-        return self.value is not None and self.metric.reaches(value, self.value)
-
     def __str__(self) -> str:
         if self.value is None:
             return f"{'max' if self.metric.higher_is_better else 'min'} {self.metric.name}"
@@ -116,10 +110,10 @@ class Target:
 def _directed(name: str, higher: bool, text: str) -> Metric:
     metric = metric_named(evaluated_name(name), higher)
     if metric.higher_is_better != higher:
+        better, word, operator = ("higher", "max", ">=") if metric.higher_is_better else ("lower", "min", "<=")
         raise UserError(
-            f"target {text!r}: {metric.label} is better when it is {'higher' if metric.higher_is_better else 'lower'}: "
-            f"write {'max' if metric.higher_is_better else 'min'} {name}, or {name} "
-            f"{'>=' if metric.higher_is_better else '<='} and a number."
+            f"target {text!r}: {metric.label} is better when it is {better}: write {word} {name}, or {name} {operator} "
+            "and a number."
         )
     return metric
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.tracking.checkpoint import clone_into, load_checkpoint, on_host, save_checkpoints, step_of
+from labkit.runs import read_events
+from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.ending import Diverged
 from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.goal import Target
-from labkit.tracking.position import Clock, Position
+from labkit.tracking.meter import Meter
 from labkit.tracking.recording import Recording
 from labkit.tracking.schedule import Schedule
 
@@ -29,18 +29,8 @@ class Kept:
     They are saved at moments at which all that the script does for the steps so far is done.
     """
 
-    def __init__(
-        self,
-        position: Position,
-        clock: Clock,
-        schedule: Schedule,
-        evaluations: Evaluations,
-        recording: Recording,
-        settle: Callable[[], None],
-    ):
-        """`settle` brings all that is on its way to the disk, and raises where a weight is no number."""
-        self._position, self._clock, self._schedule = position, clock, schedule
-        self._evaluations, self._recording, self._settle = evaluations, recording, settle
+    def __init__(self, meter: Meter, schedule: Schedule, evaluations: Evaluations, recording: Recording):
+        self._meter, self._schedule, self._evaluations, self._recording = meter, schedule, evaluations, recording
         self._folder: Path = recording.folder
         self.latest, self._best_file = (self._folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
         self.is_wanted = False
@@ -84,15 +74,12 @@ class Kept:
 
     def resume(self) -> None:
         """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
-        if not self.latest.exists():
-            return
-        content, position = load_checkpoint(self.latest), self._position
-        self._restored = content["kept"]
-        vars(position).update(content["position"])
-        self._schedule.resume(content["random"])
-        before = None if content["target"] == "None" else Target.parse(content["target"])
-        self._evaluations.resume(before, content["crossings"], self._folder)
-        self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
+        if self.latest.exists():
+            content, position = load_checkpoint(self.latest), self._meter.position
+            self._restored, self._schedule.resumed = content["kept"], content["random"]
+            vars(position).update(content["position"])
+            self._evaluations.resume(read_events(self._folder))
+            self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
 
     def refuse_nothing(self, is_resumed: bool) -> None:
         """The script has named all that it keeps.
@@ -107,12 +94,11 @@ class Kept:
             )
         self._restored = None
 
-    # the best
-
     def note_best(self) -> None:
         """The weights as they are now are the best."""
         for name, module in self.modules.items():
-            self._best[name] = clone_into(module.state_dict(), self._best.get(name, {}))
+            self._best.pop(name, None)  # before there is another copy
+            self._best[name] = on_host(module.state_dict(), copied=True)
         self._best_is_new = bool(self._best)
 
     def load_best(self) -> None:
@@ -121,8 +107,6 @@ class Kept:
             self._best = load_checkpoint(self._best_file)["kept"]
         for name, weights in self._best.items():
             self.parts[name].load_state_dict(weights)
-
-    # checkpoints
 
     def at_safe_point(self, *, ends_here: bool = False) -> None:
         """A checkpoint may be saved.
@@ -137,31 +121,30 @@ class Kept:
 
     def save(self) -> None:
         """Save the best weights, if they are new, and what a resumed run needs; nothing where nothing has changed."""
-        if not (self.parts and self._clock.is_running and self._recording.saves):
+        if not (self.parts and self._meter.is_running and self._recording.saves):
             return
         if self.is_frozen and not self.is_wanted:
             return
-        began, position = time.perf_counter(), self._position
-        self._settle()
-        content = {
-            "position": asdict(position),
-            "crossings": self._evaluations.crossings.state_dict(),
-            "target": str(self._evaluations.target),
-        }
+        began, position = time.perf_counter(), self._meter.position
+        # all that is on its way comes to the disk first: whoever resumes from here repeats no earlier step
+        self._meter.read_losses(wait=True)
+        if position.evaluated_step != position.step:
+            self.check_weights()  # an evaluation has just done so
+        self._schedule.leave_epoch()
+        self._recording.flush()
         if self.is_frozen:
-            content = load_checkpoint(self.latest) | content
+            content = load_checkpoint(self.latest)
         else:
             kept = {name: on_host(part.state_dict()) for name, part in self.parts.items()}
-            content |= {"random": self._schedule.state(), "kept": kept}
+            content = {"random": self._schedule.state(), "kept": kept}
         best = {"kept": self._best, "position": {"step": position.best_step}}
-        save_checkpoints(({self._best_file: best} if self._best_is_new else {}) | {self.latest: content})
+        latest = content | {"position": asdict(position)}
+        save_checkpoints(({self._best_file: best} if self._best_is_new else {}) | {self.latest: latest})
         self._best_is_new = self.is_wanted = False
         self._saved_at = time.perf_counter()
         self._took_s = self._saved_at - began
-        self._clock.book(training=False)
+        self._meter.book(training=False)
         self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
-
-    # what is no number
 
     def check_weights(self) -> None:
         """Let no weights through that are not numbers: an error rate, for one, stays finite with them.
@@ -173,7 +156,7 @@ class Kept:
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
             sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
             if not all(math.isfinite(float(each)) for each in sums):
-                raise self.diverged("a weight is no number", self._position.point)
+                raise self.diverged("a weight is no number", self._meter.position.point)
 
     def diverged(self, what: str, at: Point) -> Diverged:
         """The error of a run with a number that is none, which is recorded."""

@@ -18,10 +18,9 @@ class Limits:
 
     def __init__(
         self,
-        position: Position,
         schedule: Schedule,
         evaluations: Evaluations,
-        *,
+        position: Position,
         max_seconds: float | None,
         stopped_by: Callable[[], str],
     ):
@@ -52,7 +51,7 @@ class Limits:
             return "profiled"
         if self.stopped_by():
             return "stopped"
-        if self._evaluations.crossings.sustained is not None:
+        if "sustained" in self._evaluations.crossed:
             return "target"
         if self.out_of_time:
             return "max_seconds"
@@ -88,12 +87,14 @@ class Limits:
         target, position = self._evaluations.target, self._position
         if word == "stopped":
             return self.stopped_by()
-        if word in ("target", "profiled"):
-            return {"target": "target reached"}.get(word, word)
+        if word == "target":
+            return "target reached"
         if word == "max_seconds":
             return f"max_seconds {self.max_seconds:g} used up"
         if word == "patience":
             return f"no better {target.metric.label} in {self._evaluations.patience} evaluations"
+        if word == "profiled":
+            return word
         sentence = f"max_epochs {position.epoch} trained" if word == "max_epochs" else "the script ended"
         if target is not None and position.evaluated_step < 0:
             name = target.metric.name

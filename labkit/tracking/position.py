@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from labkit.tracking.crossings import Point
@@ -25,6 +24,8 @@ class Position:
     next_evaluation: int = 0
     """Samples at which an evaluation is due"""
     evaluated_step: int = -1
+    best_metric: str | None = None
+    """By which the best is the best"""
     best_value: float | None = None
     best_step: int | None = None
     best_age: int = 0
@@ -44,27 +45,3 @@ class Position:
     @property
     def samples_per_s(self) -> float:
         return self.samples / self.train_s if self.train_s else 0.0
-
-
-class Clock:
-    """Books the time that passes to a position: all of it is wall time, that of training is training time, too."""
-
-    def __init__(self, position: Position):
-        self._position = position
-        self._at: float | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._at is not None
-
-    def start(self, at: float | None = None) -> None:
-        """Start now, or as if at that moment of `time.perf_counter`."""
-        self._at = time.perf_counter() if at is None else at
-
-    def book(self, *, training: bool) -> None:
-        """Book what has passed since the last time."""
-        now = time.perf_counter()
-        self._position.wall_s += now - self._at
-        if training:
-            self._position.train_s += now - self._at
-        self._at = now

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import Diverged, Enough, RunFailed, Stopped, exit_after_stop
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.events import OnEvent, Progress
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
 from labkit.tracking.limits import Limits
-from labkit.tracking.losses import Losses
-from labkit.tracking.phases import INPUT, SYNC, phase
-from labkit.tracking.position import Clock, Position
+from labkit.tracking.meter import Meter
+from labkit.tracking.phases import INPUT, phase
+from labkit.tracking.position import Position
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import refuse_used_epochs
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
-
-TELL_EVERY_S = 0.25
-"""So often an onlooker is told of steps; of evaluations always."""
 
 _open_run: Run | None = None
 
@@ -96,7 +93,6 @@ class Run:
         self.result: dict[str, Any] = {}
         """What the run came to; complete once the block is left."""
         self._recording: Recording | None = None
-        self._listeners: list[OnEvent] = []
         self.is_implicit = False
         """Whether a script that has no run of its own is counted by this one"""
         self.is_leaving = False
@@ -117,17 +113,15 @@ class Run:
             raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
             self.target, self.max_seconds, self.patience = None, None, None
-        self._losses, self._clock, self._schedule = Losses(), Clock(self.position), Schedule(self.position)
-        self._loss, self._told_at, self._has_losses = math.nan, 0.0, False
         self._test_metrics: dict[str, float] = {}
         self.seed = self._harness.settle_seed(self.seed)
         self._recording = Recording(self._harness, self.name, self._described(), self.seed)
         self.folder: Path = self._recording.folder
-        tell = self._recording.event
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, tell)
-        parts = self._schedule, self._evaluations
-        self._limits = Limits(self.position, *parts, max_seconds=self.max_seconds, stopped_by=self._stopped_by)
-        self._kept = Kept(self.position, self._clock, *parts, self._recording, self._settle)
+        self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
+        self._schedule = Schedule(self.position, self._recording.event)
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, self._recording.event)
+        self._limits = Limits(self._schedule, self._evaluations, self.position, self.max_seconds, self._stopped_by)
+        self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
         try:
             self._harness.entered()
@@ -142,21 +136,22 @@ class Run:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> bool:
         status = self._leave(error)
-        if status == "stopped" and (error is None or isinstance(error, Stopped)):
-            exit_after_stop(self._harness.is_script)
+        ends_script = self._harness.is_script and not hasattr(sys, "ps1") and not in_notebook()
+        if status == "stopped" and (error is None or isinstance(error, Stopped)) and ends_script:
+            raise SystemExit(EXIT_STOPPED)
         return isinstance(error, Stopped)
 
     def _leave(self, error: BaseException | None) -> str:
         """Record how it ended; the status."""
         global _open_run
         status, word, reason = self._limits.ending_of(error, self._recording.why)
-        if self._recording.is_resumed and not self._clock.is_running and word == "refused":
+        if self._recording.is_resumed and not self._meter.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
             return status
         try:
             if error is None or isinstance(error, Stopped):
-                self._read_losses(wait=True)
+                self._meter.read_losses(wait=True)
                 self._kept.save()
         except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
             status, word, reason = self._limits.ending_of(late, self._recording.why)
@@ -192,25 +187,11 @@ class Run:
         self._must_be_open("step")
         if samples < 0:
             raise UserError(f"run.step(samples={samples!r}): give the number of samples that the step trained on.")
-        if not self._clock.is_running:
-            self.start_clock(self._entered_at)
-        self._clock.book(training=True)
-        position, self._kept.is_frozen = self.position, False
-        position.step += 1
-        position.samples += samples
-        position.batch = self._schedule.given_out
-        if loss is not None:
-            self._has_losses = True
-            self._losses.take(loss, position.point)
-        self._read_losses()
-        now = time.perf_counter()
-        if now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
-            if not self._has_losses:
-                self._recording.metric("steps", position.step, position.point)
-            self._tell(evaluated=False)
+        self.start_clock(self._entered_at)
+        self._kept.is_frozen = False
+        self._meter.step(loss, samples, self._schedule.given_out)
         self._limits.seen_enough = self._harness.stepped()
-        self._clock.book(training=False)  # what labkit itself took
+        self._meter.book(training=False)  # what labkit itself took
         if self._limits.seen_enough:
             raise Enough
         if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
@@ -231,14 +212,13 @@ class Run:
             RunFailed: a metric or a weight is no number; the run has failed.
         """
         self._must_be_open("evaluate")
-        if not self._clock.is_running:
-            self.start_clock(self._entered_at)
-        self._clock.book(training=False)
+        self.start_clock(self._entered_at)
+        self._meter.book(training=False)
         if self._observer is not None:
             return False
         numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
         self._evaluations.check(numbers)
-        self._read_losses(wait=True)
+        self._meter.read_losses(wait=True)
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
@@ -246,8 +226,8 @@ class Run:
             self._record_evaluation(numbers)
         if self._evaluations.take(numbers):
             self._kept.note_best()
-        self._tell(evaluated=True)
-        self._clock.book(training=False)
+        self._meter.tell(evaluated=True)
+        self._meter.book(training=False)
         self._kept.is_wanted = True
         if not self._schedule.is_used:
             self._kept.at_safe_point()
@@ -271,9 +251,9 @@ class Run:
         every = self.evaluate_every is not None and position.samples >= position.next_evaluation
         if not (last or every or self._limits.out_of_time):
             return False
-        self._read_losses(wait=True)
-        if self._clock.is_running:
-            self._clock.book(training=True)
+        self._meter.read_losses(wait=True)
+        if self._meter.is_running:
+            self._meter.book(training=True)
         return True
 
     @property
@@ -314,7 +294,7 @@ class Run:
                 if self.over:
                     return  # ended in the middle of an epoch
                 schedule.epoch_is_over = True  # the script left its batches early
-            self._leave_epoch(without_batches=not schedule.given_out)
+            self._schedule.leave_epoch(without_batches=not schedule.given_out)
             self._kept.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -329,7 +309,7 @@ class Run:
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         schedule = self._schedule
         schedule.is_used = True
-        self._leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        self._schedule.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
         if self.over:
             return
         batches = schedule.begin_batches(loader)
@@ -390,23 +370,20 @@ class Run:
 
     def listen(self, listener: Callable[[Any], None]) -> None:
         """Tell `listener` of every event of `labkit.tracking.events` from here on."""
-        self._listeners.append(listener)
+        self._must_be_open("listen")
+        self._meter.listeners.append(listener)
 
     # parts of the above
 
     def start_clock(self, since: float | None = None) -> None:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
-        if self._clock.is_running:
+        if self._meter.is_running:
             return
         self._kept.refuse_nothing(self._recording.is_resumed)
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began
-        self._clock.start(None if since is None else since + took_s)
-
-    def _leave_epoch(self, *, without_batches: bool = False) -> None:
-        if self._schedule.leave_epoch(without_batches=without_batches):
-            self._recording.event("epoch", epoch=self.position.epoch, **asdict(self.position.point))
+        self._meter.start(None if since is None else since + took_s)
 
     def _described(self) -> dict[str, Any]:
         """The configuration of this run, as its record has it; entries that are dictionaries are sections."""
@@ -455,37 +432,11 @@ class Run:
             self._recording.metric(name, number, at)
         name = self.target.metric.name if self.target else None
         told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
-        told |= {"loss": self._loss, "samples_per_s": self.position.samples_per_s}
+        told |= {"loss": self._meter.loss, "samples_per_s": self.position.samples_per_s}
         self._recording.event("evaluated", **told, **asdict(at))
-
-    def _read_losses(self, *, wait: bool = False) -> None:
-        """Record the losses that have reached the host, and stop at the first that is no number."""
-        with phase(SYNC) if wait else contextlib.nullcontext():
-            arrived = self._losses.arrived(wait=wait)
-        for loss, point in arrived:
-            if not math.isfinite(loss):
-                at = replace(self.position.point, step=point.step)
-                raise self._kept.diverged(f"the training loss is {loss}", at)
-            self._recording.metric("loss", loss, point)
-            self._loss = loss
-
-    def _settle(self) -> None:
-        """Bring all that is on its way to the disk: whoever resumes from here repeats no earlier step."""
-        self._read_losses(wait=True)
-        if self.position.evaluated_step != self.position.step:
-            self._kept.check_weights()  # an evaluation has just done so
-        self._leave_epoch()
-        self._recording.flush()
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]
-
-    def _tell(self, *, evaluated: bool) -> None:
-        position = self.position
-        event = Progress(position.point, position.samples_per_s, self._loss, position.metrics, evaluated)
-        self._recording.tell(event)
-        for listener in self._listeners:
-            listener(event)
 
 
 def _check(name: str, **settings: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from labkit.tracking.position import Position
@@ -12,8 +13,9 @@ from labkit.tracking.random_state import random_state, restore_random_state
 class Schedule:
     """What of `Run.epochs` and `Run.batches` has been used, and how a resumed run gets back there."""
 
-    def __init__(self, position: Position):
-        self._position = position
+    def __init__(self, position: Position, tell: Callable[..., None]):
+        """`tell` writes an event."""
+        self._position, self._tell = position, tell
         self.num_epochs: int | None = None
         """What `epochs` was given"""
         self.is_used = False
@@ -29,26 +31,27 @@ class Schedule:
         """Random state that this epoch began with"""
         self._at_first_batch: dict[str, Any] = {}
         """Random state from which its order follows"""
-        self._resumed: dict[str, Any] | None = None
+        self.resumed: dict[str, Any] | None = None
+        """The `state` that a resumed run goes on from"""
 
     def enter_epoch(self) -> None:
         """An epoch's code begins, which may draw before its batches."""
-        if self._resumed is not None:
-            restore_random_state(self._resumed["entered" if self._position.batch else "now"])
+        if self.resumed is not None:
+            restore_random_state(self.resumed["entered" if self._position.batch else "now"])
         self._entered = random_state()
 
-    def leave_epoch(self, *, without_batches: bool) -> bool:
-        """Count an epoch whose batches were all used, or that has none of `Run.batches`; whether there was one."""
-        if ends := self.epoch_is_over or without_batches:
-            self.epoch_is_over, self.given_out = False, 0
-            self._position.epoch, self._position.batch = self._position.epoch + 1, 0
-        return ends
+    def leave_epoch(self, *, without_batches: bool = False) -> None:
+        """Count an epoch whose batches were all used, or that has none of `Run.batches`."""
+        if self.epoch_is_over or without_batches:
+            self.epoch_is_over, self.given_out, position = False, 0, self._position
+            position.epoch, position.batch = position.epoch + 1, 0
+            self._tell("epoch", epoch=position.epoch, **asdict(position.point))
 
     def begin_batches(self, loader: Any) -> Iterator[Any]:
         """The loader's batches from where the run is, random state as it was there."""
         self._loader, start = loader, self._position.batch
         self.given_out = start
-        resumed, self._resumed = self._resumed, None
+        resumed, self.resumed = self.resumed, None
         if resumed is not None:
             state = resumed["first batch" if start else "now"]
             if self._entered and not start:  # since then the script may have drawn
@@ -79,9 +82,6 @@ class Schedule:
         """What goes into a checkpoint beside the position."""
         now = random_state(self._loader)
         return {"entered": self._entered or now, "first batch": self._at_first_batch or now, "now": now}
-
-    def resume(self, state: dict[str, Any]) -> None:
-        self._resumed = state
 
     def let_go(self) -> None:
         """Hold no loader beyond the run: collected as garbage, one with workers waits five seconds for each."""

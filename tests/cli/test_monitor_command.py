@@ -30,6 +30,21 @@ def test_the_machine_or_a_process_with_its_children_is_shown(capsys):
     assert "process memory_resident" in out and "▁" in out
 
 
+def test_a_recording_is_shown_on_any_machine_and_replaces_no_file(tmp_path, capsys):
+    path = tmp_path / "readings.jsonl"
+    assert main(["monitor", "--seconds", "0.5", "--hz", "10", "--record", str(path)]) == 0
+    capsys.readouterr()
+    # it ends with the recording, long before the time given
+    assert main(["monitor", "--replay", str(path), "--hz", "50", "--seconds", "500"]) == 0
+    out = text(capsys)
+    assert "played from" in out and "host memory_used" in out and "▁" in out
+    assert main(["monitor", "--once", "--record", str(path)]) == 2
+    assert "there already" in capsys.readouterr().err
+    path.write_text("[]\nnonsense\n")
+    assert main(["monitor", "--replay", str(path)]) == 2
+    assert "line 2: this is no line" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_process_that_ends_ends_the_view(capsys):
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
         threading.Timer(3.0, child.stdin.close).start()
@@ -78,7 +93,7 @@ def test_a_run_is_shown_from_its_folder_alone(run, capsys):
         (["nothing-like-it"], "there is no run 'nothing-like-it'"),
         (["--device", "17"], "no GPU of that number"),
         *((["--seconds", seconds], "give a number of seconds above zero") for seconds in ("nan", "0", "-1", "inf")),
-        (["--replay", os.devnull], "no GPU answers in this recording"),
+        (["--replay", os.devnull], "there is no reading in this recording"),
         (["--replay", os.devnull, "--record", "x"], "contradict each other"),
     ],
 )
@@ -88,7 +103,7 @@ def test_what_cannot_be_watched_is_refused(arguments, words, tmp_path, capsys):
 
 
 def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
-    from labkit.telemetry.telemetry_writer import TelemetryWriter
+    from labkit.telemetry.sampling import TelemetryWriter
 
     tail, seen = Tail(tmp_path), []
     with TelemetryWriter(tmp_path, 1) as writer:

@@ -1,6 +1,5 @@
 """Cores that no two processes hold."""
 
-import json
 import os
 import subprocess
 import sys
@@ -27,7 +26,7 @@ def no_lease(monkeypatch, tmp_path):
     monkeypatch.delenv(leases.LEASED_VARIABLE, raising=False)
     monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "cores"))
     monkeypatch.setattr(leases, "core_order", lambda: [0, 1])
-    monkeypatch.setattr(leases, "_held", {})
+    monkeypatch.setattr(leases, "_locks", {})
 
 
 @pytest.fixture
@@ -91,35 +90,26 @@ def test_a_stop_ends_the_waiting(holder):
         lease_cores(1, stopped=lambda: True)
 
 
-@pytest.mark.parametrize("content", ["", "5", json.dumps({"pid": 1})])
-def test_a_lock_that_says_nothing_is_a_lock(holder, content):
+def test_a_lock_that_says_nothing_is_a_lock(holder):
     holder(2)
     for file in leases._file(0).parent.iterdir():
-        file.write_text(content)
+        file.write_text("")
     with pytest.raises(CoresHeld, match="a process that does not say which"):
         lease_cores(1, waits=False)
 
 
-def test_locks_are_for_all_users(tmp_path):
+def test_locks_are_for_all_users_and_not_for_a_forked_process():
     with leased_cores(1):
         assert leases._file(0).parent.stat().st_mode & 0o7777 == 0o1777
         assert leases._file(0).stat().st_mode & 0o777 == 0o666
-
-
-def test_a_lock_that_was_swept_away_is_made_anew(monkeypatch):
-    def swept(descriptor, how, lock=leases.fcntl.flock):
-        leases._file(0).unlink(missing_ok=True)
-        monkeypatch.setattr(leases.fcntl, "flock", lock)
-        lock(descriptor, how)
-
-    monkeypatch.setattr(leases.fcntl, "flock", swept)
-    with leased_cores(1) as cores:  # the file that was locked is nobody's any more
-        assert cores == [1]
+        if not (child := os.fork()):
+            os._exit(len(leases._held()))
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_system_without_affinity_deals_cores_unlocked(monkeypatch):
-    monkeypatch.setattr(leases, "fcntl", None)
-    assert lease_cores(1) == [0] and not leases._held
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert lease_cores(1) == [0] and not leases._locks
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_the_variable(monkeypatch, tmp_path):

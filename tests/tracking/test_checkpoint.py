@@ -31,9 +31,9 @@ def test_a_flipped_bit_of_a_checkpoint_is_refused_or_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"format": 4, "model": Evil()}, r"a\.pt.*cannot be read"),
+        ({"format": 5, "model": Evil()}, r"a\.pt.*cannot be read"),
         ({"format": 99}, "upgrade labkit"),
-        ({"format": 3}, "start a new run"),
+        ({"format": 4}, "start a new run"),
     ],
     ids=["code to run", "a newer labkit's", "an older labkit's"],
 )

@@ -10,7 +10,7 @@ from folders import events
 
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_metrics, read_run, request_stop
-from labkit.tracking import kept, position
+from labkit.tracking import kept
 
 
 @pytest.fixture
@@ -25,9 +25,8 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(position, "time", clock)
-    monkeypatch.setattr("labkit.tracking.run.time", clock)
-    monkeypatch.setattr("labkit.tracking.kept.time", clock)
+    for module in ("run", "meter", "kept"):
+        monkeypatch.setattr(f"labkit.tracking.{module}.time", clock)
     return clock
 
 

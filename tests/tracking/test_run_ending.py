@@ -17,7 +17,7 @@ from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
-from labkit.tracking.losses import Losses
+from labkit.tracking.meter import Losses
 from labkit.tracking.random_state import random_state
 from labkit.tracking.stop import StopRequest
 

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from made_up import made_up
 
-from labkit.tracking.crossings import Crossings, Point, crossing
-from labkit.tracking.goal import Target
+from labkit.tracking.crossings import crossing
 from labkit.tta import crossings, higher_is_better
 
 
@@ -43,7 +42,7 @@ def test_a_run_that_does_not_get_there_is_what_its_end_made_of_it(unreached):
     assert (row.outcome, row.last_time_s, row.spent_s) == (unreached, 20.0, 25.0 if unreached == "failed" else 20.0)
 
 
-def test_training_finds_the_same_crossings():
+def test_a_crossing_is_what_a_look_at_each_evaluation_finds():
     random = np.random.default_rng(0)
     for _ in range(300):
         confirm, count, up = int(random.integers(1, 4)), int(random.integers(1, 12)), bool(random.integers(2))
@@ -51,10 +50,10 @@ def test_training_finds_the_same_crossings():
         if random.random() < 0.3:
             values[random.integers(count)] = np.nan
         target = int(random.integers(1, 7)) / 10
-        watched = Crossings(Target.parse(f"score {'>=' if up else '<='} {target}"), confirm)
-        for step, value in enumerate(values):
-            watched.observe(value, Point(step, step, step, step))
-        expected = [-1 if point is None else point.step for point in (watched.first, watched.sustained)]
+        passed = [value >= target if up else value <= target for value in values]
+        streaks = [passed[place : place + confirm] for place in range(count)]
+        sustained = [all(streak) and len(streak) == confirm for streak in streaks]
+        expected = [each.index(True) if True in each else -1 for each in (passed, sustained)]
         # beside other runs, whose evaluations are none of its own
         beside = np.concatenate([[0.6, 0.1], values, [0.1, 0.6]])
         for each, place in zip((1, confirm), expected, strict=True):

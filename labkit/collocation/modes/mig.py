@@ -19,8 +19,7 @@ from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
 

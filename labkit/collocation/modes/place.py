@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
-from labkit.hardware.device_choice import find_device
+from labkit.hardware.devices import find_device
 from labkit.hardware.nvml import Nvml
 
 Refusal = tuple[str | None, str]

@@ -14,8 +14,7 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.energy import cpu_energy, gpu_energy
 from labkit.telemetry.samples import Sample

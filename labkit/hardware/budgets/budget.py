@@ -20,21 +20,12 @@ from labkit.hardware.leases import lease_cores
 from labkit.hardware.sizes import size_text, size_value
 
 THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "ARROW_NUM_THREADS",
-    "RAYON_NUM_THREADS",
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),
+    *("NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "ARROW_NUM_THREADS", "RAYON_NUM_THREADS"),
 )
 """Each numerical library reads its own variable, once, when it is loaded."""
-
-
-_gpu_shares: list[tuple[float, subprocess.Popen]] = []
-"""That of this process in percent, and the guard of its MPS daemon, whose pipe must stay open as long as it lives"""
+_guards: list[subprocess.Popen] = []
+"""That of this process' MPS daemon, whose pipe must stay open as long as it lives"""
 
 
 @dataclass(frozen=True)
@@ -100,8 +91,19 @@ class Budget:
             UserError: the process already uses more memory than the cap.
         """
         notes = self.take_cores()
-        if self.memory_bytes is not None:
-            notes += _cap_memory(self, then, files)
+        if self.memory_bytes is None:
+            return notes
+        used = memory_watch.held(os.getpid())
+        if used is None:
+            words = f"This system cannot cap a process' memory: the {size_text(self.memory_bytes)} do not bind."
+            return [*notes, words]
+        if used >= self.memory_bytes:
+            raise UserError(
+                f"The budget {self.name!r} allows {size_text(self.memory_bytes)}, but Python and its libraries "
+                f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
+                f"cores={self.cores},memory={size_value(max(2 * used, 2**31))}."
+            )
+        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", then, files)
         return notes
 
     def take_cores(
@@ -129,22 +131,20 @@ class Budget:
         """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
 
         Raises:
-            UserError: CUDA has begun, another share binds this process already, or CUDA MPS does not start.
+            UserError: CUDA has begun, or CUDA MPS does not start.
         """
-        bound_to = _gpu_shares[0][0] if _gpu_shares else None
-        if self.gpu_percent == bound_to or self.torch_name == "cpu":
+        if self.gpu_percent is None:
             return
-        if bound_to is not None or _cuda_has_begun():
-            bound = f"has {bound_to:g} % of its GPU" if bound_to else "uses CUDA already"
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
             raise UserError(
-                f"The budget {self.name!r} cannot bind any more: this process {bound}, for as long as it lives. Start "
-                "the run in a process of its own, as `labkit train` does."
+                f"The budget {self.name!r} cannot bind any more: this process uses CUDA already, for as long as it "
+                "lives. Start the run in a process of its own, as `labkit train` does."
             )
         from labkit.hardware.budgets.mps import start_mps
 
         environment, guard = start_mps()
         os.environ.update(environment | self.environment())
-        _gpu_shares.append((self.gpu_percent, guard))
+        _guards.append(guard)
 
     def bind_torch(self) -> None:
         """Bind torch in this process to the budget's threads and to its share of the GPU and of the GPU's memory.
@@ -171,30 +171,30 @@ class Budget:
 
 def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
-    of_batch = f": a --batch-size below {batch_size}, or a smaller preset" if batch_size > 1 else ""
-    smaller = f"make it smaller{of_batch}"
+    smaller = "make it smaller"
+    if batch_size > 1:
+        smaller += f": a --batch-size below {batch_size}, or a smaller preset"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
         if budget.gpu_memory_bytes is not None:
-            cap = size_text(budget.gpu_memory_bytes)
             return UserError(
-                f"The run needs more GPU memory than its budget {budget.name!r} allows ({cap}), so it was stopped: "
-                f"{smaller}, or give it a larger budget."
+                f"The run needs more GPU memory than its budget {budget.name!r} allows "
+                f"({size_text(budget.gpu_memory_bytes)}), so it was stopped: {smaller}, or give it a larger budget."
             )
         has = f" ({size_text(device.memory_bytes)})" if device.memory_bytes else ""
         return UserError(f"The run needs more memory than {device.name} has{has}, so it was stopped: {smaller}.")
-    if budget.memory_bytes is None:
-        said = f" ({error})" if str(error) else ""
-        return UserError(f"This machine had no more memory for the run{said}: close other programs, or {smaller}.")
-    return UserError(f"{too_much(budget)}, or {smaller}.")
+    if budget.memory_bytes is not None:
+        return UserError(f"{too_much(budget)}, or {smaller}.")
+    said = f" ({error})" if str(error) else ""
+    return UserError(f"This machine had no more memory for the run{said}: close other programs, or {smaller}.")
 
 
 def too_much(budget: Budget) -> str:
     """What the error says of a run that its budget of memory stopped, as a sentence without its full stop."""
-    more = f"memory={size_value(2 * budget.memory_bytes)}"
+    cores = "" if budget.cores is None else f"cores={budget.cores},"
     return (
         f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "
         "was stopped and nothing else on this machine was touched. Give it more (for example --budget "
-        f"{more if budget.cores is None else f'cores={budget.cores},{more}'})"
+        f"{cores}memory={size_value(2 * budget.memory_bytes)})"
     )
 
 
@@ -215,11 +215,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
 
 
-def _cuda_has_begun() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_initialized()
-
-
 def _bind_cores(cores: list[int]) -> list[str]:
     if not hasattr(os, "sched_setaffinity"):
         return [
@@ -230,18 +225,4 @@ def _bind_cores(cores: list[int]) -> list[str]:
         # A thread may end between being listed and being bound.
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), cores)
-    return []
-
-
-def _cap_memory(budget: Budget, then: str | None, files: Sequence[int]) -> list[str]:
-    used = memory_watch.held(os.getpid())
-    if used is None:
-        return [f"This system cannot cap a process' memory: the {size_text(budget.memory_bytes)} do not bind."]
-    if used >= budget.memory_bytes:
-        raise UserError(
-            f"The budget {budget.name!r} allows {size_text(budget.memory_bytes)}, but Python and its libraries "
-            f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
-            f"cores={budget.cores},memory={size_value(max(2 * used, 2**31))}."
-        )
-    memory_watch.start(budget.memory_bytes, f"{too_much(budget)}.", then, files)
     return []

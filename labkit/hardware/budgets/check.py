@@ -6,7 +6,6 @@ Run as a program, it enforces the budget named and prints what one process then 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -122,13 +121,10 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
 
 def _measured(budget: Budget, repeats: int) -> _Speeds:
     """Of a process under the budget."""
-    child = _process("speeds", budget.name, repeats, env=os.environ | budget.environment())
-    if child.returncode:
-        said = child.stderr.strip().splitlines()
-        why = said[-1] if said else "it says nothing"
-        # a refusal names the budget itself
-        raise UserError(why if child.returncode == REFUSED else f"The check of {budget.name!r} failed: {why}")
-    return _Speeds(**json.loads(child.stdout.splitlines()[-1]))
+    stopped, said = _under(budget.name, "speeds", repeats)
+    if stopped:
+        raise UserError(f"The check of {budget.name!r} failed: {said}")
+    return _Speeds(**json.loads(said.splitlines()[-1]))
 
 
 def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
@@ -144,33 +140,28 @@ def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
     Raises:
         UserError: the budget cannot be enforced here.
     """
-    parse_budget(budget)
-    child = _process("memory", budget, size_bytes)
-    said = (child.stdout.strip() or child.stderr.strip()).splitlines()
+    return _under(budget, "memory", size_bytes)
+
+
+def _under(budget: str, what: str, count: int) -> tuple[bool, str]:
+    """Whether a process of its own was stopped by its budget, and what it said."""
+    command = [sys.executable, "-m", "labkit.hardware.budgets.check", budget, what, str(count)]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = child.stdout.strip() or child.stderr.strip() or "no message"
     if child.returncode not in (0, STOPPED, -9):  # -9 by the watch, which says why
-        raise UserError(said[-1] if said else f"The budget {budget!r} could not be tried: no message.")
-    return child.returncode != 0, "\n".join(said)
+        raise UserError(said.splitlines()[-1])
+    return child.returncode != 0, said
 
 
-def _process(*arguments: str | int, env: dict[str, str] | None = None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "labkit.hardware.budgets.check", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-
-
-def _take(budget: Budget, size_bytes: int) -> int:
+def _take(budget: Budget, size_bytes: int) -> None:
     notes = budget.enforce()
-    try:
-        taken = bytearray(size_bytes)
-        time.sleep(8 * memory_watch.LONGEST_S)  # the watch sees what is held, and other programs may hold it up
-        del taken
-    except MemoryError:
-        print(f"{too_much(budget)}.")
-        return STOPPED
+    taken = bytearray(size_bytes)
+    time.sleep(8 * memory_watch.LONGEST_S)  # the watch sees what is held, and other programs may hold it up
+    del taken
     print("\n".join(["Nothing stopped the process.", *notes]))
-    return 0
 
 
-def _measure(budget: Budget, repeats: int) -> int:
+def _measure(budget: Budget, repeats: int) -> None:
     budget.enforce()
     budget.bind_torch()
     import torch
@@ -181,7 +172,6 @@ def _measure(budget: Budget, repeats: int) -> int:
     gflops = matmul_gflops(device, torch.float32, repeats=repeats)
     found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), _cores_used(device))
     print(json.dumps(found._asdict()))
-    return 0
 
 
 def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
@@ -198,10 +188,18 @@ def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
     return (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
 
 
-if __name__ == "__main__":
-    what, name, count = sys.argv[1:]
+def _main(name: str, what: str, count: str) -> int:
     try:
-        sys.exit({"speeds": _measure, "memory": _take}[what](parse_budget(name), int(count)))
+        budget = parse_budget(name)
+        {"speeds": _measure, "memory": _take}[what](budget, int(count))
     except UserError as error:
         print(error, file=sys.stderr)
-        sys.exit(REFUSED)
+        return REFUSED
+    except MemoryError:
+        print(f"{too_much(budget)}.")
+        return STOPPED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

@@ -58,7 +58,7 @@ _used_up: list[bool] = []
 
 
 def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequence[int] = ()) -> None:
-    """Watch this process from here on; a watch that it has already takes the new limit.
+    """Watch this process from here on; once a process, in its main thread.
 
     Args:
         memory_bytes: that it and its children may hold.
@@ -67,20 +67,19 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
             `tell` told, when a process that used up its budget has ended.
         files: descriptors that stay open for that function.
     """
-    if not _watches:
-        command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", str(os.getpid())]
-        watch = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=files
-        )
-        with watch.stdout as output:
-            ready = output.readline()
-            watch.wait()
-            if ready != READY:
-                raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
-        _watches.append(watch)
-        with contextlib.suppress(ValueError):  # not in the main thread: a signal without a handler ends the process
-            signal.signal(SIGNAL, _end)
-    _order(limit=memory_bytes, farewell=farewell, then=then)
+    assert not _watches, "one watch a process"
+    what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "farewell": farewell, "then": then})
+    command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", what]
+    watch = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=files
+    )
+    signal.signal(SIGNAL, _end)
+    with watch.stdout as output:
+        ready = output.readline()
+        watch.wait()
+    if ready != READY:
+        raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
+    _watches.append(watch)
 
 
 def tell(**facts: Any) -> None:
@@ -90,7 +89,7 @@ def tell(**facts: Any) -> None:
 
 def leave_out(pid: int) -> None:
     """Do not count a child of this process: an observer's memory is not the job's."""
-    _order(but=pid)
+    _order(leave_out=pid)
 
 
 def is_used_up() -> bool:
@@ -100,13 +99,12 @@ def is_used_up() -> bool:
 
 def _end(*_: Any) -> None:
     _used_up.append(True)
-    _order(heard=True)
     raise MemoryError("the budget of memory is used up")
 
 
 def _order(**order: Any) -> None:
     if _watches:
-        # at once and unbuffered: a signal may come while another order is given
+        # at once and unbuffered: the signal may come meanwhile
         with contextlib.suppress(OSError):
             os.write(_watches[0].stdin.fileno(), json.dumps(order).encode() + b"\n")
 
@@ -134,31 +132,28 @@ def share(pid: int) -> int:
 
 
 class Watch:
-    """The watch over one process, which it sees from outside."""
+    """The watch over one process, which it sees from outside; the arguments are those of `start`."""
 
-    def __init__(self, pid: int, orders: int):
+    def __init__(self, orders: int, *, pid: int, limit: int, farewell: str, then: str | None):
         """Watch process `pid`; orders come from a file descriptor, as JSON lines."""
         self._process, self._orders, self._unread = psutil.Process(pid), orders, b""
+        self._limit, self._farewell, self._then = limit, farewell, then
         self._family: list[psutil.Process] = []
         self._counted_at = -FAMILY_S
         self._left_out: set[int] = set()
-        self._told: dict[str, Any] = {"limit": None, "farewell": "", "then": None, "heard": False}
         self._facts: dict[str, Any] = {}
         self._asked_at: float | None = None
         self._killed = self._is_closed = False
 
     def run(self) -> None:
         """Watch to the end of the process."""
-        while True:
-            began = time.perf_counter()
-            holds = self._look()
-            if holds is None:
-                break
+        began = time.perf_counter()
+        while (holds := self._look()) is not None:
             self._judge(holds)
             took = time.perf_counter() - began
-            limit = self._told["limit"] or sys.maxsize
-            room = (limit if self._asked_at is None else hard_limit(limit)) - holds
+            room = (self._limit if self._asked_at is None else hard_limit(self._limit)) - holds
             self._hear(min(LONGEST_S, max(room / GROWTH, took / MOST_OF_A_CORE)))
+            began = time.perf_counter()
         self._close()
 
     def _look(self) -> int | None:
@@ -171,8 +166,7 @@ class Watch:
         pids = [self._process.pid, *(child.pid for child in self._family)]
         together = sum(held(pid) or 0 for pid in pids)
         # forked processes share pages, which that counts more than once
-        beyond = self._told["limit"] is not None and together >= self._told["limit"]
-        return sum(map(share, pids)) if beyond else together
+        return sum(map(share, pids)) if together >= self._limit else together
 
     def _find_family(self) -> None:
         self._counted_at = time.monotonic()
@@ -181,20 +175,14 @@ class Watch:
             self._family = [child for child in children if child.pid not in self._left_out]
 
     def _judge(self, holds: int) -> None:
-        limit = self._told["limit"]
-        if limit is None or self._killed:
+        if self._killed or holds < self._limit:
             return
-        if holds >= hard_limit(limit):
-            self._kill()
-        elif self._asked_at is None and holds >= limit:
+        if self._asked_at is None and holds < hard_limit(self._limit):
             self._asked_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, SIGNAL)
-        elif self._asked_at is not None and time.monotonic() - self._asked_at > ENDING_S:
-            if holds >= limit:
-                self._kill()
-            else:
-                self._asked_at, self._told["heard"] = None, False  # it has made itself smaller
+        elif holds >= hard_limit(self._limit) or time.monotonic() - self._asked_at > ENDING_S:
+            self._kill()
 
     def _kill(self) -> None:
         self._killed = True
@@ -213,27 +201,25 @@ class Watch:
             chunk = os.read(self._orders, 2**16)
             self._is_closed = not chunk
             *lines, self._unread = (self._unread + chunk).split(b"\n")
-            for line in lines:
-                order = json.loads(line)
-                if "but" in order:
-                    self._left_out.add(order.pop("but"))
+            for order in map(json.loads, lines):
+                self._facts |= order.get("facts", {})
+                if "leave_out" in order:
+                    self._left_out.add(order["leave_out"])
                     self._counted_at = -FAMILY_S
-                self._facts |= order.pop("facts", {})
-                self._told |= order
 
     def _close(self) -> None:
         while not self._is_closed and select.select([self._orders], [], [], 0)[0]:
             self._hear(0)
         if not self._killed and self._asked_at is None:
             return
-        had_to_kill = self._killed or not self._told["heard"]
+        had_to_kill = self._killed
         self._kill()  # children that are left
         self._wait_until_gone()
-        if self._told["then"] is not None:  # one that heard the signal may yet have died over its last words
-            pkgutil.resolve_name(self._told["then"])(self._told["farewell"], killed=had_to_kill, **self._facts)
+        if self._then is not None:  # one that heard the signal may yet have died over its last words
+            pkgutil.resolve_name(self._then)(self._farewell, killed=had_to_kill, **self._facts)
         if had_to_kill:
             with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
-                print(self._told["farewell"], file=sys.stderr, flush=True)
+                print(self._farewell, file=sys.stderr, flush=True)
 
     def _wait_until_gone(self) -> None:
         """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
@@ -249,6 +235,6 @@ if __name__ == "__main__":
         os._exit(0)
     with contextlib.suppress(OSError):  # those of the run are its own
         os.sched_setaffinity(0, range(os.cpu_count()))
-    watch = Watch(int(sys.argv[1]), sys.stdin.fileno())
+    watch = Watch(sys.stdin.fileno(), **json.loads(sys.argv[1]))
     os.write(sys.stdout.fileno(), READY)
     watch.run()

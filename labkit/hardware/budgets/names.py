@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import Budget
-from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import parse_size, size_text
-from labkit.hardware.tiers import Tier, cpu_tier, get_tier, load_tiers, match_tier
+from labkit.hardware.tiers import Tier, cpu_tier, get_tier, load_tiers, match_tier, tier_name
 from labkit.hardware.tools import find_mps
 
 LIKE = "-like"
@@ -26,7 +25,7 @@ def offered_budgets(devices: list[Device] | None = None) -> list[Budget]:
     gpus = [gpu for gpu in gpus if gpu.torch_name is not None]
     for number, gpu in enumerate(gpus):
         name = "gpu" if len(gpus) == 1 else f"gpu:{number}"
-        budgets.append(Budget(name, None, torch_name=gpu.torch_name, tier=_name(match_tier(gpu))))
+        budgets.append(Budget(name, None, torch_name=gpu.torch_name, tier=tier_name(gpu)))
     return budgets
 
 
@@ -76,25 +75,23 @@ def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
     if text == "half":
         return _cores("half", max(1, devices[0].cores // 2), devices[0], devices[0].memory_bytes // 2)
     if text == "half-gpu":
-        return _half_of_gpu(devices)
+        gpu = _divisible_gpu(text, devices)
+        return _part_of_gpu(text, gpu, 50.0, gpu.memory_bytes // 2, OF_A_GPU)
     if text.removesuffix(LIKE) in load_tiers():
         return _stand_in(text, get_tier(text.removesuffix(LIKE)), devices)
     if "=" in text:
         return _own_budget(text, devices[0])
+    offer = (
+        f"this machine offers {', '.join(offered)}, half, tiers of the catalogue (`labkit budgets` lists them), and "
+        "cores=N,memory=2GiB for one of your own."
+    )
     if text == "gpu" or text.startswith("gpu:"):
         reachable = sum(device.torch_name is not None for device in devices[1:])
         raise UserError(
             f"The budget {text!r} needs a GPU that CUDA can use, and this machine has {reachable or 'none'}. "
-            f"`labkit doctor` says what it found and why; {_offer(offered)}"
+            f"`labkit doctor` says what it found and why; {offer}"
         )
-    raise UserError(f"There is no budget called {text!r}: {_offer(offered)}")
-
-
-def _offer(offered: dict[str, Budget]) -> str:
-    return (
-        f"this machine offers {', '.join(offered)}, half, tiers of the catalogue (`labkit budgets` lists them), and "
-        "cores=N,memory=2GiB for one of your own."
-    )
+    raise UserError(f"There is no budget called {text!r}: {offer}")
 
 
 def _own_budget(text: str, cpu: Device) -> Budget:
@@ -116,7 +113,7 @@ def _own_budget(text: str, cpu: Device) -> Budget:
     if cores > cpu.cores:
         raise UserError(
             f"The budget {text!r} asks for {cores} cores and this process may use {cpu.cores} "
-            f"(of {read_cpu().logical_cores} in the machine). Ask for at most cores={cpu.cores}."
+            f"(of {cpu.machine_cores or cpu.cores} in the machine). Ask for at most cores={cpu.cores}."
         )
     if memory_bytes is not None and memory_bytes > cpu.memory_bytes:
         raise UserError(
@@ -131,11 +128,7 @@ def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) 
     emulated = cores < (cpu.machine_cores or cpu.cores) or memory_bytes is not None
     tier = match_tier(cpu) if cores == cpu.cores else cpu_tier(cores)
     missing = OF_A_CPU if emulated else ()
-    return Budget(name, cores, memory_bytes, tier=_name(tier), emulated=emulated, not_emulated=missing)
-
-
-def _name(tier: Tier | None) -> str | None:
-    return tier and tier.name
+    return Budget(name, cores, memory_bytes, tier=tier and tier.name, emulated=emulated, not_emulated=missing)
 
 
 def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
@@ -148,7 +141,7 @@ def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
     Raises:
         UserError: the tier is larger than this machine, or cannot be enforced here.
     """
-    own = [device for device in devices if _name(match_tier(device)) == tier.name]
+    own = [device for device in devices if tier_name(device) == tier.name]
     if tier.kind == "gpu":
         return _gpu_stand_in(name, tier, own, devices)
     cpu = devices[0]
@@ -198,22 +191,9 @@ def _gpu_stand_in(name: str, tier: Tier, own: list[Device], devices: list[Device
     return _part_of_gpu(name, gpu, round(percent, 1), int(tier.memory_gb * 1e9), missing, tier.name)
 
 
-def _half_of_gpu(devices: list[Device]) -> Budget:
-    gpu = _divisible_gpu("half-gpu", devices)
-    return _part_of_gpu("half-gpu", gpu, 50.0, gpu.memory_bytes // 2, OF_A_GPU)
-
-
 def _part_of_gpu(name: str, gpu: Device, percent: float, memory_bytes: int, missing, tier: str | None = None) -> Budget:
-    return Budget(
-        name,
-        None,
-        torch_name=gpu.torch_name,
-        tier=tier,
-        emulated=True,
-        gpu_percent=percent,
-        gpu_memory_bytes=memory_bytes,
-        not_emulated=tuple(missing),
-    )
+    part = {"torch_name": gpu.torch_name, "gpu_percent": percent, "gpu_memory_bytes": memory_bytes}
+    return Budget(name, None, tier=tier, emulated=True, not_emulated=tuple(missing), **part)
 
 
 def _divisible_gpu(name: str, devices: list[Device]) -> Device:

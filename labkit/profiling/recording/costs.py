@@ -23,12 +23,7 @@ FRESH, FAULT_ROUNDS = bytes(1 << 20), 20
 
 
 def event_cost_us(*, shapes: bool, memory: bool) -> float:
-    """Microseconds that an operator takes longer under torch.profiler; the least of some rounds.
-
-    Args:
-        shapes: whether the sizes of inputs are recorded.
-        memory: whether each allocation is.
-    """
+    """Microseconds that an operator takes longer under torch.profiler; the least of some rounds."""
     number = torch.zeros(1)
 
     def calls_us() -> float:
@@ -45,9 +40,9 @@ def event_cost_us(*, shapes: bool, memory: bool) -> float:
     return max(0.0, min(costs))
 
 
-def minor_faults() -> int | None:
-    """Of this process so far; None where the system does not say (Windows)."""
-    return None if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def minor_faults() -> int:
+    """Of this process so far; 0 where the system does not say (Windows)."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def fault_cost_us() -> float | None:
@@ -55,7 +50,7 @@ def fault_cost_us() -> float | None:
 
     The least of some rounds, since others only slow it down. None where faults are not counted.
     """
-    if minor_faults() is None:
+    if resource is None:
         return None
     rounds = []
     for _ in range(FAULT_ROUNDS):

@@ -11,9 +11,6 @@ import torch
 
 from labkit.profiling.recording.costs import minor_faults
 
-OUTSIDE = ""
-"""What is in no phase."""
-
 
 class PhaseClock:
     """Goes from phase to phase; each is also an annotation in the trace, and on a GPU a range for NVIDIA's tools."""
@@ -31,8 +28,8 @@ class PhaseClock:
 
     @property
     def phase(self) -> str:
-        """The one that goes on."""
-        return self._open[-1][0] if self._open else OUTSIDE
+        """The one that goes on; empty outside of all."""
+        return self._open[-1][0] if self._open else ""
 
     @contextlib.contextmanager
     def watch(self, name: str) -> Iterator[None]:
@@ -75,4 +72,4 @@ class PhaseClock:
 
 
 def _now() -> tuple[float, float, int]:
-    return time.perf_counter(), time.process_time(), minor_faults() or 0  # none are counted on Windows
+    return time.perf_counter(), time.process_time(), minor_faults()

@@ -40,8 +40,6 @@ def profile_steps(
         device: that computes.
         settings: of ProfileSettings: skip, warmup, steps, shapes, memory, graph.
 
-    Raises:
-        UserError: a setting is out of its bounds.
     """
     recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
     on_gpu = on.type == "cuda"

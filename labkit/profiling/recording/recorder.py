@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.recording.costs import event_cost_us, fault_cost_us, minor_faults
+from labkit.profiling.recording.costs import event_cost_us, fault_cost_us
 from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.traces.trace_file import gzip_trace
@@ -78,36 +76,29 @@ class StepRecorder(StepWatcher):
     def __init__(self, settings: ProfileSettings):
         super().__init__(settings, "torch")
         self._graph: ExecutionTraceObserver | None = None
-        self._unprofiled_us: list[float] = []
-        self._unprofiled_faults: list[int] = []
-        self._phases: list[dict[str, list[float]]] = []
-        self._faults: list[dict[str, int]] = []
-
-    def start(self, folder: Path, on: torch.device) -> None:
-        super().start(folder, on)
-        self._began, self._faults_before = time.perf_counter(), minor_faults()
+        self._unprofiled: list[tuple[float, int]] = []
+        self._profiled: list[tuple[dict[str, list[float]], dict[str, int]]] = []
 
     def step(self) -> bool:
         self.taken += 1
         plan, warm = self.settings, self.settings.skip + self.settings.warmup
         if self.taken <= plan.skip:
-            self._time_unprofiled()
+            if self.is_on_gpu and self.taken in (plan.skip - plan.timed, plan.skip):
+                torch.cuda.synchronize(self.device)  # so that all these steps together take what their kernels take
+            times, faults = self.clock.read()
+            self._unprofiled.append((sum(wall_us for wall_us, _ in times.values()), sum(faults.values())))
             if self.taken == plan.skip:
                 self._start_profiler()
         elif self.profiler is not None:
             if self.taken > warm:
-                times, faults = self.clock.read()
-                self._phases.append(times)
-                self._faults.append(faults)
+                self._profiled.append(self.clock.read())
             self.profiler.step()
+            self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
+                self.is_done = not plan.graph
                 if plan.graph:
                     self._start_graph()
-                else:
-                    self.is_done = True
-            elif self.taken >= warm:
-                self.clock.restart()
         else:
             self._stop_graph()
             self.is_done = True
@@ -122,24 +113,16 @@ class StepRecorder(StepWatcher):
             stack.callback(self._stop_graph)
 
     def _write(self) -> None:
+        timed = self._unprofiled[-self.settings.timed :]
         self.write_facts(
             FACTS,
             event_cost_us=event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
-            unprofiled_step_us=self._unprofiled_us[-self.settings.timed :],
-            phases_us=self._phases,
+            unprofiled_step_us=[step_us for step_us, _ in timed],
+            phases_us=[times for times, _ in self._profiled],
             fault_cost_us=fault_cost_us(),
-            unprofiled_faults=self._unprofiled_faults[-self.settings.timed :],
-            phase_faults=self._faults,
+            unprofiled_faults=[faults for _, faults in timed],
+            phase_faults=[faults for _, faults in self._profiled],
         )
-
-    def _time_unprofiled(self) -> None:
-        if self.is_on_gpu and self.taken in (self.settings.skip - self.settings.timed, self.settings.skip):
-            torch.cuda.synchronize(self.device)  # so that all these steps together take what their kernels take
-        now = time.perf_counter()
-        self._unprofiled_us.append(1e6 * (now - self._began))
-        if (faults := minor_faults()) is not None:
-            self._unprofiled_faults.append(faults - self._faults_before)
-        self._began, self._faults_before = now, faults
 
     def _start_profiler(self) -> None:
         plan = self.settings
@@ -158,7 +141,7 @@ class StepRecorder(StepWatcher):
         if profiler is None:
             return
         profiler.stop()
-        if self._phases:  # else it never came to what it was to record
+        if self._profiled:  # else it never came to what it was to record
             plain = self.trace / KINETO.removesuffix(".gz")
             profiler.export_chrome_trace(str(plain))
             gzip_trace(plain)
@@ -166,26 +149,11 @@ class StepRecorder(StepWatcher):
     def _start_graph(self) -> None:
         self._graph = ExecutionTraceObserver()
         self._graph.register_callback(str(self.trace / GRAPH.removesuffix(".gz")))
-        with _silent():
-            self._graph.start()
+        self._graph.start()
 
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            with _silent():
-                graph.stop()
-                graph.unregister_callback()
+            graph.stop()
+            graph.unregister_callback()
             gzip_trace(self.trace / GRAPH.removesuffix(".gz"))
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keep off the screen what torch's C++ says to itself."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

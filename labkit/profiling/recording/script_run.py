@@ -18,18 +18,9 @@ from labkit.tracking.stop import StopRequest
 
 
 def profile_script(
-    command: ScriptCommand,
-    observer: StepWatcher,
-    stop: StopRequest,
-    on_event: OnEvent,
+    command: ScriptCommand, observer: StepWatcher, stop: StopRequest, on_event: OnEvent
 ) -> tuple[Path, list[str]]:
     """Run a script until its profile is recorded, then end it: the run's folder, and what its user should know.
-
-    Args:
-        command: what to run.
-        observer: looks at its steps.
-        stop: ends it politely when requested.
-        on_event: called with what happens.
 
     Raises:
         UserError: there is no such script; it failed, or ended before a step was recorded.
@@ -56,17 +47,11 @@ def profile_script(
         raise UserError(
             f"{command.script}: {result['reason']}, so nothing is said of its steps; {folder} has the record."
         )
-    if result["ended_by"] == "profiled":
-        return folder, []
-    return folder, [_ended_early(command, observer, result["reason"])]
+    return folder, [] if result["ended_by"] == "profiled" else [_ended_early(command, observer, result["reason"])]
 
 
 def _ended_early(command: ScriptCommand, observer: StepWatcher, reason: str) -> str:
-    """What to know of a run that ended before the schedule did.
-
-    Raises:
-        UserError: nothing was recorded.
-    """
+    """What to know of a run that ended before the schedule did; a UserError where nothing was recorded."""
     needed, taken = observer.settings.skip + observer.settings.warmup + 1, observer.taken
     if taken >= needed:
         return f"{reason} after {taken} steps: {min(taken - needed + 1, observer.settings.steps)} are recorded"

@@ -45,7 +45,6 @@ class ScriptSteps:
     """Turns what a script calls into steps and phases of whoever observes it."""
 
     def __init__(self, observer: StepWatcher):
-        """Watch for an observer, by its clock."""
         self._observer, self._clock = observer, observer.clock
         self._thread = threading.get_ident()
         self._depth = 0
@@ -130,10 +129,6 @@ class ScriptSteps:
             # torch's own annotation of this call is still open, or a phase that the script has named
             self._has_stepped = True
 
-    def _close(self) -> None:
-        self._has_stepped = False
-        self._after_each()
-
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:
         """A phase with a name."""
@@ -150,22 +145,23 @@ class ScriptSteps:
                 yield
         finally:
             self._inside -= 1
-        if self._has_stepped and not self._inside:
-            self._close()
+        self._close()
 
-    def _annotated(self, name: str) -> None:
-        """An annotation of torch's has ended."""
-        if self._has_stepped and name.startswith("Optimizer.step#") and not self._inside:
-            self._close()
+    def _close(self) -> None:
+        """End the step if its optimiser has stepped and no phase with a name is open."""
+        if self._has_stepped and not self._inside:
+            self._has_stepped = False
+            self._after_each()
 
     def _telling(self, plain: type) -> type:
-        """A class of annotations that tell of their end."""
-        told = self._annotated
+        """A class of annotations that close the step when the optimiser's, which torch makes, has ended."""
+        close = self._close
 
         class Telling(plain):
             def __exit__(self, *error: Any) -> None:
                 super().__exit__(*error)
-                told(self.name)
+                if self.name.startswith("Optimizer.step#"):
+                    close()
 
         return Telling
 

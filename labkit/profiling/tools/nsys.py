@@ -1,20 +1,17 @@
-"""Nsight Systems: a script is run under it, its steady steps are recorded, and what it wrote is read.
+"""Nsight Systems: a script is run under it, its steady steps are recorded, and `nsys stats` sums them up.
 
 nsys starts the program itself, and looks between cudaProfilerStart and cudaProfilerStop (User Guide, CLI profile). What
-is to run there, and what came of it, are JSON files; run as a module, this is the process under nsys.
+is to run there is a JSON file, which what came of it replaces; run as a module, this is the process under nsys.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ import psutil
 
 from labkit.errors import UserError
 from labkit.hardware.tools import perf_limit, which
-from labkit.process.containment import descendants, kill_until_gone
+from labkit.process.containment import kill_until_gone
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.tools.programs import OUTPUTS
 from labkit.runs.atomic import replace_text
@@ -32,11 +29,8 @@ from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.stop import StopRequest
 
-RESULT = "result.json"
-GRACE_S = 5.0
-"""nsys, told to end, has this long to write what it has."""
 REPORTS = "cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_api_sum,nvtx_sum"
-"""Of `nsys stats` since 2023: kernels, copies and fills, CUDA's calls on the host, and steps with their phases"""
+"""Of `nsys stats` since 2023: kernels, copies and fills, CUDA's calls on the host, and the steps' phases"""
 SHOWN_LINES = 12
 """Of each report, its head included"""
 
@@ -67,19 +61,17 @@ def profile_under_nsys(script: ScriptCommand, settings: ProfileSettings, on_even
     """
     with tempfile.TemporaryDirectory(prefix="labkit-") as place:
         request, output = Path(place, "request.json"), Path(place, OUTPUTS["nsys"])
-        asked = {"command": script.to_dict(), "settings": asdict(settings), "launcher": os.getpid()}
-        request.write_text(json.dumps(asked), encoding="utf-8")
+        request.write_text(json.dumps({"command": script.to_dict(), "settings": asdict(settings)}), encoding="utf-8")
         command = [*command_line(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
         if limit := perf_limit():
             mends = "`sudo sysctl kernel.perf_event_paranoid=2` mends it until the next start"
             on_event(Notice(f"No samples of the CPU: {limit}; {mends}."))
         status = _run(command)
-        result = request.with_name(RESULT)
-        answer = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
+        answer = json.loads(request.read_text(encoding="utf-8"))
         if "error" in answer:  # more to the point than what nsys says of a program that failed
             raise UserError(answer["error"])
-        if not answer:
+        if "folder" not in answer:
             raise UserError(
                 f"nsys ended with status {status}, and the program under it left no word; above is what they said. "
                 "Run it with --tool torch first."
@@ -102,25 +94,15 @@ def _run(command: list[str]) -> int:
         return process.wait()
     finally:
         if process.poll() is None:
-            started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            for each in started[::-1]:
-                each.terminate()
-            psutil.wait_procs(started, GRACE_S)
-            kill_until_gone(lambda: started, process.poll)
-
-
-def _end_after(launcher: int) -> None:
-    """End this process, and all that it has started, soon after the one that started the tool is gone."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(launcher).wait()
-    kill_until_gone(descendants)
-    os._exit(1)
+            nsys = psutil.Process(process.pid)
+            started = [nsys, *nsys.children(recursive=True)]
+            kill_until_gone(lambda: started)
+            process.poll()
 
 
 def main(request: Path) -> int:
     """Do what the file asks for, under nsys."""
     asked = json.loads(request.read_text(encoding="utf-8"))
-    threading.Thread(target=_end_after, args=[asked["launcher"]], daemon=True).start()
     command, notes = ScriptCommand.from_dict(asked["command"]), []
 
     def hear(event: Any) -> None:
@@ -140,21 +122,14 @@ def main(request: Path) -> int:
         answer = {"error": str(error)}
     except KeyboardInterrupt:
         return 130
-    replace_text(request.with_name(RESULT), json.dumps(answer))
+    replace_text(request, json.dumps(answer))
     return 0 if "folder" in answer else 2
 
 
 def stats(recording: Path) -> str:
-    """What `nsys stats` tells of a recording, the dearest of each report first.
-
-    Raises:
-        UserError: nsys is not there, or fails.
-    """
-    try:
-        command = [which("nsys") or "nsys", "stats", "--force-export=true", "--report", REPORTS, str(recording)]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    except OSError as error:
-        raise UserError(f"{recording}: nsys, which reads this, does not start ({error.strerror}).") from error
+    """What `nsys stats` tells of a recording, the dearest of each report first; a UserError where it fails."""
+    command = [which("nsys"), "stats", "--force-export=true", "--report", REPORTS, str(recording)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-500:]
         raise UserError(f"{recording}: nsys stats ended with status {done.returncode}: {said}. `nsys-ui` may open it.")

@@ -58,20 +58,12 @@ class PySpy:
         how = ["--format", "raw", "--full-filenames", "--rate", "100", "--output", str(output)]
         self._process = subprocess.Popen(
             [which("py-spy"), "record", *how, "--pid", str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            **OUT_OF_CTRL_C,
-        )
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", **OUT_OF_CTRL_C,
+        )  # fmt: skip
 
     def end(self) -> None:
-        """Let it write what it saw, and end it.
-
-        Raises:
-            UserError: it had ended by itself, or does not end.
-        """
+        """Let it write what it saw, and end it; a UserError where it had ended by itself, or does not end."""
         if (status := self._process.poll()) is None:
             self._process.send_signal(STOP)
         try:
@@ -87,18 +79,13 @@ class PySpy:
 def python_functions(path: Path, script: str) -> pd.DataFrame:
     """Sum up the stacks of `py-spy record --format raw` that pass through a script: those of the thread that runs it.
 
-    Args:
-        path: the stacks, a line each, with the number of samples at its end.
-        script: path of a Python file.
-
     Returns:
         Columns function, file, line (its own with most samples; null where it had none or py-spy knows none), samples
         (with it anywhere on the stack, once however often it called itself), self_samples (in itself), and of all
         samples share (of its own) and with_callees; dearest first.
 
     Raises:
-        UserError: no sample was taken of the script.
-        DataError: it is damaged.
+        UserError: no sample was taken of the script, or the file is damaged.
     """
     import pandas as pd
 

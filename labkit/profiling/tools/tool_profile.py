@@ -63,28 +63,17 @@ def is_tool_profile(folder: Path) -> bool:
 
 
 def read_tool_profile(folder: Path | str) -> ToolProfile:
-    """Read what a tool saw of a run.
-
-    Raises:
-        FileNotFoundError: no tool looked at it (`is_tool_profile`).
-        UserError: it saw nothing.
-        DataError: its file is damaged.
-    """
+    """Read what a tool saw of a run that `is_tool_profile`; a UserError where it saw nothing or its file is damaged."""
     folder = Path(folder)
     read_run(folder)  # or say that it is none
     facts = read_json(folder / "trace" / FACTS, Facts, fix="Profile again.")
-    tool, output = facts["tool"], folder / "trace" / OUTPUTS[facts["tool"]]
-    if facts["steps"] <= 0 or facts["window_s"] <= 0:
+    output = folder / "trace" / OUTPUTS[facts["tool"]]
+    told = output.with_suffix(".txt")
+    if facts["steps"] <= 0 or facts["window_s"] <= 0 or not told.is_file():
         raise UserError(
-            f"{folder}: the run ended before its first steady step: profile again, with fewer steps before it (--skip, "
+            f"{folder}: {facts['tool']} recorded no steady step: profile again, with fewer steps before them (--skip, "
             "--warmup)."
         )
-    told = output.with_suffix(".txt")
-    if not told.is_file():
-        raise UserError(
-            f"{folder}: there is no {told.name} in its trace/, so {tool} recorded nothing: profile again, for longer "
-            "(--steps)."
-        )
-    if tool == "nsys":
+    if facts["tool"] == "nsys":
         return ToolProfile(folder, facts, output, text=told.read_text(encoding="utf-8", errors="replace"))
     return ToolProfile(folder, facts, output, python_functions(output, facts["script"]))

@@ -16,8 +16,7 @@ from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import cpu_device, get_devices
+from labkit.hardware.devices import cpu_device, find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.runs.others import in_words
 from labkit.telemetry import others

@@ -12,8 +12,7 @@ from labkit.collocation.modes.mig import changed_layout, proposed_layout
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
-from labkit.hardware.device_choice import find_device
-from labkit.hardware.devices import get_devices
+from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 
 GIB = 2**30

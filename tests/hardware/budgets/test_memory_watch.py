@@ -1,8 +1,8 @@
 """The watch over a process' memory: what counts, how a process is ended that has too much, and that nothing stays."""
 
+import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -85,18 +85,16 @@ def test_children_count_and_what_they_share_counts_once():
     assert job.returncode in (1, -9) and "budget" in job.stderr
 
 
-@pytest.mark.parametrize(("holds", "ends"), [(1050, True), (900, False)])
-def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself_smaller(holds, ends, monkeypatch):
-    signals, killed, watch = [], [], Watch.__new__(Watch)
-    process = SimpleNamespace(pid=1, suspend=lambda: None, children=lambda recursive: [], kill=lambda: killed.append(1))
-    watch._process, watch._family, watch._left_out = process, [], set()
-    watch._told, watch._asked_at, watch._killed = {"limit": 1000 * MIB, "heard": False}, None, False
-    monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(pid))
+def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself_smaller(monkeypatch):
+    signals, killed = [], []
+    watch = Watch(0, pid=os.getpid(), limit=1000 * MIB, farewell="", then=None)
+    monkeypatch.setattr(watch, "_kill", lambda: killed.append(1))
+    monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(signal))
     for mib in (999, 1050, 1060):
         watch._judge(mib * MIB)
-    assert (signals, killed) == ([1], [])
+    assert (signals, killed) == ([memory_watch.SIGNAL], [])
     watch._asked_at -= 2 * memory_watch.ENDING_S
-    watch._judge(holds * MIB)
-    assert killed == [1] * ends
+    watch._judge(900 * MIB)
+    assert not killed
     watch._judge(1050 * MIB)
-    assert len(signals) == (1 if ends else 2), "the next time is as the first"
+    assert (len(signals), len(killed)) == (1, 1)

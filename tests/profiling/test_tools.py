@@ -14,14 +14,17 @@ import torch
 
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.hardware.tools import Tool
 from labkit.profiling.recording import steady_steps
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.recording.steady_steps import SteadySteps
 from labkit.profiling.tools import nsys, programs, py_spy
+from labkit.profiling.tools.programs import check_tool
+from labkit.profiling.tools.py_spy import python_functions
 from labkit.profiling.tools.tool_profile import read_tool_profile
 from labkit.runs import read_run
+from labkit.tracking.command import ScriptCommand
 
-FEW = ["--skip", "2", "--warmup", "1", "--steps", "3"]
 SCRIPT = """\
 import sys, time
 import torch
@@ -84,21 +87,32 @@ def script(tmp_path):
 
 
 @pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """nsys on PATH, and a GPU; what it is."""
-    (tmp_path / "stats").write_text(STATS)
-    (tmp_path / "bin").mkdir()
-    path = tmp_path / "bin" / "nsys"
-    path.write_text(FAKE.format(folder=tmp_path, python=sys.executable))
-    path.chmod(0o755)
+def put(tmp_path, monkeypatch):
+    """Puts a shell script on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "bin").mkdir()
+
+    def put(name, text):
+        path = tmp_path / "bin" / name
+        path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    return put
+
+
+@pytest.fixture
+def fake(tmp_path, put, monkeypatch):
+    """The text of an nsys that is on PATH, with a GPU."""
+    (tmp_path / "stats").write_text(STATS)
+    text = FAKE.format(folder=tmp_path, python=sys.executable)
+    put("nsys", text)
     monkeypatch.setattr(programs, "runs_on_gpu", lambda script: True)
-    return path
+    return text
 
 
 def profile(tool, script, *arguments, flags=()):
-    runs = script.parent / "runs"
-    return main(["profile", "run", *FEW, "--tool", tool, "--runs-dir", str(runs), *flags, str(script), *arguments])
+    few = ["--skip", "2", "--warmup", "1", "--steps", "3", "--runs-dir", str(script.parent / "runs")]
+    return main(["profile", "run", *few, "--tool", tool, *flags, str(script), *arguments])
 
 
 def folder_of(script):
@@ -110,45 +124,21 @@ def facts(folder):
 
 
 @pytest.mark.parametrize(
-    ("least_s", "taken", "ends", "steps"),
-    [(0, 6, [False] * 5 + [True], 3), (1000, 17, [False] * 17, 14), (0, 1, [False], 0)],
+    ("least_s", "taken", "ends", "steps"), [(0, 6, True, 3), (1000, 17, False, 14), (0, 1, False, 0)]
 )
 def test_the_window_opens_after_the_first_steps_and_lasts_long_enough(
     tmp_path, monkeypatch, least_s, taken, ends, steps
 ):
     steady = SteadySteps(ProfileSettings(skip=2, warmup=1, steps=3), "nsys", "train.py")
-    steady.least_s, now = least_s, itertools.count()
+    steady.least_s, now = least_s, itertools.count(1)
     steady.start(tmp_path, torch.device("cpu"))
-    found = []
     with monkeypatch.context() as patch:
         patch.setattr(steady_steps.time, "perf_counter", lambda: float(next(now)))
-        for _ in range(taken):
-            found.append(steady.step())
+        found = [steady.step() for _ in range(taken)]
         steady.finish()
     written = facts(tmp_path)
-    assert (found, written["steps"], written["steps_taken"], written["device"]) == (ends, steps, taken, "cpu")
-
-
-@pytest.mark.parametrize(
-    ("does", "words"),
-    [
-        ("echo 'Error: no such process'; exit 3", "py-spy ended before the steps did, with status 3: Error: no such"),
-        ("trap '' INT; exec sleep 300", r"did not end within 0.1 s and was stopped"),
-    ],
-)
-def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, monkeypatch, does, words):
-    tool = tmp_path / "py-spy"
-    tool.write_text(f"#!/bin/sh\necho > {tmp_path}/began\n{does}\n")
-    tool.chmod(0o755)
-    monkeypatch.setattr(py_spy, "which", lambda name: str(tool))
-    monkeypatch.setattr(py_spy, "GRACE_S", 0.1 if "trap" in does else 30.0)
-    running = py_spy.PySpy(tmp_path / "out")
-    while not (tmp_path / "began").exists():
-        threading.Event().wait(0.01)
-    if "exit" in does:
-        running._process.wait()
-    with pytest.raises(UserError, match=words):
-        running.end()
+    assert found == [False] * (taken - 1) + [ends]
+    assert (written["steps"], written["steps_taken"], written["device"]) == (steps, taken, "cpu")
 
 
 def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path, fake, script, monkeypatch, capfd):
@@ -160,7 +150,7 @@ def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path,
     assert "No samples of the CPU: the kernel forbids it to users" in out
     assert "void cutlass::device_kernel<long>" in out and "nsys-ui" in out.replace("\n", "")
     called = (tmp_path / "arguments").read_text().splitlines()
-    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop"} < set(called)
+    assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none"} < set(called)
     folder, record = folder_of(script), read_run(folder_of(script))
     assert record.status == "done" and record.config["profile"]["tool"] == "nsys" and record.result["steps"] == 6
     assert facts(folder)["steps"] == 3
@@ -175,24 +165,17 @@ def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path,
     assert "--tool torch" in capfd.readouterr().err
 
 
-def test_a_run_that_fails_under_a_tool_tells_its_own_error(fake, script, capfd):
-    script.write_text("raise KeyError('no such column')\n")
-    assert profile("nsys", script) == 2
-    said = capfd.readouterr().err
-    assert "KeyError: 'no such column'" in said.splitlines()[-1] and "left no word" not in said
-    assert read_run(folder_of(script)).status == "failed"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("for part", "echo 'no licence' >&2; exit 3; for part", ["no licence", "ended with status 3", "--tool torch"]),
-        ('echo recorded > "$output"', "", ["there is no nsys.nsys-rep", "recorded nothing"]),
+        ('echo recorded > "$output"', "", ["KeyError: 'no such column'"]),  # more to the point than what nsys says
     ],
 )
-def test_a_tool_that_fails_or_records_nothing_is_told(fake, script, capfd, old, new, words):
-    fake.write_text(fake.read_text().replace(old, new))
-    assert profile("nsys", script, "0", "50") == 2
+def test_a_tool_or_a_script_that_fails_is_told(put, fake, script, capfd, old, new, words):
+    put("nsys", fake.replace(old, new))
+    script.write_text("raise KeyError('no such column')\n")
+    assert profile("nsys", script) == 2
     said = capfd.readouterr().err
     assert all(word in said for word in words)
 
@@ -211,41 +194,20 @@ def test_ctrl_c_leaves_nothing_running(tmp_path, fake, script, capfd):
     killer.join()
 
 
-def test_what_runs_under_a_tool_ends_when_labkit_is_killed(tmp_path, fake, script):
-    script.write_text(f"import time\nopen({str(tmp_path / 'began')!r}, 'w').close()\ntime.sleep(300)\n")
-    launch = (
-        "import sys; from labkit.profiling.tools import programs; programs.runs_on_gpu = lambda script: True; "
-        "from labkit.cli import main; main(sys.argv[1:])"
-    )
-    command = ["profile", "run", "--tool", "nsys", "--runs-dir", str(tmp_path / "runs"), str(script)]
-    labkit = psutil.Popen([sys.executable, "-c", launch, *command], stderr=subprocess.DEVNULL)
-    while not (tmp_path / "began").exists():
-        assert labkit.poll() is None
-        threading.Event().wait(0.05)
-    started = labkit.children(recursive=True)
-    labkit.kill()
-    labkit.wait()
-    assert len(started) >= 2 and psutil.wait_procs(started, 60)[1] == []
-
-
-def test_tools_are_refused_with_what_to_use_instead(tmp_path, fake, script, monkeypatch, capfd):
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+def test_tools_are_refused_with_what_to_use_instead(put, script, capfd):
+    put("nsys", "echo 1.0")
     assert profile("nsys", script, flags=["--budget", "one-core"]) == 2
     said = capfd.readouterr().err
     assert "would run on the CPU" in said and "--tool py-spy" in said and "--tool perf" in said
+    put("py-spy", "echo 1.0")
     assert profile("py-spy", script, flags=["--memory"]) == 2
     assert "--memory says what torch.profiler records" in capfd.readouterr().err
-    assert not (tmp_path / "runs").exists()
+    assert not (script.parent / "runs").exists()
 
 
-def test_of_ncu_and_perf_the_command_is_printed_and_can_be_run(tmp_path, fake, script, capfd):
+def test_of_ncu_and_perf_the_command_is_printed_and_can_be_run(put, fake, script, capfd):
     for name in ("ncu", "perf"):
-        path = fake.with_name(name)
-        path.write_text(
-            fake.read_text().replace("-o ]", f"{sys.executable} ]").replace('echo recorded > "$output"', "")
-        )
-        path.chmod(0o755)
+        put(name, fake.replace("-o ]", f"{sys.executable} ]").replace('echo recorded > "$output"', ""))
     assert profile("ncu", script, "0", "2", flags=["--budget", "one-core"]) == 0
     assert "--launch-count 300" in (told := capfd.readouterr().out) and "ncu-ui" in told
     assert profile("perf", script, "0", "2", flags=["--budget", "one-core"]) == 0
@@ -253,6 +215,50 @@ def test_of_ncu_and_perf_the_command_is_printed_and_can_be_run(tmp_path, fake, s
     assert command.startswith("perf stat -d")
     subprocess.run(command, shell=True, check=True)
     assert read_run(folder_of(script)).result["steps"] == 2
+
+
+REMEDIES = {"nsys": "developer.nvidia.com", "py-spy": "pip install", "perf": "apt install"}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_a_tool_that_is_missing_broken_or_may_not_look_is_told_with_the_remedy(monkeypatch, name):
+    note = "ends with status 127: libz.so.1: no such file"
+    for path, words in ((None, "is not on PATH"), ("/usr/bin/x", f"does not work here: {note}")):
+        monkeypatch.setattr(programs, "find_profiler", lambda name, path=path: Tool(name, path, None, False, note))
+        with pytest.raises(UserError, match=f"{name} {words}.*{REMEDIES[name]}"):
+            check_tool(name, ScriptCommand("train.py"))
+
+
+def test_a_system_that_lets_no_tool_look_is_told_with_what_to_do(put, monkeypatch):
+    # said by py-spy 0.4.3 to root without CAP_SYS_PTRACE
+    said = "Error: Failed to get process executable name.\n    0: Permission denied (os error 13)"
+    monkeypatch.setattr(programs, "find_profiler", lambda name: Tool(name, name, "1.0", True, "the kernel forbids it"))
+    put("py-spy", f"echo '{said}' >&2; exit 1")
+    with pytest.raises(UserError, match=r"may not look at this process .*\(os error 13\).*--cap-add=SYS_PTRACE"):
+        check_tool("py-spy", ScriptCommand("train.py"))
+    put("py-spy", "exit 0")
+    check_tool("py-spy", ScriptCommand("train.py"))
+    with pytest.raises(UserError, match=r"the kernel forbids it.*sudo sysctl kernel.perf_event_paranoid=2"):
+        check_tool("perf", ScriptCommand("train.py"))
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("echo 'Error: no such process'; exit 3", "py-spy ended before the steps did, with status 3: Error: no such"),
+        ("trap '' INT; exec sleep 300", r"did not end within 0.1 s and was stopped"),
+    ],
+)
+def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypatch, does, words):
+    put("py-spy", f"echo > {tmp_path}/began\n{does}")
+    monkeypatch.setattr(py_spy, "GRACE_S", 0.1 if "trap" in does else 30.0)
+    running = py_spy.PySpy(tmp_path / "out")
+    while not (tmp_path / "began").exists():
+        threading.Event().wait(0.01)
+    if "exit" in does:
+        running._process.wait()
+    with pytest.raises(UserError, match=words):
+        running.end()
 
 
 def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, capfd):
@@ -265,3 +271,30 @@ def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, capfd
     assert (functions["function"][0], functions["file"][0], functions["line"][0]) == ("dig", str(script), 5)
     assert "prepare" not in functions["function"].tolist()
     assert functions["samples"].max() == functions["self_samples"].sum()
+
+
+STACKS = """\
+<module> (cli.py:8);<module> (/w/train.py:8);main (/w/train.py:7);fib (/w/train.py:3) 2
+<module> (cli.py:8);<module> (/w/train.py:8);main (/w/train.py:7);fib (/w/train.py:3);fib (/w/train.py:2) 5
+<module> (cli.py:8);<module> (/w/train.py:8);main (/w/train.py:7) 1
+<module> (cli.py:8);<module> (/w/train.py:8);load (my data (1).py:40);read (lib.so) 2
+_bootstrap (threading.py:9);refresh (live.py:7) 4
+"""
+
+
+def test_stacks_through_the_script_become_functions_each_counted_once_a_sample(tmp_path):
+    path = tmp_path / "py-spy.txt"
+    path.write_text(STACKS)
+    table = python_functions(path, "/w/train.py").set_index("function")
+    assert table.index[0] == "fib" and "refresh" not in table.index
+    assert table.loc["fib", ["samples", "self_samples", "share", "line"]].tolist() == [7, 7, 0.7, 2]
+    assert table.loc["main", ["samples", "self_samples", "with_callees"]].tolist() == [8, 1, 0.8]
+    assert table.loc["load", "file"] == "my data (1).py" and table["line"].isna()[["load", "read"]].all()
+    assert table["self_samples"].sum() == 10
+    for text, words in (
+        (STACKS[:130], r"py-spy.txt, line 2: this line has no number of samples at its end. .*profile again"),
+        ("main (other.py:7) 3\n", "py-spy took no sample within the steps. Let them go on for longer"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=words):
+            python_functions(path, "/w/train.py")

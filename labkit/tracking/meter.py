@@ -1,0 +1,134 @@
+"""What a run has taken so far: its clock, its steps, and their losses, told to whoever watches."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from labkit.errors import UserError
+from labkit.tracking.crossings import Point
+from labkit.tracking.events import OnEvent, Progress
+from labkit.tracking.phases import SYNC, phase
+from labkit.tracking.position import Position
+from labkit.tracking.recording import Recording
+
+TELL_EVERY_S = 0.25
+"""So often an onlooker is told of steps; of evaluations always."""
+
+
+class Losses:
+    """Takes the loss of each step and gives back those that have reached the host, in order.
+
+    A loss on a GPU is copied beside the training, and read when it has arrived.
+    """
+
+    def __init__(self) -> None:
+        self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
+
+    def take(self, loss: Any, point: Point) -> None:
+        """Take a step's loss: a tensor of one number, on any device, or a number.
+
+        Raises:
+            UserError: it is neither.
+        """
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(float(loss), dtype=torch.float64)
+        if loss.numel() != 1:
+            raise UserError(
+                f"run.step got a loss of shape {tuple(loss.shape)}: give the one number of this step, for example "
+                "loss.mean()."
+            )
+        host, arrived = loss.detach(), None
+        if loss.is_cuda:
+            host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+            host.copy_(loss.detach(), non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(loss.device))  # which need not be the current device
+        self._on_their_way.append((host, arrived, point))
+
+    def arrived(self, *, wait: bool = False) -> list[tuple[float, Point]]:
+        """Those that are on the host by now; with `wait`, all."""
+        found = []
+        while self._on_their_way:
+            host, arrived, point = self._on_their_way[0]
+            if arrived is not None:
+                if wait:
+                    arrived.synchronize()
+                elif not arrived.query():
+                    break
+            self._on_their_way.popleft()
+            found.append((float(host), point))
+        return found
+
+
+class Meter:
+    """Counts the steps of a run and books the time that passes to its position."""
+
+    def __init__(self, position: Position, recording: Recording, diverged: Callable[[str, Point], Exception]):
+        """`diverged` makes the error of a loss that is no number."""
+        self.position, self._recording, self._diverged = position, recording, diverged
+        self.listeners: list[OnEvent] = []
+        self.loss = math.nan
+        """The latest on the host"""
+        self._losses, self._has_losses = Losses(), False
+        self._at: float | None = None
+        self._told_at = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        return self._at is not None
+
+    def start(self, at: float | None = None) -> None:
+        """Start the clock now, or as if at that moment of `time.perf_counter`."""
+        self._at = time.perf_counter() if at is None else at
+
+    def book(self, *, training: bool) -> None:
+        """Book what has passed since the last time: all of it is wall time, that of training is training time, too."""
+        now = time.perf_counter()
+        self.position.wall_s += now - self._at
+        if training:
+            self.position.train_s += now - self._at
+        self._at = now
+
+    def step(self, loss: Any, samples: int, batch: int) -> None:
+        """Count a step that has just been taken, the last so far of so many batches of its epoch."""
+        self.book(training=True)
+        position = self.position
+        position.step += 1
+        position.samples += samples
+        position.batch = batch
+        if loss is not None:
+            self._has_losses = True
+            self._losses.take(loss, position.point)
+        self.read_losses()
+        now = time.perf_counter()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            if not self._has_losses:
+                self._recording.metric("steps", position.step, position.point)
+            self.tell(evaluated=False)
+
+    def read_losses(self, *, wait: bool = False) -> None:
+        """Record the losses that have reached the host, and stop at the first that is no number."""
+        with phase(SYNC) if wait else contextlib.nullcontext():
+            arrived = self._losses.arrived(wait=wait)
+        for loss, point in arrived:
+            if not math.isfinite(loss):
+                raise self._diverged(f"the training loss is {loss}", replace(self.position.point, step=point.step))
+            self._recording.metric("loss", loss, point)
+            self.loss = loss
+
+    def tell(self, *, evaluated: bool) -> None:
+        """Tell where the run is."""
+        position = self.position
+        event = Progress(position.point, position.samples_per_s, self.loss, position.metrics, evaluated)
+        self._recording.tell(event)
+        for listener in self.listeners:
+            listener(event)
