@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -17,7 +16,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_budgets(args: argparse.Namespace) -> int:
-    """Print a line a budget."""
     from labkit.hardware.budgets.names import possible_budgets
 
     if args.check:
@@ -50,28 +48,10 @@ def run_budgets(args: argparse.Namespace) -> int:
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
     console.print(
-        f"What binds. Cores: {_cores()}. Memory: {_memory()}. A GPU's share: CUDA MPS with a daemon that belongs to "
-        "the run alone; its memory: the allocator's limit.\n"
         f"What is not emulated by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. "
-        "They stay as they are here. How far that leads: labkit budgets --check BUDGET."
+        "They stay as they are here. How far that leads: labkit budgets --check BUDGET. What binds: docs/budgets.md."
     )
     return 0
-
-
-def _cores() -> str:
-    threads = "as many threads in every numerical library"
-    return f"CPU affinity, and {threads}" if hasattr(os, "sched_setaffinity") else f"{threads}, on any core"
-
-
-def _memory() -> str:
-    from labkit.hardware.budgets.memory_watch import held
-
-    if held(os.getpid()) is None:
-        return "not limited, which this system cannot do for one process"
-    return (
-        "a watch beside the run, which ends it with an error that names the budget once the run and its children hold "
-        "more (mapped files not counted); should it grow faster than the watch looks, it is killed a moment later"
-    )
 
 
 def _check(names: list[str], *, as_json: bool) -> int:

@@ -149,15 +149,15 @@ def _print_mix(console: Console, found: Verdict, mix: str) -> None:
         "energy (J)": modes["energy_j"].round(1),
     }
     print_frame(console, pd.DataFrame(shown), f"{mix}: {', '.join(sorted(set(modes['provenance'])))}")
-    slow = slow[slow["mode"] != "alone"]
-    cells = times.merge(slow, on=["mode", "job"], how="outer", sort=False)
-    if len(cells):
-        cells["text"] = [_of_job(row) for row in cells.to_dict("records")]
-        jobs, names = (dict.fromkeys([*first, *second]) for first, second in (
-            (slow["job"], times["job"]), (times["mode"], slow["mode"]),
-        ))  # fmt: skip
-        table = cells.pivot(index="job", columns="mode", values="text").reindex(index=list(jobs), columns=list(names))
-        print_frame(console, table.reset_index(), "time to target (slowdown)" if len(times) else "slowdown of each job")
+    times = times.assign(median_s=[_time(row) for row in times.to_dict("records")])
+    for title, frame, value in (
+        ("slowdown of each job", slow[slow["mode"] != "alone"], "slowdown"),
+        ("time to target", times, "median_s"),
+    ):
+        if len(frame):
+            cells = frame.pivot(index="job", columns="mode", values=value)
+            order = {"index": frame["job"].unique(), "columns": frame["mode"].unique()}
+            print_frame(console, cells.reindex(**order).reset_index(), title)
     notes = modes["energy_note"].dropna().unique()
     if modes["energy_j"].isna().all() and len(notes):
         console.print(f"Energy: {notes[0]}.", soft_wrap=True)
@@ -174,15 +174,10 @@ def _job_alone(row: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _of_job(row: dict[str, Any]) -> str:
-    """Time to target and slowdown, of which each may be missing."""
-    slowdown = f"{row['slowdown']:.2f}" if math.isfinite(row["slowdown"]) else ""
-    if math.isnan(row["rounds"]):
-        return slowdown
-    time = f"{row['median_s']:.3g} s"
-    if not math.isfinite(row["median_s"]):
-        time = f"not reached in {row['rounds'] - row['reached']:.0f} of {row['rounds']:.0f}"
-    return f"{time} ({slowdown})" if slowdown else time
+def _time(row: dict[str, Any]) -> str:
+    if math.isfinite(row["median_s"]):
+        return f"{row['median_s']:.3g} s"
+    return f"not reached in {row['rounds'] - row['reached']:.0f} of {row['rounds']:.0f}"
 
 
 def _intervals(modes: pd.DataFrame, name: str) -> list[str]:

@@ -82,17 +82,11 @@ def run_run(args: argparse.Namespace) -> int:
         say=console.print,
     )
     write_junit(executed, args.out / "junit.xml")
-    rows = [
-        {
-            "notebook": each.source.stem,
-            "time": f"{each.seconds:.1f} s",
-            "peak memory": size_text(each.peak_memory_bytes),
-            "cells": each.cells,
-            "figures": each.figures,
-            "verdict": each.verdict,
-        }
-        for each in executed
-    ]
+    rows = []
+    for each in executed:
+        told = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s"}
+        told |= {"peak memory": size_text(each.peak_memory_bytes), "cells": each.cells, "figures": each.figures}
+        rows.append(told | {"verdict": each.verdict})
     print_frame(console, rows)
     for each in executed:
         for fault in each.faults:

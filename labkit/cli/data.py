@@ -50,7 +50,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """Print the catalogue."""
     from labkit.data.catalog import list_datasets
     from labkit.data.store import prepared_root
 
@@ -73,7 +72,6 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_make_clicks(args: argparse.Namespace) -> int:
-    """Generate a click log into a file."""
     from pathlib import Path
 
     from labkit.data.clicks.generate import GeneratorConfig
@@ -94,7 +92,6 @@ def run_make_clicks(args: argparse.Namespace) -> int:
 
 
 def run_prepare(args: argparse.Namespace) -> int:
-    """Prepare one dataset and say what it holds."""
     from labkit.data.catalog import DOWNLOADS, kind_of
     from labkit.data.fetch import fetch
 

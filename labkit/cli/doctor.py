@@ -25,7 +25,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_doctor(args: argparse.Namespace) -> int:
-    """Examine the machine and print the report; the status is 0 whatever is found."""
     from rich.text import Text
 
     from labkit.cli.console import Console, print_frame

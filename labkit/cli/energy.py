@@ -26,7 +26,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_energy(args: argparse.Namespace) -> int:
-    """Print a line a run, then what each number is."""
     from dataclasses import asdict
 
     for flag, value in (("--grid", args.grid), ("--power", args.power)):
@@ -39,15 +38,12 @@ def run_energy(args: argparse.Namespace) -> int:
     folders = [find_run(which, args.runs_dir) for which in args.which]
     folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
     if not folders:
-        raise UserError(
-            f"{args.runs_dir}: no run is here. `labkit train dlrm` makes one; --runs-dir names another place."
-        )
+        raise UserError(f"{args.runs_dir}: no run is here: `labkit train dlrm` makes one, --runs-dir names others.")
     accounts = []
     for folder in folders:
         try:
-            account = energy_account(
-                folder, grid_g_per_kwh=args.grid, estimate=args.estimate, assumed_power_w=args.power
-            )
+            asked = {"grid_g_per_kwh": args.grid, "estimate": args.estimate, "assumed_power_w": args.power}
+            account = energy_account(folder, **asked)
         except UserError as error:
             if args.which:
                 raise

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
-BESIDE_COURSE, LEAST_COURSE = 100, 6
-"""Characters that the other columns take, and below which a course says nothing"""
+PADDING, LEAST_COURSE = 3, 6
+"""Characters between two columns of a table, and below which a course says nothing"""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -46,7 +46,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    """Show the counters until the end of what is watched, Ctrl-C, or the time given."""
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
@@ -167,9 +166,12 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
     rows = []
     for course in latest.shown():
         device, scope, counter, value, unit, source, _ = course.reading
-        # what a narrow terminal has no room for is the older part of the courses
-        bars = course.bars[-max(LEAST_COURSE, width - BESIDE_COURSE) :]
         told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
-        rows.append(told | {"source": source, "course": bars})
+        rows.append(told | {"source": source, "course": course.bars})
+    # what a narrow terminal has no room for is the older part of the courses
+    others = ("device", "scope", "counter", "latest", "source")
+    beside = sum(max([len(name), *(len(row[name]) for row in rows)]) + PADDING for name in others)
+    room = width - beside - PADDING - 1  # and the frame
+    rows = [row | {"course": row["course"][-max(LEAST_COURSE, room) :]} for row in rows]
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(frame_table(rows, title), *missing)

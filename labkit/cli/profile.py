@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 from pathlib import Path
@@ -20,6 +19,7 @@ from labkit.jobs.presets import JOBS
 if TYPE_CHECKING:
     from labkit.profiling.recording.settings import ProfileSettings
     from labkit.tracking.command import ScriptCommand
+    from labkit.tracking.events import OnEvent
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
@@ -85,14 +85,10 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    """Profile one of labkit's own jobs."""
-    if args.help:
-        return print_help(args)
-    return _profile(args, harness_command(args, script_of(args.job), args.passed_on))
+    return print_help(args) if args.help else _profile(args, harness_command(args, script_of(args.job), args.passed_on))
 
 
 def run_script(args: argparse.Namespace) -> int:
-    """Profile a script."""
     return _profile(args, given_command(args))
 
 
@@ -113,36 +109,35 @@ def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
         print(f"{command_by_hand(args.tool, command)}\n\nRun this yourself: {BY_HAND[args.tool][1]}.")
         return 0
     with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
-        say = functools.partial(display.console.print, style="dim", highlight=False)
-        say(words)
+        display.print(words, "dim")
         if args.tool == "nsys":
             from labkit.profiling.tools.nsys import profile_under_nsys
 
             folder, notes = profile_under_nsys(command, settings, display.show)
         else:
-            folder, notes = _profile_here(args.tool, command, settings, display)
-    for note in notes:
-        say(note)
+            folder, notes = _profile_here(args.tool, command, settings, display.show)
+        for note in notes:
+            display.print(note, "dim")
     if args.tool == "torch":
         _measure_card(folder)
     return _tell(folder, args.json)
 
 
 def _profile_here(
-    tool: str, command: ScriptCommand, settings: ProfileSettings, display: TrainingDisplay
+    tool: str, command: ScriptCommand, settings: ProfileSettings, tell: OnEvent
 ) -> tuple[Path, list[str]]:
     """Profile a script in this process: the run's folder, and what its user should know."""
     from labkit.tracking.binding import bind_process
     from labkit.tracking.stop import StopRequest
 
     with StopRequest() as stop:
-        bind_process(command, display.show, stop)
+        bind_process(command, tell, stop)
         from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
         from labkit.profiling.recording.script_run import profile_script
         from labkit.profiling.recording.steady_steps import SteadySteps
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
-        return profile_script(command, watcher, stop, display.show)
+        return profile_script(command, watcher, stop, tell)
 
 
 def _measure_card(folder: Path) -> None:
@@ -165,7 +160,6 @@ def _measure_card(folder: Path) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Open the page of a profile."""
     from labkit.profiling.profile import read_profile
     from labkit.profiling.tools.tool_profile import is_tool_profile
     from labkit.runs import find_run
@@ -185,7 +179,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    """Print what makes two steps differ."""
     from labkit.cli.profile_text import print_diff
     from labkit.profiling.comparison import compare
     from labkit.profiling.profile import read_profile

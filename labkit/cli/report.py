@@ -34,20 +34,21 @@ def run_report(args: argparse.Namespace) -> int:
     runs = list_runs(args.runs_dir)
     profiled = runs["profiled"].astype(bool)
     disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
-    folders = [Path(folder) for folder in runs.loc[~(profiled | disturbed), "folder"]]
-    if profiled.any():
-        print(f"{_runs(int(profiled.sum()), 'profiled ')} left out: `labkit profile show RUN` shows one.")
-    if disturbed.any():
-        print(f"{_runs(int(disturbed.sum()), 'disturbed ')} left out; `labkit runs list` names them.")
-    if not folders:
+    for kind, left_out, words in (
+        ("profiled ", profiled, ": `labkit profile show RUN` shows one."),
+        ("disturbed ", disturbed, "; `labkit runs list` names them."),
+    ):
+        if left_out.any():
+            print(f"{_runs(int(left_out.sum()), kind)} left out{words}")
+    count = len(runs) - int((profiled | disturbed).sum())
+    if not count:
         raise UserError(
             f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "
             "`labkit tour`, or give the folder that holds them."
         )
     # of all: the page names those that cannot be read
     page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
-    print(f"{_runs(len(folders))} in {page}")
-    print(f"Open it in a browser: {page.as_uri()}")
+    print(f"{_runs(count)} in {page}\nOpen it in a browser: {page.as_uri()}")
     return 0
 
 

@@ -89,15 +89,11 @@ def run_stop(args: argparse.Namespace) -> int:
 
 
 def _told(event: dict[str, Any]) -> dict[str, str]:
-    rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
-    if event["event"] == "evaluated":
-        metrics = {name: value for name, value in event.get("metrics", {}).items() if value is not None}
-        rest = {name: round(metrics[name], 5) for name in metrics if event.get("metric") in (None, name)}
-    elif event["event"] == "resumed":
-        rest = {"after step": event["step"], "on": event.get("host")}
+    others = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
+    metrics = {name: round(value, 5) for name, value in event.get("metrics", {}).items() if value is not None}
     return {
         "event": event["event"],
         "wall s": f"{event['wall_s']:.2f}" if "wall_s" in event else "",
         "samples": f"{event['samples']:,}" if "samples" in event else "",
-        "what": ", ".join(f"{name} {value}" for name, value in rest.items()),
+        "what": ", ".join(f"{name} {value}" for name, value in (metrics or others).items()),
     }

@@ -24,7 +24,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_tiers(args: argparse.Namespace) -> int:
-    """Print the catalogue, or one tier of it."""
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.tiers import FIGURES, get_tier, load_tiers
 

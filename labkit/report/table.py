@@ -126,18 +126,14 @@ def _ends(low: float, high: float, x: str) -> str:
 
 def times_table(times: pd.DataFrame, x: str) -> str:
     """`labkit.tta.survival` on the axis x as a small table in HTML."""
-    rows = [
-        {
-            "Budget": row["budget"],
-            "Provenance": row["provenance"],
-            "Reached": reached_text(row),
-            "Median to target": NOT_KNOWN
-            if is_not_known(row["median"], row["failed"], row["runs"])
-            else time_text(row["median"], row["low"], row["high"], row["level"], x),
-            "Expected with restarts": expected_text(row["expected"], row["expected_low"], row["expected_high"], x),
-        }
-        for row in times.to_dict("records")
-    ]
+    rows = []
+    for row in times.to_dict("records"):
+        told = {"Budget": row["budget"], "Provenance": row["provenance"], "Reached": reached_text(row)}
+        told["Median to target"] = NOT_KNOWN
+        if not is_not_known(row["median"], row["failed"], row["runs"]):
+            told["Median to target"] = time_text(row["median"], row["low"], row["high"], row["level"], x)
+        expected = expected_text(row["expected"], row["expected_low"], row["expected_high"], x)
+        rows.append(told | {"Expected with restarts": expected})
     html = pd.DataFrame(rows).to_html(index=False, border=0, justify="left")
     # a notebook's own style sets numbers right, without a gap
     return re.sub("<(t[dh])>", r'<\1 style="text-align: left; padding: 2px 20px 2px 0">', html)

@@ -73,13 +73,12 @@ def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, c
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 
-def test_the_explorer_offers_their_metrics(runs_dir):
+def test_the_explorer_offers_their_metrics_in_their_direction(runs_dir):
     view = explore(runs_dir)
     assert [job for _, job in view.job.options] == ["chars", "translate", "without-target"]
     assert (view.metric.value, view.target.value) == ("perplexity", 12)
     assert view.crossings["samples_to_target"].tolist() == [24]
-    view.job.value = "translate"
-    view.target.value = 20
+    view.job.value, view.target.value = "translate", 20
     assert view.crossings["samples_to_target"].tolist() == [16]
 
 
