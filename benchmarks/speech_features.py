@@ -15,7 +15,7 @@ import torch
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import log_mel, log_mel_batch
-from labkit.data.speech.manifest import read_shipped
+from labkit.data.speech.layouts import read_shipped
 
 UTTERANCES = 256
 TURNS = 7

@@ -99,6 +99,24 @@ def check_shape(value: Any, shape: Any, name: str = "") -> None:
             raise ValueError(f"{name}.{key} is missing".removeprefix("."))
 
 
+def build(value: Any, shape: Any) -> Any:
+    """What JSON data that fits a type stands for: dataclasses and tuples made of it, as `asdict` gave it.
+
+    Raises:
+        TypeError: a dataclass has no such field.
+        ValueError: a dataclass refuses its values.
+    """
+    origin, inner = typing.get_origin(shape), typing.get_args(shape)
+    if value is None or type(None) in inner or origin is Annotated:
+        return None if value is None else build(value, inner[0])
+    if dataclasses.is_dataclass(shape):
+        hints = typing.get_type_hints(shape, include_extras=True)
+        return shape(**{name: build(each, hints.get(name)) for name, each in value.items()})
+    if origin in (list, tuple):
+        return origin(build(each, inner[0]) for each in value)
+    return value
+
+
 _PLAIN = {
     int: (int, "a whole number"),
     float: ((int, float), "a number"),

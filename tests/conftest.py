@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,15 +22,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # no GPU and no sandbox in a container; the rest keeps the browser itself from going online
-CHROMIUM_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
-]
+CHROMIUM = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync "
+    "--no-first-run --disable-quic"
+)
 
 
 APART = ("tests/test_readme.py", "tests/test_examples.py")
@@ -91,17 +87,11 @@ def own_core_leases(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("LABKIT_CORE_LEASES", str(tmp_path_factory.getbasetemp() / "labkit-cores"))
 
 
-class NoSampler:
-    failure = None
+class NoSampler(contextlib.nullcontext):
+    failure, untold = None, ()
 
     def __init__(self, *arguments, **options):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
+        super().__init__(self)
 
 
 @pytest.fixture
@@ -136,6 +126,6 @@ def browser():
     if found is None:
         pytest.skip("needs a Chromium browser: none of chromium, chromium-browser, google-chrome is on PATH")
     with playwright_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM.split())
         yield chromium
         chromium.close()

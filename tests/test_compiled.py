@@ -30,17 +30,14 @@ sys.path.insert(0, folder)
 
 
 @pytest.mark.parametrize(
-    ("begin", "variables", "said"),
+    ("begin", "said"),
     [
-        (NO_NUMBA, {}, 'numba is not installed (pip install "labkit[fast]")'),
-        (BROKEN, {}, "numba does not work here (Numba needs NumPy 2.3 or less.)"),
-        ("", {"NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"}, "numba does not work here (cannot cache function"),
+        (NO_NUMBA, 'numba is not installed (pip install "labkit[fast]")'),
+        (BROKEN, "numba does not work here (Numba needs NumPy 2.3 or less.)"),
     ],
 )
-def test_a_numba_that_is_missing_or_broken_or_has_no_cache_is_done_without(begin, variables, said):
-    if not begin:
-        pytest.importorskip("numba")
-    environment = {name: value for name, value in os.environ.items() if name != SWITCH} | variables
+def test_a_numba_that_is_missing_or_broken_is_done_without(begin, said):
+    environment = {name: value for name, value in os.environ.items() if name != SWITCH}
     answer = subprocess.run([sys.executable, "-c", begin + USE], env=environment, capture_output=True, text=True)
     assert answer.stdout.startswith(said), answer.stderr
 

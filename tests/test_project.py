@@ -18,24 +18,15 @@ ADDRESS = re.compile(
 )
 
 
-def text_files():
-    """Every text file of the checkout that git does not ignore by name."""
-    for path in sorted(REPOSITORY.rglob("*")):
-        parts = path.relative_to(REPOSITORY).parts
-        hidden = any(part.startswith(".") and part != ".ci" for part in parts)
-        ignored = hidden or parts[0] in ("runs", "report", "dist")
-        if not ignored and path.suffix in TEXT_SUFFIXES and path.is_file():
-            yield path
-
-
 def test_no_file_names_another_address():
-    others = {
-        (str(path.relative_to(REPOSITORY)), slug)
-        for path in text_files()
-        for slug in ADDRESS.findall(path.read_text(encoding="utf-8", errors="replace"))
-        if slug != project.SLUG
-    }
-    assert others == set(), "write the address of labkit/project.py in these files"
+    found = {}
+    for path in REPOSITORY.rglob("*"):
+        parts = path.relative_to(REPOSITORY).parts
+        hidden = any(part.startswith(".") and part != ".ci" for part in parts) or parts[0] in ("runs", "report", "dist")
+        if not hidden and path.suffix in TEXT_SUFFIXES and path.is_file():
+            found[path] = set(ADDRESS.findall(path.read_text(encoding="utf-8", errors="replace")))
+    others = {str(path): slugs for path, slugs in found.items() if slugs - {project.SLUG}}
+    assert others == {}, "write the address of labkit/project.py in these files"
 
 
 def test_citation_and_package_carry_the_address_and_the_version():

@@ -21,7 +21,7 @@ import numpy as np
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import cpu_admission, get_policy
 from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob
-from labkit.collocation.packing.queue_run import read_queue_record, run_queue
+from labkit.collocation.packing.queue_run import QueueRecord, run_queue
 from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan.short_form import parse_jobs
@@ -72,7 +72,7 @@ def whole_runs(jobs: Sequence[PlannedJob], runs_dir: Path) -> list[tuple[Attempt
                 stop=stop,
                 admission=cpu_admission(lambda profiles: [1.0] * len(profiles)),
             )
-        others, attempts = look.others(), [job.attempts[-1] for job in read_queue_record(folder).jobs]
+        others, attempts = look.others(), [job.attempts[-1] for job in QueueRecord.read(folder).jobs]
         for job, attempt in zip(jobs, attempts, strict=True):
             if attempt.ending != "done":
                 raise SystemExit(f"{job.name}: {attempt.ending}: {attempt.reason}")

@@ -64,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run_collocate(args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import print_groups, print_verdict
-    from labkit.collocation.launching.group_record import GroupRecord, read_group
+    from labkit.collocation.launching.jobs_record import GroupRecord
 
     asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
@@ -79,7 +79,7 @@ def run_collocate(args: argparse.Namespace) -> int:
         return print_verdict(folder, as_json=args.json, undisturbed=args.undisturbed)
     if args.resume:
         folder = GroupRecord.find(args.resume, args.runs_dir)
-        return _check_and_run(args, read_group(folder).plan, None, resumed=folder)
+        return _check_and_run(args, GroupRecord.read(folder).plan, None, resumed=folder)
     return _check_and_run(args, *_asked_plan(args), resumed=None)
 
 

@@ -13,13 +13,12 @@ from rich.text import Text
 
 from labkit.cli.console import Console, print_frame, print_last
 from labkit.cli.display import Display
-from labkit.collocation.launching.group_record import GroupRecord, read_group
+from labkit.collocation.launching.job import JobEvent
+from labkit.collocation.launching.jobs_record import GroupRecord
 from labkit.collocation.launching.plan_run import RoundEvent
-from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan_check import PlanCheck
-from labkit.collocation.verdict.advice import advise
-from labkit.collocation.verdict.attribution import not_attributed
+from labkit.collocation.verdict.advice import advise, not_attributed
 from labkit.collocation.verdict.verdict import Verdict, disturbed_rounds, verdict
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
@@ -78,7 +77,7 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     rows = []
     for folder in GroupRecord.folders(runs_dir):
         try:
-            group = read_group(folder)
+            group = GroupRecord.read(folder)
         except UserError as error:  # of one group, which takes the list from nobody
             note_left_out(folder, str(error))
             continue
@@ -95,7 +94,7 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
 
 def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
-    record, found = read_group(folder), verdict(folder, undisturbed=undisturbed)
+    record, found = GroupRecord.read(folder), verdict(folder, undisturbed=undisturbed)
     if undisturbed and found.jobs.empty:
         raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
     advice = advise(found)

@@ -61,7 +61,7 @@ def run_build(args: argparse.Namespace) -> int:
 def run_run(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.course.notebook_file import authored
-    from labkit.course.runner import PROFILES, literal, run_notebooks, write_junit
+    from labkit.course.runner import PROFILES, literal, run_notebooks
     from labkit.course.site import build_site
     from labkit.errors import UserError
     from labkit.hardware.sizes import parse_size, size_text
@@ -81,7 +81,6 @@ def run_run(args: argparse.Namespace) -> int:
         limits=replace(PROFILES[args.profile], **{name: each for name, each in limits.items() if each is not None}),
         say=console.print,
     )
-    write_junit(executed, args.out / "junit.xml")
     rows = []
     for each in executed:
         told = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s"}
@@ -93,7 +92,7 @@ def run_run(args: argparse.Namespace) -> int:
             console.print(f"{each.source}: {fault}")
     if any(each.out.exists() for each in executed):
         console.print(f"As web pages: {build_site(args.out, args.out / 'html')}")
-    console.print(f"Executed notebooks and junit.xml: {args.out}")
+    console.print(f"Executed notebooks: {args.out}")
     return 1 if any(each.faults for each in executed) else 0
 
 

@@ -55,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_pack(args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queues
     from labkit.collocation.packing.queue import read_queue
-    from labkit.collocation.packing.queue_run import QueueRecord, read_queue_record
+    from labkit.collocation.packing.queue_run import QueueRecord
 
     if (args.queue is None) == (args.show is None):
         raise UserError("name one of: a queue's file, or --show QUEUE.")
@@ -63,7 +63,7 @@ def run_pack(args: argparse.Namespace) -> int:
         raise UserError("--devices is for --simulate: real devices are chosen with --device.")
     if args.show:
         folder = QueueRecord.find(args.show, args.runs_dir)
-        return print_queues([(folder, read_queue_record(folder))], as_json=args.json, stopped=False)
+        return print_queues([(folder, QueueRecord.read(folder))], as_json=args.json, stopped=False)
     queue = read_queue(args.queue)
     return _simulate(queue, args) if args.simulate else _check_and_run(queue, args)
 
@@ -105,8 +105,8 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.packing.live_device import live_devices
     from labkit.collocation.packing.pack import telling
-    from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
-    from labkit.collocation.packing.queue_run import read_queue_record, run_queue
+    from labkit.collocation.packing.queue_check import check_here, refuse_if_any
+    from labkit.collocation.packing.queue_run import QueueRecord, run_queue
     from labkit.tracking.stop import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
@@ -135,9 +135,8 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
                 on_event=telling(tell),
                 stop=stop,
                 name=f"{args.queue.stem}-{name}",
-                admission=admission_here(live),
             )
-            records.append((folder, read_queue_record(folder)))
+            records.append((folder, QueueRecord.read(folder)))
             if stop:
                 break
             if name == "exclusive":

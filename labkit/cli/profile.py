@@ -132,9 +132,8 @@ def _profile_here(
 
     with StopRequest() as stop:
         bind_process(command, tell, stop)
-        from labkit.profiling.recording.recorder import StepRecorder  # torch comes with it
-        from labkit.profiling.recording.script_run import profile_script
-        from labkit.profiling.recording.steady_steps import SteadySteps
+        from labkit.profiling.recording.profile_steps import profile_script  # torch comes with it
+        from labkit.profiling.recording.recorder import SteadySteps, StepRecorder
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
         return profile_script(command, watcher, stop, tell)
@@ -161,7 +160,7 @@ def _measure_card(folder: Path) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.tool_profile import is_tool_profile
+    from labkit.profiling.tools.programs import is_tool_profile
     from labkit.runs import find_run
 
     folder = find_run(args.which, args.runs_dir)
@@ -197,7 +196,7 @@ def _tell(folder: Path, as_json: bool) -> int:
     from labkit.cli.console import print_last
     from labkit.cli.profile_text import print_profile, print_tool_profile
     from labkit.profiling.profile import read_profile
-    from labkit.profiling.tools.tool_profile import is_tool_profile, read_tool_profile
+    from labkit.profiling.tools.programs import is_tool_profile, read_tool_profile
 
     is_of_tool = is_tool_profile(folder)
     profile = (read_tool_profile if is_of_tool else read_profile)(folder)

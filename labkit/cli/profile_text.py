@@ -14,7 +14,7 @@ from labkit.plots.words import rate_text
 if TYPE_CHECKING:
     from labkit.profiling.comparison import Comparison
     from labkit.profiling.profile import Profile
-    from labkit.profiling.tools.tool_profile import ToolProfile
+    from labkit.profiling.tools.programs import ToolProfile
 
 SHOWN_OPERATORS, SHOWN_OF_TOOLS = 5, 8
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labkit.collocation.launching.group_record import read_group
+from labkit.collocation.launching.job import JobEvent
+from labkit.collocation.launching.jobs_record import GroupRecord
 from labkit.collocation.launching.plan_run import RoundEvent, run_plan
-from labkit.collocation.launching.round import JobEvent
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.short_form import parse_jobs
@@ -74,7 +74,7 @@ def collocate(plan: Plan, runs_dir: Path | str, tell: Callable[[str], None] = pr
             folder = run_plan(plan, runs_dir=Path(runs_dir), on_event=hear, stop=stop, **known)
     if stop:
         raise KeyboardInterrupt
-    broken = [job for each in read_group(folder).rounds for job in each.jobs if job.status != "done"]
+    broken = [job for each in GroupRecord.read(folder).rounds for job in each.jobs if job.status != "done"]
     if broken:
         raise UserError("\n".join([f"{folder}:", *(f"{job.job} {job.status}: {job.reason}" for job in broken)]))
     return folder

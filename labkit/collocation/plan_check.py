@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import psutil
 
-from labkit.collocation.launching.worker_process import script_command
+from labkit.collocation.launching.job import script_command
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.place import Place, Share
-from labkit.collocation.plan.plan import Plan, Workload
+from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.device import Device
@@ -59,8 +59,7 @@ class PlanCheck:
     @property
     def lacks_slices_only(self) -> bool:
         """Whether all that is against it is of mode mig, which slices made for it could mend."""
-        against = {row.mode for row in self.rows if row.why_not}
-        return against == {"mig"}
+        return {row.mode for row in self.rows if row.why_not} == {"mig"}
 
     @property
     def needs(self) -> dict[str, int]:
@@ -95,13 +94,16 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
     known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
 
     def need_of(job: PlannedJob) -> int | str | None:
-        kind = _kind(job, device, devices)
-        if job.memory_bytes is None and (job.job_key, kind) not in known:
+        kind = device.kind
+        with contextlib.suppress(UserError):  # of a device that is not there, which the mode tells
+            kind = device.kind if job.device is None else find_device(job.device, devices).kind
+        key = job.job_key, "cpu" if kind == "cpu" else "cuda"
+        if job.memory_bytes is None and key not in known:
             try:
-                known[job.job_key, kind] = estimate(job, kind)
+                known[key] = estimate(job, key[1])
             except UserError as error:
-                known[job.job_key, kind] = str(error)
-        return job.memory_bytes or known[job.job_key, kind]
+                known[key] = str(error)
+        return job.memory_bytes or known[key]
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []
@@ -111,14 +113,11 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
             found = {job.name: need_of(job) for job in workload.jobs}
             needs = {name: need for name, need in found.items() if isinstance(need, int)}
             place = Place(device, devices, nvml, needs, plan.spin, quiet)
-            for name, need in found.items():
-                if isinstance(need, str):
-                    against[name].append(need)
-            for name, reason in mode_refusals(workload.mode, workload.jobs, place):
-                against[name].append(reason)
-            shares = {} if against else mode_shares(workload.mode, workload.jobs, place)
+            reasons = [(name, need) for name, need in found.items() if isinstance(need, str)]
+            reasons += mode_refusals(workload.mode, workload.jobs, place)
+            shares = {} if reasons else mode_shares(workload.mode, workload.jobs, place)
             free = {name: share.memory_bytes or _free_bytes(share, place) for name, share in shares.items()}
-            for name, reason in _too_much(workload, needs, free, shares):
+            for name, reason in reasons or _too_much(workload.mode, needs, free, shares):
                 against[name].append(reason)
             of_mode = against.pop(None, [])
             refusals += [f"{workload.name}: {reason}" for reason in of_mode]
@@ -147,35 +146,25 @@ def device_warnings(device: Device, nvml: Nvml | None = None) -> list[str]:
     return notes
 
 
-def _kind(job: PlannedJob, device: Device, devices: Sequence[Device]) -> str:
-    """What a job computes on; on the plan's kind of device where its own cannot be found, which the mode tells."""
-    with contextlib.suppress(UserError):
-        device = device if job.device is None else find_device(job.device, devices)
-    return "cpu" if device.kind == "cpu" else "cuda"
-
-
 def _too_much(
-    workload: Workload, needs: Mapping[str, int], free: Mapping[str, int | None], shares: Mapping[str, Share]
-) -> list[tuple[str, str]]:
-    """Jobs that need more than there is: each by itself, then those that run at once on one device together."""
-    found = [
-        (name, f"{name} needs {size_text(need)} of memory, and {size_text(free[name])} are free: make it smaller")
-        for name, need in needs.items()
-        if free.get(name) is not None and need > free[name]
-    ]
-    if found or workload.mode == "alone":
-        return found
+    mode: str, needs: Mapping[str, int], free: Mapping[str, int | None], shares: Mapping[str, Share]
+) -> Iterator[Refusal]:
+    """Jobs that need more than there is: by themselves, or with those that run at once on the same device."""
     together: dict[str, int] = defaultdict(int)
-    for name, share in shares.items():
-        if share.memory_bytes is None and free[name] is not None and name in needs:
-            together[_place(share)] += needs[name]
-            if (total := together[_place(share)]) > free[name]:
-                why = f"with {name} the jobs need {size_text(total)} of memory at once, and {size_text(free[name])} are"
-                found.append((name, f"{why} free: run fewer together, or smaller ones"))
-    return found
+    for name, need in needs.items():
+        if free[name] is None:
+            continue
+        there = f"{size_text(free[name])} are free"
+        if need > free[name]:
+            yield name, f"{name} needs {size_text(need)} of memory, and {there}: make it smaller"
+        elif mode != "alone" and shares[name].memory_bytes is None:
+            total = together[_where(shares[name])] = together[_where(shares[name])] + need
+            if total > free[name]:
+                words = f"with {name} the jobs need {size_text(total)} of memory at once, and {there}"
+                yield name, f"{words}: run fewer together, or smaller ones"
 
 
-def _place(share: Share) -> str:
+def _where(share: Share) -> str:
     """The device that a share is of: cpu, or the UUID of a GPU or slice, whatever it was called in the plan."""
     return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
 
@@ -184,6 +173,6 @@ def _free_bytes(share: Share, place: Place) -> int | None:
     if share.torch_name == "cpu":
         available = psutil.virtual_memory().available
         return min(place.devices[0].memory_bytes or available, available)  # a container's limit, or what others left
-    handle = place.nvml.read("nvmlDeviceGetHandleByUUID", _place(share))
+    handle = place.nvml.read("nvmlDeviceGetHandleByUUID", _where(share))
     memory = place.nvml.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
     return None if memory.reason else memory.value.free

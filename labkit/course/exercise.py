@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import inspect
 import math
 import numbers
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from labkit.course import exercises
 from labkit.errors import UserError
 
 
@@ -53,12 +57,7 @@ class Exercise:
     """Wrong answers that many give, or functions of the given values, and the hint that helps."""
 
     def check(self, name: str, answer: Any, given: dict[str, Any]) -> str:
-        """What to say to a right answer.
-
-        Raises:
-            NotAnswered, WrongKind, WrongAnswer: it is none; the text says what to do next.
-            UserError: a given value is missing.
-        """
+        """What to say to a right answer; raises as `check` does."""
         needed = inspect.signature(self.truth).parameters if callable(self.truth) else ()
         if missing := [each for each in needed if each not in given]:
             values = ", ".join(f"{each}={each}" for each in missing)
@@ -123,3 +122,31 @@ def is_number(value: Any) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
         return False
+
+
+def check(name: str, answer: Any, **given: Any) -> None:
+    """Say whether an answer is right, and if not, what to think about.
+
+    Args:
+        name: the exercise, such as "10.pairs".
+        answer: what the student wrote.
+        given: values of this notebook that the right answer follows from.
+
+    Raises:
+        ExerciseError: the answer is missing, of the wrong kind, or wrong; the text says what to do next. nbgrader
+            counts it as no points.
+        UserError: there is no such exercise, or a value that it needs is not given.
+    """
+    exercise = all_exercises().get(name)
+    if exercise is None:
+        raise UserError(f"there is no exercise {name!r}: the names are {', '.join(all_exercises())}.")
+    print(exercise.check(name, answer, given))
+
+
+@functools.cache
+def all_exercises() -> dict[str, Exercise]:
+    """Every exercise by its name, in the order of the notebooks."""
+    found: dict[str, Exercise] = {}
+    for module in sorted(entry.name for entry in pkgutil.iter_modules(exercises.__path__)):
+        found |= importlib.import_module(f"{exercises.__name__}.{module}").EXERCISES
+    return found

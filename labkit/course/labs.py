@@ -8,9 +8,9 @@ from typing import Any
 from labkit.hardware.software import installed_version
 
 EVERY_LAB = ("jupyterlab", "ipykernel", "torch", "pandas", "plotly")
-"""Packages that every notebook needs."""
+"""Packages that every notebook needs"""
 MEMORY_GB = 2.0
-"""Every notebook has a path for two cores and 2 GB."""
+"""Every notebook has a path for two cores and 2 GB"""
 
 
 @dataclass(frozen=True)

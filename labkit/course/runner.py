@@ -9,12 +9,12 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from xml.etree import ElementTree
 
 import nbformat
 import psutil
@@ -30,8 +30,6 @@ from labkit.process.child import Child
 GUARD = Path(__file__).parent / "offline"
 POLL_S = 0.5
 """Between two looks at a notebook's memory, for each of which its processes stand still for some 10 ms."""
-NOT_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Terminal colours, and characters that XML 1.0 has no place for"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,11 @@ def run_notebooks(
         UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
         KeyboardInterrupt: after the notebooks under way were ended; nothing of them is left running.
     """
-    _check_places(notebooks, out)
+    if (out / SOLUTIONS).is_dir() or out.resolve() in {path.resolve().parent for path in notebooks}:
+        raise UserError(f"{out}: there are notebooks that would be replaced: name another folder with --out.")
+    name, count = Counter(path.name for path in notebooks).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{count} of these notebooks are named {name}: run them one after the other.")
     chosen = _choose_parameters(notebooks, {"profile": "smoke"} | (parameters or {}))
     out.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
@@ -129,15 +131,6 @@ def run_notebooks(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _check_places(notebooks: list[Path], out: Path) -> None:
-    """Refuse to write over a notebook, or to give two the same place."""
-    if (out / SOLUTIONS).is_dir() or out.resolve() in {path.resolve().parent for path in notebooks}:
-        raise UserError(f"{out}: there are notebooks that would be replaced: name another folder with --out.")
-    names = [path.name for path in notebooks]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{len(twice)} of these notebooks are named {twice[0]}: run them one after the other.")
 
 
 def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
@@ -178,22 +171,19 @@ def _execute(
     network = work / "network.txt"
     for old in (executed.out, network):
         old.unlink(missing_ok=True)
-    content = {
-        "cores": cores,
-        "environment": {name: str(len(cores)) for name in THREAD_VARIABLES}
-        | {
-            "LABKIT_COURSE": str(work / "course"),
-            "LABKIT_NETWORK_REPORT": str(network),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")])),
-        },
-        "papermill": {
-            "input_path": str(path.resolve()),
-            "output_path": str(executed.out.resolve()),
-            "parameters": parameters,
-            "execution_timeout": limits.cell_s,
-            "cwd": str(work),
-        },
+    environment = dict.fromkeys(THREAD_VARIABLES, str(len(cores))) | {
+        "LABKIT_COURSE": str(work / "course"),
+        "LABKIT_NETWORK_REPORT": str(network),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(GUARD), os.environ.get("PYTHONPATH")])),
     }
+    papermill = {
+        "input_path": str(path.resolve()),
+        "output_path": str(executed.out.resolve()),
+        "parameters": parameters,
+        "execution_timeout": limits.cell_s,
+        "cwd": str(work),
+    }
+    content = {"cores": cores, "environment": environment, "papermill": papermill}
     began = time.monotonic()
     with Child("labkit.course.worker", content) as worker:
         error, left = _watch(worker, executed, limits, stop)
@@ -255,16 +245,3 @@ def _judge(executed: Executed, error: str | None) -> None:
     if code:
         drop_widgets(notebook)
         executed.out.write_text(canonical(notebook), encoding="utf-8")
-
-
-def write_junit(executed: list[Executed], path: Path) -> None:
-    """Write one test case a notebook, failed where it has faults, as CI systems read it."""
-    suite = ElementTree.Element("testsuite", name="labkit course", tests=str(len(executed)))
-    suite.set("failures", str(sum(bool(each.faults) for each in executed)))
-    for each in executed:
-        named = {"classname": "notebooks", "name": each.source.stem, "time": f"{each.seconds:.2f}"}
-        case = ElementTree.SubElement(suite, "testcase", named)
-        if each.faults:
-            faults = [NOT_XML.sub("", fault) for fault in each.faults]
-            ElementTree.SubElement(case, "failure", message=faults[0]).text = "\n".join(faults)
-    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +21,6 @@ from labkit.plots.theme import in_the_dark
 from labkit.report.page import json_for_html
 
 PAGES = Path(__file__).parent / "pages"
-MODULES = {
-    "0": "Start",
-    "1": "Recommendation models",
-    "2": "Speech recognition",
-    "3": "Monitoring and profiling",
-    "4": "Sharing a device",
-    "5": "Time, cost and energy",
-    "6": "Performance models",
-    "7": "Other workloads",
-    "8": "Electives",
-    "9": "Capstone",
-}
-"""The first digit of a notebook's number is its module."""
 SHOWN = [PLOTLY, "text/html", "text/markdown", "image/png", "text/plain"]
 """The types of outputs that a page can show, the richest first."""
 CODE_STYLES = {"light": "xcode", "dark": "github-dark"}
@@ -53,10 +39,11 @@ def build_site(executed: Path, out: Path) -> Path:
         )
     exporter = HTMLExporter(template_file=str(PAGES / "notebook.html.j2"))
     exporter.config.NbConvertBase.display_data_priority = SHOWN
-    exporter.register_filter("tidied", _tidied)
+    # of pandas' HTML, the attributes that HTML no longer has, and a style of its own
+    odd = re.compile(r' (border="1"|style="text-align: right;")|<style scoped>.*?</style>', re.DOTALL)
+    exporter.register_filter("tidied", lambda html: odd.sub("", html))
     exporter.register_filter("json_for_html", json_for_html)
     pages = [_page(stem, notebook, set(notebooks), exporter) for stem, notebook in notebooks.items()]
-    modules = [(MODULES.get(digit, "More"), list(of)) for digit, of in groupby(pages, lambda page: page["stem"][0])]
     template = exporter.environment.get_template("page.html.j2")
     assets = out / "assets"
     assets.mkdir(parents=True, exist_ok=True)
@@ -64,7 +51,7 @@ def build_site(executed: Path, out: Path) -> Path:
         html = template.render(page=page, before=before, after=after, version=__version__)
         (out / f"{page['stem']}.html").write_text(html, encoding="utf-8")
     index = out / "index.html"
-    index.write_text(template.render(modules=modules, version=__version__), encoding="utf-8")
+    index.write_text(template.render(pages=pages, version=__version__), encoding="utf-8")
     themes = {name: pio.templates[f"labkit_{name}"].to_plotly_json() for name in CODE_STYLES}
     # as a script, not as JSON: a page opened from a file may load the one and not the other
     data = f"window.labkitSite = {json_for_html({'themes': themes, 'dark': in_the_dark()})};\n"
@@ -97,11 +84,6 @@ def _page(stem: str, notebook: NotebookNode, stems: set[str], exporter: HTMLExpo
         "goals": goals[0] if goals else "",
         "run": notebook.metadata.get("papermill", {}),
     }
-
-
-def _tidied(html: str) -> str:
-    """HTML of pandas without attributes that HTML no longer has, and without a style of its own."""
-    return re.sub(r' (border="1"|style="text-align: right;")|<style scoped>.*?</style>', "", html, flags=re.DOTALL)
 
 
 def _code_css() -> str:

@@ -72,13 +72,9 @@ def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28)
 
 
 def matmul_gflops(device: torch.device, dtype: torch.dtype, *, size: int | None = None, repeats: int = 7) -> float:
-    """Billions of operations a second of a square matrix product, which takes 2·size³.
+    """Billions of operations a second of a square matrix product, which takes 2·size³; the best of several.
 
-    Args:
-        device: what computes.
-        dtype: of the factors.
-        size: rows and columns; 1024 on a CPU and 8192 on a GPU if None, which smaller ones do not fill.
-        repeats: how many times; the best counts.
+    `size`, rows and columns, is 1024 on a CPU and 8192 on a GPU if None, which smaller ones do not fill.
     """
     import torch
 

@@ -70,8 +70,7 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
     cpuinfo = _cpuinfo(root)
     quota, limit = cgroup_limits(root)
     memory = psutil.virtual_memory()
-    limited = limit is not None and limit < memory.total
-    total = limit if limited else memory.total
+    total = memory.total if limit is None else min(limit, memory.total)
     logical = psutil.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
     board = root / "proc/device-tree/model"
@@ -92,7 +91,7 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
         caches=_caches(root),
         memory_bytes=total,
         memory_available_bytes=min(memory.available, total),
-        memory_limited=limited,
+        memory_limited=total < memory.total,
     )
 
 
@@ -146,12 +145,8 @@ def core_order(root: Path = Path("/")) -> list[int]:
 
 def _cpuinfo(root: Path) -> dict[str, str]:
     # The first processor's entries; a machine that mixes cores still shares one instruction set.
-    entries: dict[str, str] = {}
-    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            entries.setdefault(key.strip().lower(), value.strip())
-    return entries
+    pairs = re.findall(r"^([^:\n]+):(.*)$", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    return {key.strip().lower(): value.strip() for key, value in reversed(pairs)}
 
 
 def _model(cpuinfo: Mapping[str, str]) -> str:

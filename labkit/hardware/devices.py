@@ -62,27 +62,32 @@ def is_jetson(root: Path = Path("/")) -> bool:
     return (root / "etc/nv_tegra_release").exists() or any(root.glob(JETSON_LOADS[-1]))
 
 
-class _Fields:
-    """Collects the values of one device, and the reasons for those that could not be read."""
+_OF_BOTH = {
+    "name": ("nvmlDeviceGetName", str),
+    "uuid": ("nvmlDeviceGetUUID", str),
+    "memory_bytes": ("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
+}
+_OF_A_GPU = _OF_BOTH | {
+    "compute_capability": ("nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}"),
+    "power_limit_w": ("nvmlDeviceGetPowerManagementLimit", lambda milliwatts: milliwatts / 1000),
+    "driver_version": ("nvmlSystemGetDriverVersion", str),
+    "mig_mode": ("nvmlDeviceGetMigMode", lambda modes: "on" if modes[0] else "off"),
+    "sm_count": ("nvmlDeviceGetNumGpuCores", int),  # NVML knows a whole GPU's cores, not its multiprocessors
+}
+_OF_A_SLICE = _OF_BOTH | {"sm_count": ("nvmlDeviceGetAttributes", lambda told: told.multiprocessorCount)}
+"""By field of a device: NVML's call, and what becomes of its answer."""
 
-    def __init__(self, nvml: Nvml, handle: Any):
-        self._nvml, self._handle = nvml, handle
-        self.values: dict[str, Any] = {}
-        self.missing: dict[str, str] = {}
-        self.read("name", "nvmlDeviceGetName")
-        self.read("uuid", "nvmlDeviceGetUUID")
-        self.read("memory_bytes", "nvmlDeviceGetMemoryInfo", lambda memory: memory.total)
 
-    def read(self, name: str, call: str, convert: Callable[[Any], Any] = lambda value: value) -> None:
-        arguments = () if call.startswith("nvmlSystem") else (self._handle,)
-        reading = self._nvml.read(call, *arguments)
+def _fields(nvml: Nvml, handle: Any, calls: dict[str, tuple[str, Callable]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields that could be read, and by field why not."""
+    values, missing = {}, {}
+    for name, (call, convert) in calls.items():
+        reading = nvml.read(call, *(() if call.startswith("nvmlSystem") else (handle,)))
         if reading.reason is None:
-            self.values[name] = convert(reading.value)
+            values[name] = convert(reading.value)
         else:
-            self.missing[name] = reading.reason
-
-    def device(self, kind: str, index: int, **values: Any) -> Device:
-        return Device(kind, index, missing=self.missing, **{"name": "unnamed GPU"} | values | self.values)
+            missing[name] = reading.reason
+    return {"name": "unnamed GPU"} | values, missing
 
 
 def _read_gpus(nvml: Nvml) -> list[Device]:
@@ -97,31 +102,19 @@ def _read_gpus(nvml: Nvml) -> list[Device]:
 
 
 def _read_gpu(nvml: Nvml, index: int, handle: Any) -> list[Device]:
-    fields = _Fields(nvml, handle)
-    fields.read("compute_capability", "nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}")
-    fields.read("power_limit_w", "nvmlDeviceGetPowerManagementLimit", lambda mw: mw / 1000)
-    fields.read("driver_version", "nvmlSystemGetDriverVersion")
-    fields.read("mig_mode", "nvmlDeviceGetMigMode", lambda modes: "on" if modes[0] else "off")
-    _read_sm_count(fields)
-    if fields.values.get("mig_mode") == "on":
-        if slices := _read_slices(nvml, handle, fields.device("gpu", index)):
+    values, missing = _fields(nvml, handle, _OF_A_GPU)
+    cores, capability = values.pop("sm_count", None), values.get("compute_capability", "?")
+    per_sm = CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0])
+    if cores is not None and per_sm is not None:
+        values["sm_count"] = cores // per_sm
+    elif cores is not None:
+        missing["sm_count"] = f"cores per multiprocessor of compute capability {capability} are not known"
+    gpu = Device("gpu", index, missing=missing, **values)
+    if gpu.mig_mode == "on":
+        if slices := _read_slices(nvml, handle, gpu):
             return slices
-        fields.missing["torch_name"] = "MIG is on but this GPU has no MIG slice, so nothing can run on it"
-    return [fields.device("gpu", index)]
-
-
-def _read_sm_count(fields: _Fields) -> None:
-    # NVML knows a whole GPU's cores, not its multiprocessors.
-    fields.read("sm_count", "nvmlDeviceGetNumGpuCores")
-    cores, capability = fields.values.pop("sm_count", None), fields.values.get("compute_capability")
-    if cores is None:
-        return
-    if capability is None:
-        fields.missing["sm_count"] = f"needs the compute capability: {fields.missing['compute_capability']}"
-    elif per_sm := CORES_PER_SM.get(capability) or CORES_PER_SM.get(capability.split(".")[0]):
-        fields.values["sm_count"] = cores // per_sm
-    else:
-        fields.missing["sm_count"] = f"cores per multiprocessor of compute capability {capability} are not known"
+        missing["torch_name"] = "MIG is on but this GPU has no MIG slice, so nothing can run on it"
+    return [gpu]
 
 
 def _read_slices(nvml: Nvml, handle: Any, parent: Device) -> list[Device]:
@@ -130,24 +123,14 @@ def _read_slices(nvml: Nvml, handle: Any, parent: Device) -> list[Device]:
         mig = nvml.read("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
         if mig.reason is not None:
             continue  # an empty place: NVML numbers places, not slices
-        fields = _Fields(nvml, mig.value)
-        fields.read("sm_count", "nvmlDeviceGetAttributes", lambda attributes: attributes.multiprocessorCount)
-        name = fields.values.setdefault("name", parent.name)
-        profile = re.search(r"\d+(c\.\d+)?g\.\d+gb\S*", name)
+        values, missing = _fields(nvml, mig.value, _OF_A_SLICE)
+        profile = re.search(r"\d+(c\.\d+)?g\.\d+gb\S*", values["name"])
         if profile is None:
-            fields.missing["mig_profile"] = f"the slice's name does not say it: {name}"
-        fields.missing["power_limit_w"] = "a MIG slice has no power limit of its own"
-        slices.append(
-            fields.device(
-                "mig",
-                parent.index,
-                compute_capability=parent.compute_capability,
-                driver_version=parent.driver_version,
-                mig_mode="on",
-                mig_parent_uuid=parent.uuid,
-                mig_profile=profile and profile.group(),
-            )
-        )
+            missing["mig_profile"] = f"the slice's name does not say it: {values['name']}"
+        missing["power_limit_w"] = "a MIG slice has no power limit of its own"
+        of_parent = {name: getattr(parent, name) for name in ("compute_capability", "driver_version", "mig_mode")}
+        values |= of_parent | {"mig_parent_uuid": parent.uuid, "mig_profile": profile and profile.group()}
+        slices.append(Device("mig", parent.index, missing=missing, **values))
     return slices
 
 

@@ -33,11 +33,9 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
     Args:
         nvml: a session that is not yet open; the default talks to the driver of this machine.
     """
-    cpu, nvml = read_cpu(), nvml or Nvml()
+    cpu, nvml, versions = read_cpu(), nvml or Nvml(), package_versions()
     devices = get_devices(nvml)
     gpus = devices[1:]
-    disk_free = shutil.disk_usage(Path.cwd()).free
-    versions = package_versions()
     caps = [f"{name}={os.environ[name]} caps what torch uses of them" for name in ISA_CAPS if os.environ.get(name)]
     report: dict[str, Any] = {
         "python": platform.python_version(),
@@ -49,7 +47,7 @@ def examine(nvml: Nvml | None = None) -> dict[str, Any]:
             "available_bytes": cpu.memory_available_bytes,
             "limited_by_container": cpu.memory_limited,
         },
-        "disk": {"path": str(Path.cwd()), "free_bytes": disk_free},
+        "disk": {"path": str(Path.cwd()), "free_bytes": shutil.disk_usage(Path.cwd()).free},
         "gpus": [device.to_dict() | {"tier": tier_name(device)} for device in gpus],
         "driver": {
             "found": nvml.reason is None,
@@ -81,8 +79,7 @@ def _mig(gpus: list[Device]) -> dict[str, Any]:
 def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
     advice, asked = [], requirements()
     for need, what in PACKAGE_USES.items():
-        missing = [name for name, version in versions.items() if version is None and name in asked]
-        missing = [name for name in missing if asked[name][1] == need]
+        missing = [name for name, (_, of) in asked.items() if of == need and versions[name] is None]
         if missing:
             # in the versions that labkit asks for, so that the command does not break another lab
             command = " ".join(f'"{asked[name][0]}"' for name in missing)

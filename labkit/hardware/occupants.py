@@ -14,10 +14,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.hardware.sizes import size_text
 
 MPS_SERVER = "nvidia-cuda-mps-server"
-LISTS = {
-    "compute": "nvmlDeviceGetComputeRunningProcesses",
-    "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
-}
+LISTS = {"compute": "nvmlDeviceGetComputeRunningProcesses", "graphics": "nvmlDeviceGetGraphicsRunningProcesses"}
 
 
 @dataclass(frozen=True)

@@ -81,22 +81,19 @@ def load_tiers() -> Mapping[str, Tier]:
     text = files("labkit.hardware").joinpath("tiers.toml").read_text(encoding="utf-8")
     catalogue = tomllib.loads(text)
     sources = catalogue["sources"]
-    return MappingProxyType({name: _tier(name, entry, sources) for name, entry in catalogue["tiers"].items()})
+    tiers = {}
+    for name, entry in catalogue["tiers"].items():
+        figures = {key: _figure(entry.get(key, {"none": "no source found"}), sources) for key in FIGURES}
+        plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
+        tiers[name] = Tier(name, figures=MappingProxyType(figures), match=tuple(entry.get("match", [])), **plain)
+    return MappingProxyType(tiers)
 
 
-def _tier(name: str, entry: dict, sources: dict) -> Tier:
-    figures = MappingProxyType({key: _figure(entry.get(key), sources) for key in FIGURES})
-    plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
-    return Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain)
-
-
-def _figure(entry: dict | None, sources: dict) -> Figure:
-    if entry is None or "none" in entry:
-        return Figure(None, note=entry["none"] if entry else "no source found")
-    named = {
-        key: sources[entry["source"]][name] for key, name in (("source", "title"), ("url", "url"), ("date", "date"))
-    }
-    return Figure(**{key: value for key, value in entry.items() if key != "source"} | named)
+def _figure(entry: dict, sources: dict) -> Figure:
+    if "none" in entry:
+        return Figure(None, note=entry["none"])
+    source = sources[entry["source"]]
+    return Figure(**entry | {"source": source["title"], "url": source["url"], "date": source["date"]})
 
 
 def get_tier(name: str) -> Tier:
@@ -125,10 +122,8 @@ def match_tier(device: Device) -> Tier | None:
     if device.kind == "mig":
         return None
     name = device.name.lower().replace("-", " ")
-    for tier in load_tiers().values():
-        if any(_contains(name, phrase) for phrase in tier.match):
-            return tier
-    return cpu_tier(device.cores) if device.kind == "cpu" else None
+    named = (tier for tier in load_tiers().values() if any(_contains(name, phrase) for phrase in tier.match))
+    return next(named, cpu_tier(device.cores) if device.kind == "cpu" else None)
 
 
 def tier_name(device: Device) -> str | None:

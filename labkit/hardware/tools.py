@@ -61,10 +61,9 @@ def find_profiler(name: str) -> Tool:
         return Tool(name, path, None, works=False, note=f"gave no version within {ANSWER_TIMEOUT_S} s")
     except OSError as error:
         return Tool(name, path, None, works=False, note=f"does not start: {error.strerror}")
-    said = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
+    said = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()] or ["no message"]
     if answer.returncode != 0:
-        reason = said[0] if said else "no message"
-        return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {reason}")
+        return Tool(name, path, None, works=False, note=f"ends with status {answer.returncode}: {said[0]}")
     # The line with a number in it: some tools print a banner or a licence first.
     version = next((line for line in said if any(character.isdigit() for character in line)), None)
     return Tool(name, path, version, works=True, note=perf_limit() if name == "perf" else None)
@@ -80,20 +79,14 @@ def find_mps() -> dict:
     path = shutil.which("nvidia-cuda-mps-control")
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
     note = None if path else "nvidia-cuda-mps-control is not on PATH; it comes with NVIDIA's Linux driver"
-    return {
-        "available": path is not None,
-        "path": path,
-        "daemon_seen": (pipes / "control").exists(),
-        "note": note,
-    }
+    return {"available": path is not None, "daemon_seen": (pipes / "control").exists(), "note": note}
 
 
 def perf_limit() -> str | None:
     """Why this user may not count perf events here; None where nothing forbids it."""
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
-    level = int(paranoid.read_text()) if paranoid.is_file() else None
-    if level is None:
+    if not paranoid.is_file():
         return "the kernel has no perf events"
-    if level > 2 and os.geteuid() != 0:
+    if (level := int(paranoid.read_text())) > 2 and os.geteuid() != 0:
         return f"the kernel forbids it to users (perf_event_paranoid is {level}, it needs 2 or less)"
     return None

@@ -24,46 +24,29 @@ def call_tree(time: StepTime) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[list] = [[0, -1, "step", "other", 0, time.steps, time.total_us, 0.0]]
-    known: dict[tuple[int, str], int] = {}
-
-    def node(above: int, name: str, phase: str) -> int:
-        found = known.setdefault((above, name), len(rows))
-        if found == len(rows):
-            rows.append([found, above, name, phase, rows[above][4] + 1, 0, 0.0, 0.0])
-        return found
-
-    for segment in time.segments.itertuples():
-        row = rows[node(0, segment.phase, segment.phase)]
-        row[6] += segment.us
-        row[7] += segment.us
-    for phase in dict.fromkeys(time.segments["phase"]):
-        rows[known[0, phase]][5] = time.steps
-    node_of = [-1] * len(time.events)
+    sums: dict[tuple[str, ...], list[float]] = {(): [time.steps, time.total_us, 0.0]}  # calls, total and own time
+    for phase, us in time.segments.groupby("phase", sort=False)["us"].sum().items():
+        sums[(phase,)] = [time.steps, us, us]
+    paths: list[tuple[str, ...]] = []
     columns = (time.events[name].tolist() for name in ("name", "phase", "parent", "duration_us", "self_us"))
-    for place, (name, phase, parent, total, own) in enumerate(zip(*columns, strict=True)):
-        above = known[0, phase] if parent < 0 else node_of[parent]
-        if above < 0 or rows[above][4] == DEEPEST:
-            continue  # too deep
-        node_of[place] = node(above, name, phase)
-        row = rows[node_of[place]]
-        row[5] += 1
-        row[6] += total
-        row[7] += own
-        rows[known[0, phase]][7] -= own  # what is left of a phase lies outside of its operators
-    columns = ["node", "parent", "name", "phase", "depth", "calls", "total_us", "self_us"]
+    for name, phase, parent, total_us, own_us in zip(*columns, strict=True):
+        above = (phase,) if parent < 0 else paths[parent]
+        paths.append((*above, name) if 0 < len(above) < DEEPEST else ())
+        if path := paths[-1]:
+            row = sums.setdefault(path, [0, 0.0, 0.0])
+            sums[path] = [row[0] + 1, row[1] + total_us, row[2] + own_us]
+            sums[path[:1]][2] -= own_us  # what is left of a phase lies outside of its operators
+    number = {path: place for place, path in enumerate(sums)}
+    begin, taken, rows, least_us = {}, dict.fromkeys(sums, 0.0), [], SMALLEST * time.total_us
+    for path, (calls, total_us, own_us) in sums.items():
+        if total_us < least_us:
+            continue
+        above = path[:-1]
+        begin[path] = begin.get(above, 0.0) + taken[above] if path else 0.0
+        taken[above] += total_us if path else 0.0
+        parent, name, phase = (number[above], path[-1], path[0]) if path else (-1, "step", "other")
+        rows.append((number[path], parent, name, phase, len(path), calls, total_us, own_us, begin[path]))
+    columns = ["node", "parent", "name", "phase", "depth", "calls", "total_us", "self_us", "begin_us"]
     frame = pd.DataFrame(rows, columns=columns)
-    frame[["calls", "total_us", "self_us"]] /= time.steps
-    frame = frame[frame["total_us"] >= SMALLEST * time.step_us]
-    frame["begin_us"] = _side_by_side(frame)
-    return frame.reset_index(drop=True)
-
-
-def _side_by_side(frame: pd.DataFrame) -> list[float]:
-    begin: dict[int, float] = {}
-    taken: dict[int, float] = {}
-    for row in frame.itertuples():
-        start = begin.get(row.parent, 0.0) + taken.get(row.parent, 0.0)
-        begin[row.node] = start
-        taken[row.parent] = taken.get(row.parent, 0.0) + row.total_us
-    return [begin[node] for node in frame["node"]]
+    frame[["calls", "total_us", "self_us", "begin_us"]] /= time.steps
+    return frame

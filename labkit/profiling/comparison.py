@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,19 +16,28 @@ if TYPE_CHECKING:
 class Comparison:
     """How the steps of two runs differ."""
 
-    names: tuple[str, str]
-    """Of the runs"""
-    operators: pd.DataFrame
-    """Columns operator, calls_before, calls_after, before_us, after_us, difference_us (of one step); the largest
-    difference first. The differences add up to `total_us`"""
-    phases: pd.DataFrame
-    """Columns phase, before_us, after_us, difference_us, which add up, too"""
-    before_us: float
-    after_us: float
-    samples: tuple[int | None, int | None] = (None, None)
-    """Of a step of each; None where it is not known"""
-    warning: str = ""
-    """What else differs between them: where they ran"""
+    before: Profile
+    after: Profile
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """Columns operator, calls_before, calls_after, before_us, after_us, difference_us (of one step), the largest
+        difference first; one that only one of them has counts as zero in the other. The differences add up to
+        `total_us`."""
+        return _joined(self.before.time.operators, self.after.time.operators, "operator", "self_us", "calls")
+
+    @cached_property
+    def phases(self) -> pd.DataFrame:
+        """Columns phase, before_us, after_us, difference_us, which add up, too."""
+        return _joined(self.before.phases, self.after.phases, "phase", "time_us")
+
+    @property
+    def before_us(self) -> float:
+        return self.before.time.step_us
+
+    @property
+    def after_us(self) -> float:
+        return self.after.time.step_us
 
     @property
     def total_us(self) -> float:
@@ -36,21 +46,27 @@ class Comparison:
 
     def headline(self) -> str:
         """The difference in a sentence; of steps of several sizes, by their samples."""
-        steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step, both profiled: "
-        before, after = self.samples
+        before, after = self.before.samples, self.after.samples
         ratio, unit = self.before_us / self.after_us, ""
-        if None not in self.samples and before != after:
+        if None not in (before, after) and before != after:
             ratio, unit = ratio * after / before, f" by the sample (a step has {before:,} and {after:,} of them)"
         how = f"{ratio:.3g} times as fast" if ratio >= 1 else f"{1 / ratio:.3g} times as slow"
-        return f"{steps}{self.names[1]} is {how} as {self.names[0]}{unit}.{self.warning}"
+        steps = f"From {self.before_us / 1e3:.4g} to {self.after_us / 1e3:.4g} ms a step, both profiled"
+        said = f"{steps}: {self.after.folder.name} is {how} as {self.before.folder.name}{unit}."
+        told = [
+            f"{what} {one} and {other}"
+            for (what, one), (_, other) in zip(_circumstances(self.before), _circumstances(self.after), strict=True)
+            if one != other
+        ]
+        return said + (f" They differ otherwise, too: {'; '.join(told)}." if told else "")
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "before": self.names[0],
-            "after": self.names[1],
+            "before": self.before.folder.name,
+            "after": self.after.folder.name,
             "before_us": self.before_us,
             "after_us": self.after_us,
-            "samples": self.samples,
+            "samples": (self.before.samples, self.after.samples),
             "difference_us": self.total_us,
             "operators": self.operators.to_dict("records"),
             "phases": self.phases.to_dict("records"),
@@ -58,29 +74,14 @@ class Comparison:
 
 
 def compare(before: Profile, after: Profile) -> Comparison:
-    """Match the operators of two profiles by name; one that only one of them has counts as zero in the other."""
-    operators = _joined(before.time.operators, after.time.operators, "operator", "self_us", "calls")
-    phases = _joined(before.phases, after.phases, "phase", "time_us")
-    names = before.folder.name, after.folder.name
-    told = [
-        f"{what} {one} and {other}"
-        for what, one, other in (
-            ("on", before.card.device, after.card.device),
-            ("threads", before.card.threads, after.card.threads),
-            ("times", before.provenance, after.provenance),
-            ("recorded with", _recorded(before), _recorded(after)),
-        )
-        if one != other
-    ]
-    warning = f" They differ otherwise, too: {'; '.join(told)}." if told else ""
-    samples = before.samples, after.samples
-    return Comparison(names, operators, phases, before.time.step_us, after.time.step_us, samples, warning)
+    """Match the operators of two profiles by name."""
+    return Comparison(before, after)
 
 
-def _recorded(profile: Profile) -> str:
-    """What makes its profiler more or less costly."""
-    asked = [name for name in ("shapes", "memory") if getattr(profile.settings, name)]
-    return " and ".join(asked) or "times alone"
+def _circumstances(profile: Profile) -> list[tuple[str, Any]]:
+    recorded = " and ".join(name for name in ("shapes", "memory") if getattr(profile.settings, name)) or "times alone"
+    card = profile.card
+    return [("on", card.device), ("threads", card.threads), ("times", profile.provenance), ("recorded with", recorded)]
 
 
 def _joined(before: pd.DataFrame, after: pd.DataFrame, key: str, time: str, *more: str) -> pd.DataFrame:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
@@ -28,23 +31,17 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 """Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
 
-def _check_pair(times: list[float]) -> None:
-    if len(times) != 2:
-        raise ValueError("the time of a phase is two numbers, of the wall and of the process")
-
-
 class Facts(TypedDict):
     """What readers rely on of `profile.json`."""
 
     settings: ProfileSettings
     device: str
-    phases_us: list[dict[str, Annotated[list[float], _check_pair]]]
+    phases_us: list[dict[str, list[float]]]
     """Of each step, by phase: wall time, and time in which it had a core"""
     unprofiled_step_us: list[float]
     event_cost_us: float
     fault_cost_us: float | None
     unprofiled_faults: list[float]
-    """Empty where they are not counted"""
     phase_faults: list[dict[str, float]]
 
 
@@ -63,9 +60,7 @@ class Profile:
     """What was recorded of a run's steps."""
 
     folder: Path
-    """Of the run"""
     facts: Facts
-    """What the recorder noted beside the trace"""
     card: Calibration
     """What the machine can do, measured right after the steps"""
     provenance: str
@@ -106,9 +101,8 @@ class Profile:
         plain, phases, cost_us = (self.facts[name] for name in ("unprofiled_faults", "phase_faults", "fault_cost_us"))
         if not plain or not phases or cost_us is None:
             return None
-        names = {name for step in phases for name in step}
-        by_phase = {name: sum(step.get(name, 0) for step in phases) / len(phases) for name in names}
-        return Faults(median(plain), by_phase, cost_us)
+        by_phase: Counter[str] = sum(map(Counter, phases), Counter())
+        return Faults(median(plain), {name: count / len(phases) for name, count in by_phase.items()}, cost_us)
 
     @property
     def event_cost_us(self) -> float:
@@ -121,13 +115,12 @@ class Profile:
     @property
     def headline(self) -> str:
         """What a step takes, in a sentence."""
-        plain_us, cost = self.unprofiled_step_us, ""
-        if plain_us:
+        cost = ""
+        if self.unprofiled_step_us:
             more = self.overhead - 1
             cost = f"looking costs {more:.0%} (medians)" if more > 0 else "what looking costs is lost in the noise"
-            if self.overhead > DISTURBED:
-                cost += ", which is so much that shares of short operators say little"
-            cost = f"; unprofiled it took {plain_us / 1e3:.4g} ms: {cost}"
+            cost += ", which is so much that shares of short operators say little" * (self.overhead > DISTURBED)
+            cost = f"; unprofiled it took {self.unprofiled_step_us / 1e3:.4g} ms: {cost}"
         threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
             f"A step takes {self.time.step_us / 1e3:.4g} ms ({self.provenance}, mean of {self.time.steps} profiled "
@@ -139,9 +132,9 @@ class Profile:
         """Of one step, in which no thread of the process had a core, outside of input and sync; on a GPU it is not
         told from waiting for the GPU, and 0."""
         steps = self.facts["phases_us"]
-        timed = [(wall, busy) for step in steps for phase, (wall, busy) in step.items() if phase not in OWN_IDLENESS]
         if self.facts["device"] != "cpu" or not steps:
             return 0.0
+        timed = (times for step in steps for phase, times in step.items() if phase not in OWN_IDLENESS)
         return sum(max(0.0, wall - busy) for wall, busy in timed) / len(steps)
 
     @property
@@ -160,24 +153,19 @@ class Profile:
     def operators(self) -> pd.DataFrame:
         """Operators of a step, dearest first, with what they did.
 
-        Returns:
-            Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN where no formula is known
-            or no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits); with a GPU also
-            device_us (of the kernels that it launched itself), by which they are sorted then.
+        Columns operator, calls, self_us, share (of the step), gflop_per_s, gb_per_s (NaN where no formula is known or
+        no shapes were recorded), of_peak (achieved over the nearer of the machine's two limits); with a GPU also
+        device_us (of the kernels that it launched itself), by which they are sorted then.
         """
         import pandas as pd
 
-        own = self.time.operators
         done = operators_at_work(self.trace).replace({"operator": DONE_BY})
         sums = done.groupby("operator", as_index=False)[["time_us", "flop", "bytes"]].sum()
-        frame = own.merge(sums, on="operator", how="left")
-        frame["gflop_per_s"], frame["gb_per_s"] = (
-            frame.pop(name) / frame["time_us"] / 1e3 for name in ("flop", "bytes")
-        )
-        frame = frame.drop(columns="time_us")
-        arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
-        moved = frame["gb_per_s"] / self.card.bandwidth_gb_per_s
-        frame["of_peak"] = arithmetic.where(arithmetic > moved, moved)
+        frame = self.time.operators.merge(sums, on="operator", how="left")
+        frame["gflop_per_s"], frame["gb_per_s"] = (frame[name] / frame["time_us"] / 1e3 for name in ("flop", "bytes"))
+        frame = frame.drop(columns=["time_us", "flop", "bytes"])
+        of_arithmetic = frame["gflop_per_s"] / max(self.card.fp32_gflops, self.card.bf16_gflops)
+        frame["of_peak"] = np.fmax(of_arithmetic, frame["gb_per_s"] / self.card.bandwidth_gb_per_s)
         if self.trace.kernels.empty:
             return frame
         events = self.time.events
@@ -235,11 +223,7 @@ class Profile:
 
 
 def read_profile(folder: Path | str) -> Profile:
-    """Read what `labkit profile` recorded into a run's folder.
-
-    Raises:
-        UserError: the run was not profiled, or its profile was cut short or is damaged.
-    """
+    """Read what was recorded into a run's folder; a UserError where it was not, was cut short, or is damaged."""
     folder = Path(folder)
     record = read_run(folder)
     if record.status == "failed":
@@ -247,26 +231,26 @@ def read_profile(folder: Path | str) -> Profile:
         raise UserError(
             f"{folder}: this run failed ({why}), so nothing is said of its steps: mend that, and profile again."
         )
-    place = folder / "trace"
-    if not (place / FACTS).is_file():
-        if (tool := record.config.get("profile", {}).get("tool", "torch")) != "torch":
-            raise UserError(f"{folder}: this run was profiled by {tool}; only --tool torch records its operators.")
-        if record.profiled:
-            raise UserError(f"{folder}: this profile was cut short ({record.status}): profile again.")
+    if not record.profiled:
         raise UserError(f"{folder}: this run was not profiled: `labkit profile dlrm` makes one that is.")
-    if not (place / KINETO).is_file():
-        raise UserError(
-            f"{folder}: the profile ended before its first recorded step, so there is no trace: profile again, with "
-            "fewer steps before it (--skip, --warmup)."
+    if (tool := record.config["profile"].get("tool", "torch")) != "torch":
+        raise UserError(f"{folder}: this run was profiled by {tool}; only --tool torch records its operators.")
+    place, fix = folder / "trace", "Profile again."
+    for name in (KINETO, FACTS, CARD):
+        if not (place / name).is_file():
+            raise UserError(
+                f"{place / name}: the profile was cut short before this was written ({record.status}): profile again, "
+                "with fewer steps before those that are recorded (--skip, --warmup)."
+            )
+    facts = read_json(place / FACTS, Facts, fix=fix)
+    if any(len(times) != 2 for step in facts["phases_us"] for times in step.values()):
+        raise DataError(
+            "the time of a phase is two numbers, of the wall and of the process.", file=place / FACTS, fix=fix
         )
-    fix = "Profile again."
     try:
-        facts = read_json(place / FACTS, Facts, fix=fix)
         card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:
             raise TypeError("a machine that computes or copies nothing")
-    except FileNotFoundError as error:
-        raise UserError(f"{error.filename}: the profile ended before this was written: profile again.") from None
     except TypeError as error:
         raise DataError(f"this card is damaged ({error}).", file=place / CARD, fix=fix) from error
     samples = record.config.get("train", {}).get("batch_size")

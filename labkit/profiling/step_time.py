@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.errors import UserError
 from labkit.profiling.traces.nesting import nest
-from labkit.profiling.traces.trace import STEP, Trace, are_steps
+from labkit.profiling.traces.trace import Trace
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ WAIT = "wait"
 """Stands for a stretch of these."""
 ONE_WAIT_US = 20.0
 """Two reads that are no further apart belong to one loop that reads numbers one by one."""
+STEP = "ProfilerStep#"
 BACKWARD_CALL = "autograd::engine::evaluate_function"
 PYTHON = "(outside of operators)"
 """Python, and what it calls that is not torch"""
@@ -60,6 +61,11 @@ class StepTime:
     steps: int
 
     @property
+    def lengths_us(self) -> list[float]:
+        """Of each step."""
+        return self.segments.groupby("step")["us"].sum().tolist()
+
+    @property
     def total_us(self) -> float:
         """Of all steps together."""
         return float(self.segments["us"].sum())
@@ -69,17 +75,11 @@ class StepTime:
         """Of one step, on average."""
         return self.total_us / self.steps
 
-    @property
-    def lengths_us(self) -> list[float]:
-        """Of each step."""
-        return self.segments.groupby("step")["us"].sum().tolist()
-
     def phase_us(self, idle_us: float = 0.0) -> dict[str, float]:
         """Time of each phase in one step, in the order of a step; the times add up to `step_us`.
 
-        Args:
-            idle_us: of one step, in which it had no core outside of input and sync; it is taken from the phases in
-                proportion, and stands beside them as "idle".
+        `idle_us` of a step, in which it had no core outside of input and sync, is taken from the phases in proportion,
+        and stands beside them as "idle".
         """
         times = (self.segments.groupby("phase")["us"].sum() / self.steps).reindex(PHASES, fill_value=0.0)
         left = times.where(times.index.isin(OWN_IDLENESS), times * (1 - self.idle_share(idle_us)))
@@ -102,27 +102,18 @@ class StepTime:
     def operators(self) -> pd.DataFrame:
         """Operators by their own time within the steps, dearest first; the last row is what lies outside of them all.
 
-        Returns:
-            Columns operator, calls, self_us (both of one step), share. The times add up to `step_us`.
+        Columns operator, calls, self_us (both of one step), share. The times add up to `step_us`.
         """
-        import pandas as pd
-
-        grouped = self.events.groupby("name", observed=True)["self_us"].agg(["size", "sum"]) / self.steps
-        frame = grouped.rename_axis("operator").rename(columns={"size": "calls", "sum": "self_us"}).reset_index()
-        frame["operator"] = frame["operator"].astype(str)
-        frame = frame.sort_values("self_us", ascending=False)
-        rest = pd.DataFrame({"operator": [PYTHON], "calls": [0.0], "self_us": [self.step_us - frame["self_us"].sum()]})
-        frame = pd.concat([frame, rest], ignore_index=True)
-        frame["share"] = frame["self_us"] / self.step_us
-        return frame
+        names = self.events["name"].astype(str).rename("operator")
+        sums = (self.events.groupby(names)["self_us"].agg(calls="size", self_us="sum") / self.steps).sort_values(
+            "self_us", ascending=False
+        )
+        sums.loc[PYTHON] = [0.0, self.step_us - sums["self_us"].sum()]
+        return sums.assign(share=sums["self_us"] / self.step_us).reset_index()
 
 
 def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
-    """Take the recorded steps apart.
-
-    Args:
-        trace: what was recorded.
-        steps: how many of its steps are whole, where the recording may have ended within one.
+    """Take the recorded steps apart, the first `steps` of them where the recording may have ended within one.
 
     Raises:
         UserError: the trace has no steps.
@@ -141,13 +132,10 @@ def step_time(trace: Trace, *, steps: int | None = None) -> StepTime:
 
 
 def recorded_steps(trace: Trace) -> pd.DataFrame:
-    """The profiler's annotations of whole steps.
-
-    Raises:
-        UserError: there are none.
-    """
+    """The profiler's annotations of whole steps; a UserError where there are none."""
     events = trace.events
-    found = events[(events["category"] == "user_annotation") & are_steps(events)]
+    is_step = events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
+    found = events[(events["category"] == "user_annotation") & is_step]
     if found.empty:
         raise UserError(
             f"{trace.path}: this trace has no steps, so nothing can be said of one: let the profiler know them with "
@@ -156,16 +144,12 @@ def recorded_steps(trace: Trace) -> pd.DataFrame:
     return found
 
 
-Segment = tuple[float, float, str, int]
-"""start_us, end_us, phase, step."""
-
-
 def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
     start = events["start_us"]
     return list(zip(start.tolist(), (start + events["duration_us"]).tolist(), strict=True))
 
 
-def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> list[Segment]:
+def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> list[tuple[float, float, str, int]]:
     """Each step cut where a phase begins or ends; of several open ones, the one that began last counts.
 
     A step ends where the next begins, if it has not before. What lies in a wait is sync, but for input, which may read
@@ -175,7 +159,7 @@ def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> 
     steps = _intervals(recorded)
     latest = [*recorded["start_us"].tolist()[1:], np.inf]
     start, stop = (np.array([each[place] for each in named]) for place in (0, 1))
-    found: list[Segment] = []
+    found: list[tuple[float, float, str, int]] = []
     for number, (begin, end), next_begin in zip(numbers, steps, latest, strict=True):
         end = min(end, next_begin)
         touching = [named[place] for place in np.flatnonzero((start < end) & (stop > begin))] if named else []
@@ -192,24 +176,17 @@ def _segments(recorded: pd.DataFrame, named: list[tuple[float, float, str]]) -> 
 def _named(events: pd.DataFrame) -> list[tuple[float, float, str]]:
     """Begin, end and name of the phases and waits, in the order in which they begin."""
     notes = events[events["category"] == "user_annotation"]
-    phases = [
-        (*interval, phase)
-        for name, interval in zip(notes["name"].astype(str), _intervals(notes), strict=True)
-        if (phase := _phase(name)) is not None
-    ]
-    resolved, following = [], ""
-    for start, stop, phase in reversed(phases):
+    found, following = [], ""
+    for (start, stop), name in reversed(list(zip(_intervals(notes), notes["name"].astype(str), strict=True))):
+        phase = OF_TORCH.get(name.split("#")[0], name)
         if phase == AFTER_BACKWARD:
             phase = BETWEEN if following == FORWARD else OTHER
         elif phase in (FORWARD, BACKWARD, OPTIMISER, INPUT, BETWEEN):
             following = phase
-        resolved.append((start, stop, phase))
+        if phase in PHASES:
+            found.append((start, stop, phase))
     # where both begin at once, the phase stands before the wait in it
-    return sorted([*resolved[::-1], *((*wait, WAIT) for wait in _waits(events))], key=lambda each: each[0])
-
-
-def _phase(name: str) -> str | None:
-    return name if name in (*PHASES, AFTER_BACKWARD) else OF_TORCH.get(name.split("#")[0])
+    return sorted([*found[::-1], *((*wait, WAIT) for wait in _waits(events))], key=lambda each: each[0])
 
 
 def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
@@ -230,7 +207,7 @@ def _waits(events: pd.DataFrame) -> list[tuple[float, float]]:
     return found
 
 
-def _operators(trace: Trace, lane: str, segments: list[Segment]) -> pd.DataFrame:
+def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, int]]) -> pd.DataFrame:
     """The operators of the stepping thread, and of those that run its backward passes, each with phase and step."""
     called = trace.events[trace.events["category"] == "cpu_op"]
     starts, ends, phases, numbers = (np.array(column) for column in zip(*segments, strict=True))

@@ -11,6 +11,7 @@ lengths of its utterances.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +52,6 @@ class Inputs(NamedTuple):
     """What is no tensor, as text"""
 
     def elements(self, place: int) -> int:
-        """Of a tensor, or of all in a list."""
         shape = self.shapes[place]
         return sum(map(prod, shape)) if self.types[place] == LIST else prod(shape)
 
@@ -60,15 +60,13 @@ class Inputs(NamedTuple):
         return ELEMENT_BYTES[self.types[place]]
 
     def size(self, *places: int) -> int:
-        """Bytes of tensors."""
+        """Bytes of tensors or lists of them."""
         return sum(self.elements(place) * self.element(place) for place in places)
 
     def tensors(self) -> list[int]:
-        """The places where a tensor or a list of them is."""
         return [place for place, kind in enumerate(self.types) if kind in ELEMENT_BYTES]
 
     def value(self, place: int) -> Any:
-        """A number, a truth value or a list of them."""
         return ast.literal_eval(self.values[place])
 
 
@@ -83,24 +81,17 @@ def _each(flop: int, written: int = 1, more: int = 0) -> Formula:
 
     def formula(inputs: Inputs) -> Work:
         read = inputs.tensors()
-        if inputs.types[0] == LIST:
-            count, element = inputs.elements(0), inputs.element(0)
-        else:
-            count = _broadcast([tuple(inputs.shapes[place]) for place in read])
-            # a number, which has no dimensions, does not widen
-            element = max((inputs.element(place) for place in read if inputs.shapes[place]), default=4)
+        count = inputs.elements(0)
+        if inputs.types[0] != LIST:
+            with contextlib.suppress(ValueError):  # the others are statistics of its channels
+                count = prod(np.broadcast_shapes(*(tuple(inputs.shapes[place]) for place in read)))
         if not read or not count:
             raise ValueError  # no tensor, or a list of more than 30, of which the profiler writes no shapes
+        # a number, which has no dimensions, does not widen
+        element = max((inputs.element(place) for place in read if inputs.shapes[place]), default=4)
         return Work(flop * count, inputs.size(*read) + (written * element + more) * count)
 
     return formula
-
-
-def _broadcast(shapes: list[tuple[int, ...]]) -> int:
-    try:
-        return prod(np.broadcast_shapes(*shapes))
-    except ValueError:
-        return prod(shapes[0])  # the others are statistics of its channels
 
 
 def _product(left: int) -> Formula:
@@ -122,7 +113,7 @@ def _convolution(inputs: Inputs) -> Work:
 
     x, weight = inputs.shapes[:2]
     how = [inputs.value(place) for place in range(3, 9)]
-    sizes = [torch.empty(shape, device="meta") for shape in (x, weight)]  # no memory, and no arithmetic
+    sizes = (torch.empty(shape, device="meta") for shape in (x, weight))  # no memory, and no arithmetic
     out = torch.convolution(*sizes, None, *how).shape
     read = inputs.size(*(place for place in range(3) if inputs.shapes[place]))
     return Work(_convolution_flop(x, weight, out, how[3]), read + prod(out) * inputs.element())
@@ -220,9 +211,8 @@ FORMULAS: dict[str, Formula] = {
     "_embedding_bag_sparse_backward": _table_gradient(5, lambda inputs: True),
     "embedding_dense_backward": _table_gradient(2),
     "embedding": _picked(1, lambda inputs: inputs.elements(1) * inputs.shapes[0][1]),
-    "index_select": _picked(
-        2, lambda inputs: inputs.elements(0) // inputs.shapes[0][inputs.value(1)] * inputs.elements(2)
-    ),
+    "index_select": _picked(2, lambda inputs: inputs.elements(0) // inputs.shapes[0][inputs.value(1)]
+                            * inputs.elements(2)),
     "gather": _picked(2, lambda inputs: inputs.elements(2)),
     "index_copy": _picked(2, lambda inputs: inputs.elements(3)),
     **_all(_picked(2, lambda inputs: inputs.elements(3), adds=1), "index_add scatter_add"),
@@ -307,7 +297,6 @@ def operators_at_work(trace: Trace) -> pd.DataFrame:
     ]
     frame = pd.DataFrame(rows, columns=["operator", "calls", "time_us", "flop", "bytes"])
     sums = frame.groupby("operator").sum()
-    sums["gflop_per_s"] = sums["flop"] / sums["time_us"] / 1e3
-    sums["gb_per_s"] = sums["bytes"] / sums["time_us"] / 1e3
+    sums[["gflop_per_s", "gb_per_s"]] = sums[["flop", "bytes"]].div(sums["time_us"] * 1e3, axis=0)
     sums["flop_per_byte"] = sums["flop"] / sums["bytes"]
     return sums.reset_index().sort_values("time_us", ascending=False, ignore_index=True)

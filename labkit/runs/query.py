@@ -122,7 +122,8 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
 
     tables = []
     for folder in map(Path, folders):
-        events = read_events(folder) if _was_resumed(folder) else []
+        path = folder / "events.jsonl"  # which is long, and of few runs matters
+        events = read_events(folder) if path.is_file() and b'"resumed"' in path.read_bytes() else []
         resumed = [(event["parts"], event["step"]) for event in events if event["event"] == "resumed"]
         for path in current_parts(folder / "metrics"):
             table = read_part(path, METRICS)
@@ -134,11 +135,6 @@ def read_metrics(folders: Iterable[Path | str]) -> pd.DataFrame:
             tables.append(table.add_column(0, "run", pa.repeat(folder.name, len(table))))
     schema = METRICS.insert(0, pa.field("run", pa.string()))
     return pa.concat_tables([schema.empty_table(), *tables]).to_pandas()
-
-
-def _was_resumed(folder: Path) -> bool:
-    path = folder / "events.jsonl"
-    return path.is_file() and b'"resumed"' in path.read_bytes()
 
 
 def read_telemetry(folders: Iterable[Path | str]) -> pd.DataFrame:

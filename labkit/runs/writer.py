@@ -128,12 +128,10 @@ class RunWriter:
 
     def metric(self, *, step: int, wall_s: float, train_s: float, samples: int, name: str, value: float) -> None:
         """Record one number; it reaches the disk within seconds, or at `flush`."""
-        self._metrics.append(
-            {"step": step, "wall_s": wall_s, "train_s": train_s, "samples": samples, "name": name, "value": value}
-        )
+        row = {"step": step, "wall_s": wall_s, "train_s": train_s, "samples": samples, "name": name, "value": value}
+        self._metrics.append(row)
 
     def flush(self) -> None:
-        """Write all metrics taken so far."""
         self._metrics.flush()
 
     def finish(self, status: str, result: dict[str, Any]) -> None:

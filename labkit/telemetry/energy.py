@@ -53,11 +53,10 @@ def run_energy(folder: Path | str, *, of_all: bool = False) -> Energy:
     # one a process that trained the run; an older labkit did not write the devices of a resume
     devices = [record.devices, *(e.get("devices", record.devices) for e in events if e["event"] == "resumed")]
     gpus = [gpu_of(each, torch_name) for each in devices]
-    uuids = {gpu.uuid for gpu in gpus}
-    if None in uuids:
+    if any(gpu.uuid is None for gpu in gpus):
         return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
     samples: dict[str, list[Sample]] = {}
-    for uuid in sorted(uuids):
+    for uuid in sorted({gpu.uuid for gpu in gpus}):
         for counter, rows in read_samples(folder, scope="device", device=uuid).items():
             # a process saw other GPUs beside the one it computed on
             samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process].uuid == uuid)
@@ -84,9 +83,8 @@ def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> RecordedGpu:
 def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
     """Energy of one GPU from its NVML samples by counter; a MIG slice has no counter of its own."""
     counter, power = (_intervals(samples.get(name, [])) for name in ("energy", "power"))
-    note = "the GPU alone, without its host"
-    if mig:
-        note = "the whole GPU of this MIG slice, its other slices included; without its host"
+    whole = "the whole GPU of this MIG slice, its other slices included; without its host"
+    note = whole if mig else "the GPU alone, without its host"
     # a counter that stands still while power is drawn counts nothing
     if counter and not (power and counter[0][0].value == counter[-1][1].value):
         return _counted(counter, "NVML energy counter", note)
@@ -101,10 +99,8 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     if packages and all(packages):
         note = "all CPU packages of this machine, other programs included; no memory, no disks"
         return _counted([each for intervals in packages for each in intervals], "RAPL", note)
-    if board := board_energy(samples):
-        return board
     why = _why(samples, "cpu_energy", "the run was sampled less than twice")
-    return Energy(None, None, f"not measurable: {why}")
+    return board_energy(samples) or Energy(None, None, f"not measurable: {why}")
 
 
 def board_energy(samples: dict[str, list[Sample]]) -> Energy | None:

@@ -57,9 +57,8 @@ class Latest:
 
     def shown(self) -> list[Course]:
         """Counters that have a value now, by device and scope."""
-        fresh = self._turn - STALE
         courses = (course for _, course in sorted(self.courses.items()))
-        return [course for course in courses if course.reading.value is not None and course.turn > fresh]
+        return [each for each in courses if each.reading.value is not None and each.turn > self._turn - STALE]
 
     def missing(self) -> dict[str, list[str]]:
         """By reason, the counters that have none now."""

@@ -31,11 +31,8 @@ def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -
     """The samples of one scope, by counter, in time's order; of all devices together unless one is named."""
     samples: dict[str, list[Sample]] = {}
     # not by pid, which a container gives to each of its processes again
-    resumed = [
-        int(datetime.fromisoformat(event["time"]).timestamp() * 1e9)
-        for event in read_events(folder)
-        if event["event"] == "resumed"
-    ]
+    resumed = [datetime.fromisoformat(each["time"]) for each in read_events(folder) if each["event"] == "resumed"]
+    resumed = [int(date.timestamp() * 1e9) for date in resumed]
     columns = ["time_ns", "device", "scope", "counter", "value", "note"]
     for part in current_parts(Path(folder) / "telemetry"):
         table = read_part(part, TELEMETRY, columns)
@@ -72,17 +69,14 @@ class Tail:
             if numbers <= self._seen:
                 continue
             try:
-                part_rows = read_part(part, TELEMETRY, ["time_ns", *Reading._fields])
+                table = read_part(part, TELEMETRY, ["time_ns", *Reading._fields])
             except FileNotFoundError:
                 continue  # merged since it was listed: the next look finds the large part
             # a part that others were merged into may hold what was seen before
             seen_ns = self._latest_ns if numbers & self._seen else -1
             self._seen |= numbers
-            if part_rows is None:
-                continue
-            table = part_rows.to_pydict()
-            for time_ns, *reading in zip(*table.values(), strict=True):
-                if time_ns > seen_ns:
-                    rows.append(Row(time_ns, Reading(*reading)))
-            self._latest_ns = max([self._latest_ns, *table["time_ns"]])
+            told = [] if table is None else zip(*table.to_pydict().values(), strict=True)
+            new = [Row(time_ns, Reading(*reading)) for time_ns, *reading in told if time_ns > seen_ns]
+            self._latest_ns = max([self._latest_ns, *(row.time_ns for row in new)])
+            rows += new
         return rows

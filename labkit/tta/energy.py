@@ -114,7 +114,6 @@ def energy_until(when_ns: np.ndarray, steps: tuple[Step, ...]) -> np.ndarray:
 
 
 def _epoch_ns(event: dict[str, Any]) -> float:
-    """Nanoseconds since 1970."""
     return datetime.fromisoformat(event["time"]).timestamp() * 1e9
 
 

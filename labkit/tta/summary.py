@@ -23,7 +23,7 @@ OF_TIMES = {
 """Columns of `survival`, as they are named here"""
 SUMMARY_COLUMNS = [
     *SERIES, "metric", "target", "target_given", "runs", "reached", "failed", "censored", "success_low", "success_high",
-    "sustained", "disturbed", *OF_TIMES.values(), "speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds",
+    "disturbed", *OF_TIMES.values(), "speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds",
     "differs_in", "samples_median", "samples_per_s", "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j",
     "energy_note", "cost_usd", "cost_low_usd", "cost_high_usd", "cost_note",
 ]  # fmt: skip
@@ -38,8 +38,8 @@ def summary(curves: pd.DataFrame, runs: pd.DataFrame, target: float | None = Non
         target: for every job; each job's own (`default_target`) if None.
 
     Returns:
-        SUMMARY_COLUMNS. target_given says whether any run was trained to this target; sustained counts the runs that
-        confirmed it, disturbed those that other programs disturbed. Shares, times and samples_median are those of
+        SUMMARY_COLUMNS. target_given says whether any run was trained to this target; disturbed counts
+        the runs that other programs disturbed. Shares, times and samples_median are those of
         `survival`. speed_up and its interval say how many times as soon the job's fastest row reached the target
         (`labkit.tta.sooner`; NaN where nothing can be said, as of disturbed runs), differs_in in which settings this
         row differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, the peaks of memory
@@ -88,7 +88,6 @@ def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float) -> pd.DataF
         is_told = not np.isnan(target) and (price.value_usd is None or table["reached"].iloc[number])
         rows.append(
             {
-                "sustained": int(mine["sustained"].sum()),
                 "disturbed": int((own["disturbed"] != "").sum()),
                 "speed_up": sooner.ratio,
                 "speed_up_low": sooner.low,

@@ -83,14 +83,6 @@ def test_a_run_that_misses_its_target_leaves_no_ratio_but_what_restarts_cost(cap
     assert "1 of 2 runs reached the target, 28.0 s to expect with restarts" in capsys.readouterr().out
 
 
-def test_a_step_counts_its_weights_and_rows():
-    from dlrm_shapes import Shape, lookups, step_flops
-
-    layers = 3 * 8 + 8 * 4 + (4 + 6) * 6 + 6 * 1
-    assert step_flops(CONFIG, 10) == 6 * 10 * (layers + 4 * 4 * 4)
-    assert lookups(Shape(CONFIG, 2), 10) == 10 * 3 * 2
-
-
 def test_what_benchmarks_and_makers_import_of_labkit_is_there():
     repository = Path(__file__).parents[2]
     missing = []

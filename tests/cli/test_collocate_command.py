@@ -13,7 +13,7 @@ from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.cli.collocate import keep_statuses
-from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
+from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
 from labkit.collocation.plan.csv_plan import read_csv_plan
 
 SCRIPT = """\
@@ -125,7 +125,7 @@ def test_a_csv_of_radts_runs_unchanged_and_has_its_statuses_beside_it(tmp_path, 
     assert main(["collocate", str(plan), "--baseline", "none"]) == 0
     assert "1-1 is finished, and left out." in capsys.readouterr().out
     (group,) = GroupRecord.folders(tmp_path / "runs")
-    left, right = [job.run for job in read_group(group).rounds[0].jobs]
+    left, right = [job.run for job in GroupRecord.read(group).rounds[0].jobs]
     assert plan.read_text() == before
     assert plan.with_name("experiment.status.csv").read_text().splitlines()[1:] == [
         "1,1,one,FINISHED,abc,cpu,-,smi+top,train.py,3 0",
@@ -166,13 +166,13 @@ def test_a_killed_group_is_resumed_where_it_was_and_runs_stop_ends_one_job(tmp_p
 
     def rounds() -> list[RoundRecord]:
         groups = GroupRecord.folders(tmp_path / "runs")
-        return read_group(groups[0]).rounds if groups else []
+        return GroupRecord.read(groups[0]).rounds if groups else []
 
     wait_for(lambda: rounds() and rounds()[1].go_at is not None)
     launcher.send_signal(signal.SIGKILL)
     launcher.wait(60)
     (group,) = GroupRecord.folders(tmp_path / "runs")
-    before = read_group(group)
+    before = GroupRecord.read(group)
     assert before.status == "interrupted"
     assert before.rounds[0].status == "done"
     wait_for(lambda: not marked_where(lambda process: Path(process.cwd()) == tmp_path))
@@ -188,7 +188,7 @@ def test_a_killed_group_is_resumed_where_it_was_and_runs_stop_ends_one_job(tmp_p
     for job in rounds()[1].jobs:
         assert main(["runs", "stop", job.run]) == 0
     assert resumed.wait(60) == 1
-    after = read_group(group)
+    after = GroupRecord.read(group)
     assert after.rounds[0] == before.rounds[0], "what was done is not run again"
     ends = [(job.status, job.reason, job.attempt) for job in after.rounds[1].jobs]
     assert ends == [("stopped", "stopped by request", 2)] * 2

@@ -12,7 +12,7 @@ import pytest
 from processes import marked_where, wait_for
 
 from labkit.cli import main
-from labkit.collocation.packing.queue_run import read_queue_record
+from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.data.store import shipped_datasets
 
 SCRIPT = """\
@@ -49,7 +49,7 @@ def test_a_queue_is_checked_run_and_told(queue, capsys):
     (ran,), (row,) = answer["queues"], answer["policies"]
     assert (ran["status"], row["policy"], row["provenance"], row["done"]) == ("done", "best-fit", "measured", 2)
     assert row["makespan_s"] > 0 and row["energy_note"] and row["mean_slowdown"] > 0
-    for job in read_queue_record(ran["folder"]).jobs:
+    for job in QueueRecord.read(ran["folder"]).jobs:
         assert (Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file()
 
 
@@ -126,7 +126,7 @@ def test_a_killed_packer_leaves_no_process_and_a_queue_that_can_be_read(queue, t
 
     def record():
         paths = list((tmp_path / "runs").glob("*/queue.json"))
-        return read_queue_record(paths[0].parent) if paths else None
+        return QueueRecord.read(paths[0].parent) if paths else None
 
     wait_for(lambda: (tmp_path / "b").exists() and record().jobs[0].status == "done")
     packer.send_signal(signal.SIGKILL)

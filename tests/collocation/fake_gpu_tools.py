@@ -13,6 +13,11 @@ import fake_nvml as machine
 import pynvml
 from fake_nvml import FIRST, SECOND, error, put_on_path
 
+from labkit.collocation.modes.choice import mode_refusals, mode_shares
+from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.hardware.devices import find_device, get_devices
+from labkit.hardware.nvml import Nvml
+
 GENERATIONS = {
     "pascal": "NVIDIA GeForce GTX 1080 Ti",
     "ampere": "NVIDIA A100-SXM4-40GB",
@@ -48,6 +53,24 @@ def process(pid: int, memory_bytes: int = 2**30) -> SimpleNamespace:
     return SimpleNamespace(pid=pid, usedGpuMemory=memory_bytes)
 
 
+def place_on(library, device: str | None, nvml: Nvml, **more) -> Place:
+    """A device of a fake machine."""
+    devices = get_devices(Nvml(library))
+    return Place(find_device(device, devices), devices, nvml, **more)
+
+
+def refusals(mode: str, jobs, library, device: str | None = None, **more) -> list[Refusal]:
+    """What is against a mode on a fake machine."""
+    with Nvml(library) as nvml:
+        return mode_refusals(mode, jobs, place_on(library, device, nvml, **more))
+
+
+def shares(mode: str, jobs, library, device: str | None = None, **more) -> dict[str, Share]:
+    """What jobs get in a mode on a fake machine."""
+    with Nvml(library) as nvml:
+        return mode_shares(mode, jobs, place_on(library, device, nvml, **more))
+
+
 def fake_nvml(
     generation: str | None,
     *,
@@ -56,20 +79,12 @@ def fake_nvml(
     drawing=None,
     names=None,
     compute_mode: int = pynvml.NVML_COMPUTEMODE_DEFAULT,
-    driver: str = "570.86",
     administrator: bool = True,
 ):
-    """An NVML of two GPUs of a generation, or of none.
+    """An NVML of two GPUs of a generation, a key of GENERATIONS, or None for a machine without a driver.
 
-    Args:
-        generation: a key of GENERATIONS, or None for a machine without a driver.
-        mig: the file with the first GPU's MIG state, where it has MIG.
-        computing: processes by the UUID of the GPU or slice.
-        drawing: the same for graphics.
-        names: what each process is called.
-        compute_mode: of both GPUs.
-        driver: its version.
-        administrator: whether the capacity for more instances may be asked for.
+    `mig` is the file with the first GPU's MIG state; `computing` and `drawing` are processes by the UUID of the GPU or
+    slice, called as `names` says; `administrator`, whether the capacity for more instances may be asked for.
     """
     name = GENERATIONS[generation or "pascal"]
 
@@ -105,7 +120,7 @@ def fake_nvml(
         return min(compute // own[2], memory // own[4])
 
     answers = {
-        "nvmlSystemGetDriverVersion": lambda: driver,
+        "nvmlSystemGetDriverVersion": lambda: "570.86",
         "nvmlSystemGetProcessName": lambda pid: (names or {}).get(pid, "/usr/bin/python3"),
         "nvmlDeviceGetMemoryInfo": memory,
         "nvmlDeviceGetAttributes": lambda handle: SimpleNamespace(multiprocessorCount=14 * profile_of(handle)[2]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from light_job import processes_of
 
-from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
+from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
 from labkit.process.supervisor import SupervisedJobs
 from labkit.runs.atomic import replace_text, temporary_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psutil
+
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import check_plan
@@ -18,12 +20,8 @@ def job(name: str, **fields) -> PlannedJob:
     return PlannedJob(name, "dlrm", **fields)
 
 
-def estimate_of(sizes: dict[str, int]):
-    return lambda job, kind: sizes[job.label.partition(":")[2]]
-
-
 def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():
-    found = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": GIB // 8}))
+    found = check_plan(plan_of("cpu-shared", job("a"), job("b")), lambda job, kind: GIB // 8)
     assert found.refusals == ()
     assert [(row.job, row.label, row.needs_bytes, row.why_not) for row in found.rows] == [
         ("a", "dlrm:tour", GIB // 8, ()),
@@ -33,18 +31,15 @@ def test_a_plan_that_fits_has_a_row_a_job_and_no_refusal():
 
 
 def test_jobs_that_fit_alone_may_not_fit_together():
-    import psutil
+    def refusals(mode, need, *jobs):
+        return check_plan(plan_of(mode, *jobs), lambda job, kind: need).refusals
 
-    most = psutil.virtual_memory().available
-    need = int(most * 0.6)
-    alone = check_plan(plan_of("alone", job("a"), job("b")), estimate_of({"tour": need}))
-    together = check_plan(plan_of("cpu-shared", job("a"), job("b")), estimate_of({"tour": need}))
-    assert alone.refusals == ()
-    assert len(together.refusals) == 1
-    assert "with b the jobs need" in together.refusals[0]
-    assert "at once" in together.refusals[0]
+    need = int(psutil.virtual_memory().available * 0.6)
+    assert refusals("alone", need, job("a"), job("b")) == ()
+    (refusal,) = refusals("cpu-shared", need, job("a"), job("b"))
+    assert "with b the jobs need" in refusal and "at once" in refusal
     for mode in ("alone", "cpu-shared", "cpu-pinned"):
-        (refusal,) = check_plan(plan_of(mode, job("a")), estimate_of({"tour": 2**50})).refusals
+        (refusal,) = refusals(mode, 2**50, job("a"))
         assert "a needs 1048576 GiB" in refusal
 
 
@@ -59,7 +54,7 @@ def test_all_rows_are_checked_and_each_has_one_message():
         ),
         device="cpu",
     )
-    found = check_plan(plan, estimate_of({"tour": GIB // 8}))
+    found = check_plan(plan, lambda job, kind: GIB // 8)
     assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d"]
     assert "mode mps shares a GPU" in found.refusals[0]
     assert "mode mig shares a GPU" in found.refusals[1]

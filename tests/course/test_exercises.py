@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from labkit.course import check
-from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
-from labkit.course.exercises import all_exercises
+from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind, all_exercises
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
 

@@ -1,6 +1,5 @@
 """A notebook and every widget in a real JupyterLab, driven by a headless browser."""
 
-import json
 import math
 import os
 import re
@@ -8,17 +7,18 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_server.serverapp import list_running_servers
 from made_up import write_run
 from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.course.notebook_file import SOLUTIONS
 from labkit.runs import read_run
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FIRST = Path(__file__).parents[2] / "notebooks" / SOLUTIONS / "00_start_here.ipynb"
 ERROR = "application/vnd.jupyter.error"
 TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
@@ -97,11 +97,11 @@ class Lab:
         return page
 
 
-def wait_for(page, what, deadline_s: float = 240) -> None:
-    """Poll until it is so; a deadline, not a measurement. `what` is a function, or JavaScript."""
-    end = time.monotonic() + deadline_s
+def wait_for(page, what) -> None:
+    """Poll until it is so, up to a deadline. `what` is a function, or JavaScript."""
+    end = time.monotonic() + 240
     while not (page.evaluate(what) if isinstance(what, str) else what()):
-        assert time.monotonic() < end, f"it did not happen within {deadline_s} s: {page.inner_text('body')[-2000:]}"
+        assert time.monotonic() < end, f"it did not happen: {page.inner_text('body')[-2000:]}"
         page.wait_for_timeout(100)
 
 
@@ -109,42 +109,22 @@ def wait_for(page, what, deadline_s: float = 240) -> None:
 def lab(browser, tmp_path_factory):
     """JupyterLab on a folder; what it keeps about its user goes to another."""
     folder, home = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("home")
-    environment = os.environ | {
-        "JUPYTER_CONFIG_DIR": str(home / "config"),
-        "JUPYTER_DATA_DIR": str(home / "data"),
-        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
-        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
-        "LABKIT_COURSE": str(home / "course"),
-    }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
     command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
     command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    environment = os.environ | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
     with (home / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            yield Lab(_address(home / "runtime", server, home / "lab.log"), folder, browser)
+            while not (running := list(list_running_servers(home / "runtime"))):
+                assert server.poll() is None, (home / "lab.log").read_text()
+                time.sleep(0.1)
+            yield Lab(running[0]["url"].rstrip("/"), folder, browser)
         finally:
             server.terminate()
             server.wait(timeout=60)
 
 
-def _address(runtime: Path, server: subprocess.Popen, log: Path) -> str:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        assert server.poll() is None, log.read_text()
-        for path in runtime.glob("jpserver-*.json"):
-            try:
-                address = json.loads(path.read_text())["url"].rstrip("/")
-                urllib.request.urlopen(f"{address}/api/status", timeout=5).close()
-                return address
-            except (OSError, ValueError, KeyError):
-                pass
-        time.sleep(0.1)
-    raise AssertionError(f"JupyterLab did not start: {log.read_text()}")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab, picture):
     shutil.copy(FIRST, lab.folder)
     page = lab.open(FIRST.name)
@@ -156,8 +136,6 @@ def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab
     page.context.close()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
     values = ([0.6, 0.7, 0.75, 0.79, 0.8], [0.58, 0.69, 0.76, 0.78, 0.81])
     folders = [str(write_run(lab.folder / "runs", each, seed=seed)) for seed, each in enumerate(values)]
@@ -182,8 +160,6 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
     page.context.close()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
     page = lab.run("profile.ipynb", PROFILED)
     titles = {
@@ -203,8 +179,6 @@ def test_the_profiles_views_are_chosen_by_keyboard(lab, picture):
     page.context.close()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_monitor_shows_points_while_training_runs_and_its_button_stops_it(lab, picture):
     page = lab.run("monitor.ipynb", MONITORED)
     points = "document.querySelector('.js-plotly-plot')?.data?.[0]?.x?.length ?? 0"

@@ -23,7 +23,11 @@ def test_what_is_counted(monkeypatch):
     assert launch_us(CPU, calls=1000) == pytest.approx(1000.0)
 
 
-def test_the_cache_curve_is_of_one_thread_and_puts_the_setting_back(monkeypatch):
+def test_the_cache_curve_is_of_one_thread_and_the_card_is_saved_with_its_units(monkeypatch, tmp_path):
+    card = calibrate("cpu", repeats=1)
+    card.save(tmp_path / "deep" / "card.json")
+    assert json.loads((tmp_path / "deep" / "card.json").read_text())["fp32_gflops"] == card.fp32_gflops > 0
+    assert card.ridge_flop_per_byte == pytest.approx(card.fp32_gflops / card.bandwidth_gb_per_s)
     seen, before = [], torch.get_num_threads()
     monkeypatch.setattr(calibration, "copy_gb_per_s", lambda *args, **how: seen.append(torch.get_num_threads()) or 1.0)
     curve = cache_curve("cpu", sizes_bytes=[2**12, 2**13])
@@ -31,30 +35,13 @@ def test_the_cache_curve_is_of_one_thread_and_puts_the_setting_back(monkeypatch)
     assert curve["size_bytes"].tolist() == [2**13, 2**14]
 
 
-def test_the_card_is_saved_with_its_units(tmp_path):
-    card = calibrate("cpu", repeats=1)
-    card.save(tmp_path / "deep" / "card.json")
-    saved = json.loads((tmp_path / "deep" / "card.json").read_text())
-    assert saved["fp32_gflops"] == card.fp32_gflops > 0
-    assert card.ridge_flop_per_byte == pytest.approx(card.fp32_gflops / card.bandwidth_gb_per_s)
-
-
-def test_the_curves_figure_marks_the_caches():
+def test_the_figures_mark_the_caches_and_a_roof_rises_with_the_bandwidth_to_the_peak():
     curve = pd.DataFrame({"size_bytes": [2**12, 2**20], "gb_per_s": [80.0, 10.0]})
     figure = figure_cache_curve(curve, {"L1d": 2**15, "L2": 2**19})
     assert [annotation.text for annotation in figure.layout.annotations] == ["L1d", "L2"]
     assert [shape.x0 for shape in figure.layout.shapes] == [32.0, 512.0]
-    assert figure.layout.xaxis.type == "log"
-    assert "The fastest copy, 80 GB/s" in figure.layout.meta["finding"]
-
-
-def test_a_roof_rises_with_the_bandwidth_to_the_peak():
-    roofs = pd.DataFrame(
-        {"name": ["here"], "provenance": ["measured"], "peak_gflops": [100.0], "bandwidth_gb_per_s": [10.0]}
-    )
-    marks = pd.DataFrame({"name": ["copy"], "provenance": ["measured"], "flop_per_byte": [0.25], "gflops": [2.5]})
-    roof = figure_roofline(roofs, marks).data[0]
-    points = dict(zip(roof.x, roof.y, strict=True))
-    assert points[10.0] == pytest.approx(100.0)  # the ridge
-    assert max(roof.y) == pytest.approx(100.0)
+    here = {"name": ["here"], "provenance": ["measured"]}
+    roofs = pd.DataFrame(here | {"peak_gflops": [100.0], "bandwidth_gb_per_s": [10.0]})
+    roof = figure_roofline(roofs, pd.DataFrame(here | {"flop_per_byte": [0.25], "gflops": [2.5]})).data[0]
+    assert dict(zip(roof.x, roof.y, strict=True))[10.0] == max(roof.y) == pytest.approx(100.0)  # the ridge
     assert min(roof.y) == pytest.approx(10.0 * min(roof.x))

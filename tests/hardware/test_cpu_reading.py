@@ -32,21 +32,17 @@ def test_a_cpu_is_named_with_its_instruction_sets_and_cores(tmp_path):
     assert (board.isa, board.board) == (("neon",), "Raspberry Pi 5 Model B Rev 1.0") and board.model
 
 
-def test_a_machine_that_says_nothing_is_not_a_crash(tmp_path, monkeypatch):
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
-    cpu = read_cpu(tmp_path)
-    assert (cpu.isa, cpu.board, cpu.caches, cpu.physical_cores) == (None, None, {}, None)
-    assert cpu.available_cores == 1
-
-
-def test_caches_are_data_caches_only(tmp_path):
+def test_a_machine_that_says_nothing_is_not_a_crash_and_caches_are_data_caches(tmp_path, monkeypatch):
     files = {}
     for index, cache in enumerate((("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"))):
         folder = f"sys/devices/system/cpu/cpu0/cache/index{index}"
         files |= {f"{folder}/{key}": text for key, text in zip(("level", "type", "size"), cache, strict=True)}
-    assert read_cpu(tree(tmp_path, files)).caches == {"L1d": 48 * 1024, "L2": 2 * 2**20}
+    assert read_cpu(tree(tmp_path / "caches", files)).caches == {"L1d": 48 * 1024, "L2": 2 * 2**20}
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: None)
+    cpu = read_cpu(tmp_path)
+    assert (cpu.isa, cpu.board, cpu.caches, cpu.physical_cores, cpu.available_cores) == (None, None, {}, None, 1)
 
 
 V2 = {
@@ -64,18 +60,14 @@ V1 = {
     "sys/fs/cgroup/memory/box/1/memory.limit_in_bytes": str(2**30),
     "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
 }
-V1_INSIDE_DOCKER = {  # the path is the host's, the files are at the mount
+INSIDE_DOCKER = {  # the path is the host's, the files are at the mount
     "proc/self/cgroup": "4:memory:/docker/abc\n1:cpu:/docker/abc\n",
     "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000",
     "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
     "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**30),
 }
-
-
-NO_QUOTA = {
-    "proc/self/cgroup": "1:cpu:/\n4:memory:/\n0::/\n",
+NO_QUOTA = INSIDE_DOCKER | {
     "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
     "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
     "sys/fs/cgroup/cpu.max": "max 100000",
     "sys/fs/cgroup/memory.max": "max",
@@ -83,7 +75,7 @@ NO_QUOTA = {
 
 
 def test_container_limits_are_what_the_machine_has(tmp_path):
-    for place, files in enumerate((V2, V1, V1_INSIDE_DOCKER)):
+    for place, files in enumerate((V2, V1, INSIDE_DOCKER)):
         root = tree(tmp_path / str(place), files)
         assert cgroup_limits(root) == (1.5, 2**30)
         cpu = read_cpu(root)

@@ -65,6 +65,8 @@ def test_who_does_not_wait_is_refused_and_takes_none(holder):
         lease_cores(2, waits=False)
     with leased_cores(1, waits=False) as free:
         assert free == own_cores()
+    with pytest.raises(KeyboardInterrupt):
+        lease_cores(2, stopped=lambda: True)
 
 
 @needs_two_cores
@@ -84,20 +86,6 @@ def test_what_this_process_holds_counts_and_what_it_starts_may_use_it(holder):
         lease_cores(2, waits=False)
 
 
-def test_a_stop_ends_the_waiting(holder):
-    holder(2)
-    with pytest.raises(KeyboardInterrupt):
-        lease_cores(1, stopped=lambda: True)
-
-
-def test_a_lock_that_says_nothing_is_a_lock(holder):
-    holder(2)
-    for file in leases._file(0).parent.iterdir():
-        file.write_text("")
-    with pytest.raises(CoresHeld, match="a process that does not say which"):
-        lease_cores(1, waits=False)
-
-
 def test_locks_are_for_all_users_and_not_for_a_forked_process():
     with leased_cores(1):
         assert leases._file(0).parent.stat().st_mode & 0o7777 == 0o1777
@@ -107,13 +95,10 @@ def test_locks_are_for_all_users_and_not_for_a_forked_process():
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_system_without_affinity_deals_cores_unlocked(monkeypatch):
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    assert lease_cores(1) == [0] and not leases._locks
-
-
-def test_a_folder_that_cannot_be_made_is_told_with_the_variable(monkeypatch, tmp_path):
+def test_without_affinity_cores_are_dealt_unlocked_and_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(leases.FOLDER_VARIABLE, str(tmp_path / "file" / "cores"))
     with pytest.raises(leases.UserError, match=leases.FOLDER_VARIABLE):
         lease_cores(1)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert lease_cores(1) == [0] and not leases._locks

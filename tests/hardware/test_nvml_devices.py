@@ -8,7 +8,7 @@ from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, fake_nvml
 
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.tiers import match_tier
+from labkit.hardware.tiers import match_tier, tier_name
 
 ARCHITECTURES = {
     # name: (compute capability, multiprocessors, tier); the A10G's cores are its 80 SMs x 128
@@ -37,17 +37,14 @@ def all_visible(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_every_architecture_reports_its_multiprocessors_and_tier(name):
-    capability, sm_count, tier = ARCHITECTURES[name]
-    (gpu,) = gpus(fake_nvml(name))
-    assert (gpu.compute_capability, gpu.sm_count, gpu.torch_name) == (capability, sm_count, "cuda:0")
-    assert (gpu.power_limit_w, gpu.driver_version) == (250, "580.1")
-    found = match_tier(gpu)
-    assert (found and found.name) == tier
+def test_every_architecture_reports_its_multiprocessors_and_tier():
+    for name, expected in ARCHITECTURES.items():
+        (gpu,) = gpus(fake_nvml(name))
+        assert (gpu.compute_capability, gpu.sm_count, tier_name(gpu)) == expected
+        assert (gpu.power_limit_w, gpu.driver_version, gpu.torch_name) == (250, "580.1", "cuda:0")
 
 
-ONE, BOTH = {SLICE: "1g.5gb"}, {SLICE: "1g.5gb", OTHER_SLICE: "1g.5gb"}
+BOTH = {SLICE: "1g.5gb", OTHER_SLICE: "1g.5gb"}
 
 
 @pytest.mark.parametrize(
@@ -86,8 +83,7 @@ def test_visibility_is_read_as_cuda_reads_it(monkeypatch, slices, setting, expec
 
 
 def test_a_mig_slice_knows_its_profile_parent_and_share():
-    library = fake_nvml(A100, mig=lambda: ONE)
-    (device,) = gpus(library)
+    (device,) = gpus(fake_nvml(A100, mig=lambda: {SLICE: "1g.5gb"}))
     assert (device.kind, device.mig_profile, device.mig_parent_uuid) == ("mig", "1g.5gb", A)
     assert (device.sm_count, device.memory_bytes, device.compute_capability) == (14, 5, "8.0")
     assert match_tier(device) is None
@@ -98,20 +94,9 @@ def test_what_nothing_can_run_on_is_listed_with_the_reason():
     assert undivided.torch_name is None and "no MIG slice" in undivided.missing["torch_name"]
     (fallen,) = gpus(fake_nvml(T4, fails={"nvmlDeviceGetHandleByIndex": pynvml.NVML_ERROR_GPU_IS_LOST}))
     assert fallen.torch_name is None and fallen.missing["torch_name"]
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, "no NVIDIA driver"),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "no permission"),
-    ],
-)
-def test_without_a_driver_only_the_cpu_is_left_and_the_reason_is_kept(code, words):
-    session = Nvml(fake_nvml(fails={"nvmlInit": code}))
+    session = Nvml(fake_nvml(fails={"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}))
     assert [device.kind for device in get_devices(session)] == ["cpu"]
-    assert words in session.reason
+    assert "not loaded" in session.reason
 
 
 FIELD_OF_CALL = {
@@ -124,18 +109,12 @@ FIELD_OF_CALL = {
 }
 
 
-@pytest.mark.parametrize(("call", "lost"), FIELD_OF_CALL.items())
-def test_one_failing_call_costs_one_value(call, lost):
-    library = fake_nvml(A100, fails={call: pynvml.NVML_ERROR_NOT_SUPPORTED})
-    (gpu,) = gpus(library)
-    assert getattr(gpu, lost) is None
-    assert call in gpu.missing[lost]
-    for field in set(FIELD_OF_CALL.values()) - {lost}:
-        assert getattr(gpu, field) is not None
-
-
-def test_without_compute_capability_the_multiprocessors_are_unknown_too():
-    library = fake_nvml(T4, fails={"nvmlDeviceGetCudaComputeCapability": pynvml.NVML_ERROR_UNKNOWN})
-    (gpu,) = gpus(library)
+def test_one_failing_call_costs_one_value():
+    for call, lost in FIELD_OF_CALL.items():
+        library = fake_nvml(A100, fails={call: pynvml.NVML_ERROR_NOT_SUPPORTED})
+        (gpu,) = gpus(library)
+        assert call in gpu.missing[lost]
+        assert [field for field in FIELD_OF_CALL.values() if getattr(gpu, field) is None] == [lost]
+        library.nvmlShutdown.assert_called_once_with()  # the session is closed again
+    (gpu,) = gpus(fake_nvml(T4, fails={"nvmlDeviceGetCudaComputeCapability": pynvml.NVML_ERROR_UNKNOWN}))
     assert gpu.sm_count is None and "compute capability" in gpu.missing["sm_count"]
-    library.nvmlShutdown.assert_called_once_with()  # the session is closed again

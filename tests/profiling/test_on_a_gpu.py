@@ -5,8 +5,8 @@ import torch
 
 from labkit.jobs.command import job_command
 from labkit.profiling.profile import read_profile
+from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
-from labkit.profiling.recording.script_run import profile_script
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.device_time import device_breakdown
 from labkit.tracking.stop import StopRequest

@@ -11,8 +11,8 @@ from torch.nn.modules import module
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.profile import read_profile, save_card
+from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
-from labkit.profiling.recording.script_run import profile_script
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.runs import list_runs, read_run
 from labkit.tracking.command import ScriptCommand

@@ -11,84 +11,60 @@ def row(time_ns: int, counter: str) -> dict:
     return {"time_ns": time_ns, "device": "host", "scope": "host", "counter": counter, "value": float(time_ns)}
 
 
-def writer(folder, parts: int = 3) -> MergingPartWriter:
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run" / "telemetry"
+
+
+def writer_after(folder, times: range, made: MergingPartWriter | None = None) -> MergingPartWriter:
+    """A writer that merges three parts of four rows each, and has taken two rows of each of these times."""
     sort_by = ("device", "scope", "counter", "time_ns")
-    return MergingPartWriter(folder, TELEMETRY, sort_by=sort_by, parts=parts, max_rows=4)
-
-
-def fill(made: MergingPartWriter, times: range) -> None:
+    made = made or MergingPartWriter(folder, TELEMETRY, sort_by=sort_by, parts=3, max_rows=4)
     for time_ns in times:
         for counter in ("b", "a"):
             made.append(row(time_ns, counter))
     made.settle()
+    return made
 
 
-def names(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def has_times(folder, times) -> bool:
+    """Whether a reader finds two rows of each of these times, and no other."""
+    frame = read_telemetry([folder.parent])
+    return sorted(zip(frame["counter"], frame["time_ns"], strict=True)) == [(c, t) for c in "ab" for t in times]
 
 
-def values(run) -> list[tuple[str, int]]:
-    frame = read_telemetry([run])
-    return sorted(zip(frame["counter"], frame["time_ns"], strict=True))
-
-
-def test_small_parts_are_merged_and_nothing_is_read_twice(tmp_path):
-    folder, times = tmp_path / "run" / "telemetry", range(20)  # four rows a part: ten parts
-    made = writer(folder)
-    fill(made, times)
+def test_small_parts_are_merged_and_nothing_is_read_twice(folder):
+    made = writer_after(folder, range(20))  # four rows a part: ten parts
     # those merged last are still there, for a reader who has just listed them
-    assert names(folder) == [
+    assert sorted(path.name for path in folder.iterdir()) == [
         "part-00000-00002.parquet", "part-00003-00005.parquet", "part-00006-00008.parquet",
         "part-00006.parquet", "part-00007.parquet", "part-00008.parquet", "part-00009.parquet",
     ]  # fmt: skip
-    expected = [(counter, time_ns) for counter in ("a", "b") for time_ns in times]
-    assert values(tmp_path / "run") == expected
+    assert has_times(folder, range(20))
     made.close()
-    assert len(names(folder)) == 4
+    assert len(list(folder.iterdir())) == 4 and has_times(folder, range(20))
     table = pq.read_table(folder / "part-00000-00002.parquet")  # in which each series lies together
     assert table["counter"].to_pylist() == ["a"] * 6 + ["b"] * 6
     assert table["time_ns"].to_pylist() == [*range(6)] * 2
-    assert pq.read_schema(folder / "part-00009.parquet").names == TELEMETRY.names
-    assert values(tmp_path / "run") == expected
 
 
-def test_another_writer_goes_on_behind_merged_parts(tmp_path):
-    folder = tmp_path / "run" / "telemetry"
-    made = writer(folder)
-    fill(made, range(7))  # killed here, one part merged and one row waiting
-    again = writer(folder)
-    fill(again, range(100, 107))
-    again.close()
-    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in (*range(6), *range(100, 107))]
-    assert names(folder)[-1].startswith("part-00006")
+def test_another_writer_goes_on_behind_merged_parts(folder):
+    writer_after(folder, range(7))  # killed here, one part merged and one row waiting
+    writer_after(folder, range(100, 107)).close()
+    assert has_times(folder, [*range(6), *range(100, 107)])
 
 
-def test_a_kill_before_the_merged_part_is_there_loses_nothing(tmp_path, monkeypatch):
-    made = writer(tmp_path / "run" / "telemetry")
-
-    def killed(table, path, **options):
+@pytest.mark.parametrize("end", [SystemExit(), UserError("the disk is full")])
+def test_a_kill_or_a_full_disk_at_the_merge_loses_nothing_that_was_written(folder, monkeypatch, end):
+    def fails(table, path, **options):
         if len(part_numbers(path)) > 1:
-            raise SystemExit
+            raise end
         write_part(table, path, **options)
 
-    monkeypatch.setattr("labkit.runs.parts.write_part", killed)
-    with pytest.raises(SystemExit):
-        fill(made, range(6))
-    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(6)]
-
-
-def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path, monkeypatch):
-    folder = tmp_path / "run" / "telemetry"
-    made = writer(folder)
-    fill(made, range(2))
-
-    def full(*args, **options):
-        raise UserError("the disk is full")
-
-    monkeypatch.setattr("labkit.runs.parts.write_part", full)
-    with pytest.raises(UserError, match="disk is full"):
-        fill(made, range(2, 6))
-    assert values(tmp_path / "run") == [(c, t) for c in ("a", "b") for t in range(2)]
+    monkeypatch.setattr("labkit.runs.parts.write_part", fails)
+    with pytest.raises(type(end)):
+        writer_after(folder, range(6))
+    assert has_times(folder, range(6))
 
 
 def test_telemetry_of_many_runs_keeps_each_word_once_and_parts_may_lack_a_column(tmp_path):

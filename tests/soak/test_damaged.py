@@ -29,11 +29,11 @@ import soundfile
 import torch
 from campaign import labkit
 
-from labkit.collocation.launching.group_record import new_group
+from labkit.collocation.launching.jobs_record import GroupRecord, planned_rounds
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.packing.queue import Attempt, TrackedJob
 from labkit.collocation.packing.queue import read_queue as read_queue_file
-from labkit.collocation.packing.queue_run import QueueRecord, read_queue_record
+from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.data.clicks import load_clicks
@@ -228,8 +228,10 @@ def write_records(folder: Path) -> None:
         plans = Path(other, "plans")
         plans.mkdir()
         write_plans(plans)
-        _, group = new_group(Path(other), read_yaml_plan(plans / "plan.yaml"), {"two/dlrm-tour-1": 2**30})
+        plan = read_yaml_plan(plans / "plan.yaml")
+        rounds = planned_rounds(plan)
         jobs = [TrackedJob(queued) for queued in read_queue_file(plans / "queue.yaml")]
+    group = GroupRecord(id="g", plan=plan, needs={"two/dlrm-tour-1": 2**30}, rounds=rounds)
     group.rounds[0].jobs[0].status = "done"
     (folder / "group").mkdir()
     group.save(folder / "group")
@@ -270,7 +272,7 @@ def read_records(folder: Path) -> list:
         lambda: labkit("collocate", "--list", "--runs-dir", folder),
         lambda: labkit("collocate", "--show", folder / "group"),
         lambda: labkit("pack", "--show", folder / "queue"),
-        lambda: read_queue_record(folder / "queue").jobs,
+        lambda: QueueRecord.read(folder / "queue").jobs,
     )
     return [scores.getvalue(), *told]
 

@@ -14,13 +14,6 @@ from labkit.telemetry.others import Look
 BUSY_PROCESS = "while True: pass"
 
 
-def look_at(monkeypatch, cores, *counts, count=None):
-    """The result of a `Look` at so many cores, with counts of its beginning and its end."""
-    told = iter(counts)
-    monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | next(told))
-    return Look(count, cores=range(cores)).others()
-
-
 @pytest.mark.parametrize(
     ("cores", "count", "seconds", "busy", "own", "share"),
     [
@@ -31,11 +24,11 @@ def look_at(monkeypatch, cores, *counts, count=None):
     ],
 )
 def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, seconds, busy, own, share):
-    counts = ({"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 5.0 + seconds, "busy": 10 + busy, "own": 3 + own})
-    found = look_at(monkeypatch, cores, *counts, count=count)
+    told = [{"at": 5.0, "busy": 10.0, "own": 3.0}, {"at": 5.0 + seconds, "busy": 10 + busy, "own": 3 + own}]
+    monkeypatch.setattr(Look, "_now", lambda self: {"programs": {}} | told.pop(0))
+    found = Look(count, cores=range(cores)).others()
     assert found["cpu_share"] == pytest.approx(share, abs=1e-3)
-    assert found["disturbed"] is (share > 0)
-    assert bool(in_words(found)) is (share > 0)
+    assert found["disturbed"] is bool(in_words(found)) is (share > 0)
 
 
 @pytest.mark.quiet
@@ -73,23 +66,10 @@ def test_what_a_process_starts_is_its_own():
     assert look._now()["own"] + tick >= look._before["own"] + family  # ended, and still counted
 
 
-def test_the_worse_of_two_processes_of_a_run_counts():
-    calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} for share in (0.02, 0.3))
+def test_only_what_disturbed_is_told_and_of_two_processes_the_worse_counts():
+    on_gpu = {"largest": None, "on_gpu": ["train (process 7)"]}
+    calm, disturbed = ({"disturbed": share > 0.1, "cpu_share": share} | on_gpu for share in (0.02, 0.2))
     assert worse(None, None) is None
-    assert worse(None, calm) is calm
-    assert worse(disturbed, calm) is disturbed
-
-
-@pytest.mark.parametrize(
-    ("share", "on_gpu", "words"),
-    [
-        (
-            0.2,
-            ["train (process 7)"],
-            "other programs took 20% of its cores and train (process 7) had its GPU open, too",
-        ),
-        (0.02, ["train (process 7)"], "train (process 7) had its GPU open, too"),
-    ],
-)
-def test_only_what_disturbed_is_told(share, on_gpu, words):
-    assert in_words({"disturbed": True, "cpu_share": share, "largest": None, "on_gpu": on_gpu}) == words
+    assert worse(None, calm) is calm and worse(disturbed, calm) is disturbed
+    assert in_words(disturbed) == ("other programs took 20% of its cores and train (process 7) had its GPU open, too")
+    assert in_words(calm | {"disturbed": True}) == "train (process 7) had its GPU open, too"

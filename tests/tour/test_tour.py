@@ -16,7 +16,7 @@ from labkit.cli.tour import exit_status
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.runs import list_runs, read_run
-from labkit.tour.run import TourRun, plan_tour, run_tour
+from labkit.tour.run import TourRun, run_tour
 from labkit.tracking.launch import WorkerFailed
 
 SCRIPT = """
@@ -31,12 +31,6 @@ with labkit.Run("own", target="accuracy >= 0.5", seed=args.seed, max_seconds=arg
         run.step(samples=1)
         run.evaluate(accuracy=0.6)
 """
-
-
-def test_the_plan_is_every_job_budget_and_seed_once():
-    budgets = [budget.name for budget in offered_budgets()]
-    plan = [(run.job, run.budget, run.seed) for run in plan_tour(("dlrm", "speech"), (0, 1))]
-    assert sorted(plan) == sorted((job, b, seed) for job in ("dlrm", "speech") for b in budgets for seed in (0, 1))
 
 
 def test_a_run_that_fails_costs_no_other_run(tmp_path):

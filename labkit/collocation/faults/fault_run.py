@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -120,7 +120,7 @@ def run_fault(
         UserError: the mode or the fault is not possible here, or a client does not start.
     """
     if fault not in FAULTS:
-        raise UserError(f"fault {fault!r} is unknown: choose one of {', '.join(FAULTS)}.")
+        raise UserError(f"fault {fault!r} is unknown: {did_you_mean(fault, FAULTS)}")
     if mode not in MODES:
         raise UserError(f"mode {mode!r} is unknown: {did_you_mean(mode, MODES)}")
     if mode == "alone":
@@ -131,18 +131,15 @@ def run_fault(
     chosen = find_device("cpu" if device is None and mode.startswith("cpu") else device, devices)
     if FAULTS[fault].gpu_only and chosen.kind == "cpu":
         raise UserError(f"fault {fault} happens in a kernel of a GPU, and the device is the CPU: choose segfault.")
-    names = [FAULTY, *(f"neighbour-{number}" for number in range(1, neighbours + 1))]
-    with (
-        leased_cpu(chosen),
-        tempfile.TemporaryDirectory(prefix="labkit-fault-", ignore_cleanup_errors=True) as folder,
-    ):
-        # only their names and device matter to the mode; what they train is in their program
+    # only their names and device matter to the mode; what they train is in their program
+    clients = [PlannedJob(name, "") for name in (FAULTY, *(f"neighbour-{n}" for n in range(1, neighbours + 1)))]
+    with leased_cpu(chosen), tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
         with Nvml() as nvml:
-            shares = mode_shares(mode, [PlannedJob(name, "") for name in names], Place(chosen, devices, nvml))
+            shares = mode_shares(mode, clients, Place(chosen, devices, nvml))
         with SupervisedJobs(POLITE_S) as supervised:
             supervised.remove_at_end(Path(folder))
-            report, left = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
-        return replace(report, left=len({*left, *(each.pid for each in marked(supervised.mark))}))
+            report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
+        return replace(report, left=len(marked(supervised.mark)))
 
 
 def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
@@ -186,59 +183,52 @@ class FaultRun:
         self.fault, self.mode, self.shares, self.supervised, self.folder = fault, mode, shares, supervised, folder
         self.clients: dict[str, Client] = {}
         """Fresh ones included"""
-        self.left: list[int] = []
-        """Processes that the supervisor could not end"""
         self.mps_environment: dict[str, str] = {}
         self.attempts = 0
 
-    def run(self, seconds: float, recovery: bool) -> tuple[FaultReport, list[int]]:
-        """Let it happen, and end all clients.
-
-        Returns:
-            What was measured, and the processes that are left.
+    def run(self, seconds: float, recovery: bool) -> FaultReport:
+        """Let it happen, and tell what was measured; the supervisor ends the clients that are left.
 
         Raises:
             UserError: a client ends before its time, or nothing happens any more.
         """
-        names, neighbours, fresh_before_s = list(self.shares), list(self.shares)[1:], None
+        names, fresh_before_s, fresh_after_s = list(self.shares), None, None
         if self.mode == "mps":
             gpus = sorted({share.environment["CUDA_VISIBLE_DEVICES"] for share in self.shares.values()})
             self.mps_environment = self.supervised.start_mps(gpus)
         for name in names:
             self._start(name, name, self.fault.name if name == FAULTY else None)
-        self._until_each(names, lambda client: client.ready, "it was ready")
-        for together in (neighbours, [FAULTY]):
+        self._until("it was ready", lambda client: client.ready, *names)
+        for together in (names[1:], [FAULTY]):
             self.supervised.go(*together)
-            self._until_each(together, lambda client: len(client.steps) > 0, "its first step")
-            if together is neighbours and recovery:
+            self._until("its first step", lambda client: bool(client.steps), *together)
+            if recovery and fresh_before_s is None:
                 fresh_before_s = self._fresh("before")
         windows = {"before": self._watch(seconds)}
         struck_at = self._strike()
-        fresh_after_s = self._fresh("after") if recovery and self.fault.hangs else None
-        ended_by = self._end_faulty(windows, seconds)
-        gone_at = self._until(lambda: self.clients[FAULTY].over, "the end of the faulty client")
+        if recovery and self.fault.hangs:
+            fresh_after_s = self._fresh("after")
+        if self.fault.hangs:
+            windows["during"] = self._watch(seconds)
+        ended_by = self._end_faulty()
+        gone_at = self._until("its end", lambda client: client.over, FAULTY)
         if recovery and not self.fault.hangs:
-            began = time.monotonic()
-            fresh_after_s = began - struck_at + self._fresh("after")
+            fresh_after_s = time.monotonic() - struck_at + self._fresh("after")
         windows.setdefault("during", (struck_at, gone_at))
         windows["after"] = self._watch(seconds)
+        own = {name: self.clients[name] for name in names}
         jobs = [
             {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
             | {when: client.rate(*window) for when, window in windows.items()}
-            for name, client in self.clients.items()
-            if name in names
+            for name, client in own.items()
         ]
         edges = np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)
         steps = [
-            {"job": name, "at_s": (begin + end) / 2 - struck_at, "steps_per_s": self.clients[name].rate(begin, end)}
-            for name in names
+            {"job": name, "at_s": (begin + end) / 2 - struck_at, "steps_per_s": client.rate(begin, end)}
+            for name, client in own.items()
             for begin, end in pairwise(edges)
         ]
-        for name, client in self.clients.items():
-            if not client.over:
-                self.supervised.end(name)
-        self._until(lambda: all(client.over for client in self.clients.values()), "the end of all clients")
-        report = FaultReport(
+        return FaultReport(
             fault=self.fault.name,
             mode=self.mode,
             device=self.shares[FAULTY].device,
@@ -250,30 +240,25 @@ class FaultRun:
             fresh_after_s=fresh_after_s,
             attempts=self.attempts,
         )
-        return report, [*self.left, *self.supervised.sweep()]
 
     def _strike(self) -> float:
         """Let the faulty client fail; the moment."""
-        faulty = self.clients[FAULTY]
         if self.fault.name == "kill":
-            struck_at = time.monotonic()
-            self.supervised.kill(FAULTY)
-            return struck_at
+            return time.monotonic()
         self.supervised.go(FAULTY)
-        self._until(lambda: faulty.fails_at is not None, "the fault")
-        return faulty.fails_at
+        self._until("its fault", lambda client: client.fails_at is not None, FAULTY)
+        return self.clients[FAULTY].fails_at
 
-    def _end_faulty(self, windows: dict[str, tuple[float, float]], seconds: float) -> str:
-        """Watch a hung client, and end it; what it took."""
-        faulty = self.clients[FAULTY]
-        if not self.fault.hangs:
-            return "SIGKILL" if self.fault.name == "kill" else "itself"
-        windows["during"] = self._watch(seconds)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(faulty.pid, signal.SIGTERM)
-        self._watch(DEAF_S)
-        if faulty.over:
-            return "SIGTERM"
+    def _end_faulty(self) -> str:
+        """End a client that does not end by itself; what it took."""
+        if self.fault.hangs:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.clients[FAULTY].pid, signal.SIGTERM)
+            self._watch(DEAF_S)
+            if self.clients[FAULTY].over:
+                return "SIGTERM"
+        elif self.fault.name != "kill":
+            return "itself"
         self.supervised.kill(FAULTY)
         return "SIGKILL"
 
@@ -295,27 +280,20 @@ class FaultRun:
             name = f"fresh-{when}-{self.attempts}"
             self._start(name, FAULTY, steps=1)
             self.supervised.go(name)
-            fresh = self.clients[name]
-            self._until(lambda fresh=fresh: fresh.over, "the only step of a fresh client")
-            if fresh.steps:
-                return fresh.steps[0][0] - began
+            self._until("its end", lambda client: client.over, name)
+            if self.clients[name].steps:
+                return self.clients[name].steps[0][0] - began
         raise UserError(f"No fresh client could use the device for {PATIENCE_S:g} s after the fault.")
 
-    def _until_each(self, names: Sequence[str], came: Callable[[Client], bool], what: str) -> None:
-        clients = {name: self.clients[name] for name in names}
-        self._until(lambda: all(came(each) or each.status != "alive" for each in clients.values()), what)
-        for name, client in clients.items():
-            if not came(client):
-                log = self.folder / f"{name}.log"
-                said = log.read_text(errors="replace").strip()[-300:] if log.is_file() else ""
-                raise UserError(f"The client {name} ended before {what}: {client.reason}. {said}")
-
-    def _until(self, happened: Callable[[], bool], what: str) -> float:
-        """Listen until something has happened; the moment."""
+    def _until(self, what: str, came: Callable[[Client], bool], *names: str) -> float:
+        """Listen until it came to that with each client; the moment."""
         give_up = time.monotonic() + PATIENCE_S
-        while not happened():
+        while waiting := [name for name in names if not came(self.clients[name])]:
+            if ended := [name for name in waiting if self.clients[name].over]:
+                said = (self.folder / f"{ended[0]}.log").read_text(errors="replace").strip()[-300:]
+                raise UserError(f"The client {ended[0]} ended before {what}: {self.clients[ended[0]].reason}. {said}")
             if time.monotonic() > give_up:
-                raise UserError(f"The fault experiment was given up: {what} did not happen in {PATIENCE_S:g} s.")
+                raise UserError(f"The client {waiting[0]} was given up: {what} did not happen in {PATIENCE_S:g} s.")
             self._listen()
         return time.monotonic()
 
@@ -335,7 +313,6 @@ class FaultRun:
             client.pid = told["pid"]
         elif told["kind"] == "ended":
             client.over = True
-            self.left += told["left"]
             if client.status == "alive":
                 client.status = "killed" if (told["status"] or 0) < 0 else "failed"
                 client.reason = how_ended(told)

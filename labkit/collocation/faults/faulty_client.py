@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 import threading
@@ -17,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 
@@ -71,10 +73,6 @@ def fail(fault: str, device: str) -> None:
 def _leak(device: str) -> None:
     if device == "cpu" and sys.platform == "linux":
         # the kernel refuses what is beyond the cap; elsewhere, and on a GPU, it is the leak itself that stops there
-        import resource
-
-        import psutil
-
         has = psutil.Process().memory_info().data
         resource.setrlimit(resource.RLIMIT_DATA, (has + LEAK_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     held = []
@@ -107,14 +105,11 @@ def main() -> int:
         told.release()
 
     parent.listen(lambda order: told.release(), end)
-    if command["cores"] is not None and hasattr(os, "sched_setaffinity"):
+    if command["cores"] is not None:
         os.sched_setaffinity(0, command["cores"])  # the mode's variables say how many threads
     if command["fault"] in FAULTS and FAULTS[command["fault"]].hangs:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(ImportError):  # a crash leaves no core
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # a crash leaves none
     try:
         step = training(command["device"])
         parent.tell("Ready")

@@ -7,14 +7,14 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import filelock
 
-from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, new_group, read_group
-from labkit.collocation.launching.round import JobEvent, Round
-from labkit.collocation.launching.worker_process import worker_process
+from labkit.collocation.launching.job import JobEvent, worker_process
+from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord, planned_rounds
+from labkit.collocation.launching.round import Round
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.place import Place, Share
 from labkit.collocation.plan.plan import Plan
@@ -25,7 +25,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
-from labkit.runs.record import own_process, timestamp
+from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
@@ -76,7 +76,8 @@ def run_plan(
     Returns:
         The group's folder.
     """
-    folder, record = new_group(runs_dir, plan, needs or {}, quiet)
+    known = {"plan": plan, "needs": dict(needs or {}), "quiet": quiet, "rounds": planned_rounds(plan)}
+    folder, record = GroupRecord.new(runs_dir, plan.name, **known)
     with filelock.FileLock(folder / ".lock"):
         _run_rounds(folder, record, on_event, stop)
     return folder
@@ -90,8 +91,8 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
     """
     try:
         with filelock.FileLock(folder / ".lock", timeout=0):
-            record = read_group(folder)
-            if HIDDEN in json.dumps(record.content()):
+            record = GroupRecord.read(folder)
+            if HIDDEN in json.dumps(asdict(record)):
                 raise UserError(
                     f"{folder}: arguments of its jobs look like secrets, and group.json has {HIDDEN} in their place: "
                     "run it anew. LABKIT_VERBATIM=1 makes new ones keep such values."
@@ -101,8 +102,6 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
                     f"{folder}: this group ran on {record.host}, and times of two machines cannot be compared: run it "
                     "anew here."
                 )
-            record.status, record.ended_at = "running", None
-            record.pid, record.pid_started = own_process()
             for each in record.rounds:
                 if each.status != "done":
                     each.status, each.go_at, each.ended_at = "waiting", None, None
@@ -114,38 +113,28 @@ def resume_plan(folder: Path, *, on_event: OnPlanEvent, stop: StopRequest) -> No
 
 
 def _run_rounds(folder: Path, record: GroupRecord, on_event: OnPlanEvent, stop: StopRequest) -> None:
-    def save() -> None:
-        record.save(folder)
-
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, record.kept(folder):
         supervised = None
-        try:
-            for number, each in enumerate(record.rounds, 1):
-                if stop or each.status == "done":
-                    continue
-                if supervised is None or not supervised.alive:
-                    supervised = stack.enter_context(SupervisedJobs())
-                    supervised.remove_at_end(temporary_of(GroupRecord.file(folder)))
-                    save()
-                on_event(RoundEvent(each, number, len(record.rounds)))
-                try:
-                    processes, mps_gpus = _processes(folder, record, each)
-                except UserError as error:  # what was possible at the check is so no longer
-                    each.status, each.ended_at = "failed", timestamp()
-                    for job in each.jobs:
-                        job.status, job.reason = "failed", str(error)
-                else:
-                    ways = {"timeout_s": record.plan.timeout_s, "on_event": on_event, "stop": stop, "save": save}
-                    Round(each, processes, supervised, mps_gpus=mps_gpus, **ways).run()
-                on_event(RoundEvent(each, number, len(record.rounds)))
-            statuses = {each.status for each in record.rounds}
-            record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
-        except BaseException:
-            record.status = "stopped"
-            raise
-        finally:
-            record.ended_at = timestamp()
-            save()
+        for number, each in enumerate(record.rounds, 1):
+            if stop or each.status == "done":
+                continue
+            if supervised is None or not supervised.alive:
+                supervised = stack.enter_context(SupervisedJobs())
+                supervised.remove_at_end(temporary_of(GroupRecord.file(folder)))
+                record.save(folder)
+            on_event(RoundEvent(each, number, len(record.rounds)))
+            try:
+                processes, mps_gpus = _processes(folder, record, each)
+            except UserError as error:  # what was possible at the check is so no longer
+                each.status, each.ended_at = "failed", timestamp()
+                for job in each.jobs:
+                    job.status, job.reason = "failed", str(error)
+            else:
+                ways = {"timeout_s": record.plan.timeout_s, "on_event": on_event, "stop": stop, "mps_gpus": mps_gpus}
+                Round(each, processes, supervised, **ways, save=lambda: record.save(folder)).run()
+            on_event(RoundEvent(each, number, len(record.rounds)))
+        statuses = {each.status for each in record.rounds}
+        record.status = "done" if statuses == {"done"} else "stopped" if stop else "failed"
 
 
 def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[list[JobProcess], list[str] | None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
+from labkit.collocation.launching.job import JobEvent, OnJobEvent, told_end
+from labkit.collocation.launching.jobs_record import ENDED, JobOutcome, RoundRecord
 from labkit.errors import UserError
 from labkit.process.supervisor import JobProcess, SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.record import timestamp
@@ -18,37 +19,23 @@ LOOK_EVERY_S = 0.25
 """So often a request to stop and the time-out are looked at."""
 
 
-@dataclass(frozen=True)
-class JobEvent:
-    """Something that a job of a round told, or that became of it."""
-
-    job: str
-    event: dict[str, Any]
-    """Its "kind" names a class in `labkit.tracking.events`, or is Ended, Failed, Go or Over"""
-
-
-OnJobEvent = Callable[[JobEvent], None]
-
-
+@dataclass
 class Round:
     """Runs the jobs of one round; the record is kept up to date, and `save` is called whenever it changed."""
 
-    def __init__(
-        self,
-        record: RoundRecord,
-        processes: list[JobProcess],
-        supervised: SupervisedJobs,
-        *,
-        timeout_s: float,
-        on_event: OnJobEvent,
-        stop: StopRequest,
-        save: Callable[[], None],
-        mps_gpus: Sequence[str] | None = None,
-    ):
-        self.record, self.processes, self.supervised = record, processes, supervised
-        self.outcomes = {outcome.job: outcome for outcome in record.jobs}
-        self.timeout_s, self.on_event, self.stop, self.save = timeout_s, on_event, stop, save
-        self.mps_gpus = mps_gpus
+    record: RoundRecord
+    processes: list[JobProcess]
+    supervised: SupervisedJobs
+    _: KW_ONLY
+    timeout_s: float
+    on_event: OnJobEvent
+    stop: StopRequest
+    save: Callable[[], None]
+    mps_gpus: Sequence[str] | None = None
+    """Of the MPS daemon whose clients they are"""
+
+    def __post_init__(self):
+        self.outcomes = {outcome.job: outcome for outcome in self.record.jobs}
         self._running = set(self.outcomes)
         """Jobs whose process has not ended"""
         self._built: set[str] = set()
@@ -113,28 +100,25 @@ class Round:
                 self.supervised.end(name)
 
     def _hear(self, event: dict[str, Any]) -> None:
-        outcome = self.outcomes.get(event.get("job"))
-        if event["kind"] == "ended":
+        if event["kind"] not in ("told", "ended"):
+            return
+        outcome = self.outcomes[event["job"]]
+        told = event.get("event", event)
+        if told["kind"] == "ended":
             self._running.discard(outcome.job)
             if outcome.status not in ENDED:  # it had no word to say
                 self._finish(outcome, "stopped" if event["asked"] else "failed", how_ended(event))
             outcome.reason = "; ".join(filter(None, [outcome.reason, *event["still"]]))
             told = {"kind": "Over", "status": outcome.status, "reason": outcome.reason}
-        elif event["kind"] == "told":
-            told = event["event"]
-            if told["kind"] == "Started":
-                outcome.run = told["run"]
-            elif told["kind"] == "Ready":
-                self._built.add(outcome.job)
-            elif told["kind"] in ("Ended", "Failed"):
-                answer = told if told["kind"] == "Ended" else told["answer"] or {}
-                result = answer.get("result", {})
-                if outcome.run is None and "folder" in answer:
-                    outcome.run = Path(answer["folder"]).name
-                reason = told.get("reason") or result.get("reason", "")
-                self._finish(outcome, told["status"], reason, result.get("wall_s"))
-        else:
-            return
+        elif told["kind"] == "Started":
+            outcome.run = told["run"]
+        elif told["kind"] == "Ready":
+            self._built.add(outcome.job)
+        elif told["kind"] in ("Ended", "Failed"):
+            status, reason, answer = told_end(told)
+            if outcome.run is None and "folder" in answer:
+                outcome.run = Path(answer["folder"]).name
+            self._finish(outcome, status, reason, answer.get("result", {}).get("wall_s"))
         if told["kind"] in ("Started", "Ended", "Failed", "Over"):
             self.save()
         self.on_event(JobEvent(outcome.job, told))

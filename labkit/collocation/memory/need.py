@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import tempfile
-import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -77,41 +78,20 @@ def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     return need
 
 
-def _tried(command: ScriptCommand) -> MemoryNeed:
-    prepared_root().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
-        try:
-            answer = _first_steps(replace(command.seeded(0), seed=None, runs_dir=folder))
-        except (UserError, WorkerFailed) as error:
-            what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
-            name = Path(command.script).name
-            raise UserError(f"{name} was tried for its first steps, to know its memory, and failed: {what}") from error
-        if answer is None or not answer["result"]["steps"]:
-            return MemoryNeed()
-        if command.device != "cpu":
-            peak = _peak_on_gpu(answer["result"], Path(answer["folder"]))
-            return MemoryNeed(peak, peak)
-    peak = answer["result"]["peak_memory_bytes"]
-    return MemoryNeed(peak and peak + GROWTH_BYTES, peak)
+class _Trial(LaunchedRun):
+    """A run of a script's first steps, which is asked to end when they have told enough, and killed if it does not."""
 
+    gave_up = False
 
-def _first_steps(command: ScriptCommand) -> dict[str, Any] | None:
-    """Run a script until its trial is over; what came of it, None where it had to be killed."""
-    over, ends_s, began_s, enough_s = threading.Event(), time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
-
-    def watch() -> None:
-        while not over.wait(0.1):
-            if time.monotonic() > ends_s + POLITE_S:
-                launched.kill()
-            elif time.monotonic() > ends_s:
-                launched.stop()
-
-    with LaunchedRun(command) as launched:
-        watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            for event in launched.events():
-                now_s, kind = time.monotonic(), event["kind"]
+    def messages(self) -> Iterator[dict[str, Any]]:
+        ends_s, began_s, enough_s = time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
+        while (now_s := time.monotonic()) < ends_s + POLITE_S:
+            try:
+                event = self.next_message(0.1)
+            except EOFError:
+                return
+            if event is not None:
+                kind = event["kind"]
                 if kind == "Preparing":
                     ends_s = now_s + LONGEST_TRIAL_S
                 elif kind == "Started" and event["config"]["train"]["target_metric"] is not None:
@@ -121,13 +101,32 @@ def _first_steps(command: ScriptCommand) -> dict[str, Any] | None:
                     tried = event["point"]["step"] >= TRIAL_STEPS and now_s - began_s >= enough_s
                     if event["evaluated"] or tried:
                         ends_s = min(ends_s, now_s)
-        except WorkerFailed:
-            if time.monotonic() < ends_s + POLITE_S:
-                raise
-        finally:
-            over.set()
-            watcher.join()
-    return launched.answer
+                yield event
+            if now_s >= ends_s:
+                self.stop()
+        self.gave_up = True
+        self.kill()
+
+
+def _tried(command: ScriptCommand) -> MemoryNeed:
+    prepared_root().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
+        with _Trial(replace(command.seeded(0), seed=None, runs_dir=folder)) as trial:
+            try:
+                collections.deque(trial.events(), maxlen=0)
+            except (UserError, WorkerFailed) as error:
+                if not trial.gave_up:
+                    what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
+                    name = Path(command.script).name
+                    why = f"{name} was tried for its first steps, to know its memory, and failed: {what}"
+                    raise UserError(why) from error
+        if trial.answer is None or not trial.answer["result"]["steps"]:
+            return MemoryNeed()
+        if command.device != "cpu":
+            peak = _peak_on_gpu(trial.answer["result"], Path(trial.answer["folder"]))
+            return MemoryNeed(peak, peak)
+    peak = trial.answer["result"]["peak_memory_bytes"]
+    return MemoryNeed(peak and peak + GROWTH_BYTES, peak)
 
 
 def _peak_on_gpu(result: dict[str, Any], folder: Path) -> int | None:

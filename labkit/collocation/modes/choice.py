@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labkit.collocation.modes import cpu, gpu, mig, mps
+from labkit.collocation.modes import cpu, gpu, mig
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.plan import CPU_MODES
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -12,10 +12,6 @@ from labkit.errors import UserError
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.others import is_quiet
-
-
-def _why_not_alone(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
-    return place.refusals(jobs, lambda device, _: gpu.why_no_gpu(device, place.nvml))
 
 
 def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
@@ -34,9 +30,9 @@ def _alone(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 
 
 BY_NAME = {
-    "alone": (_why_not_alone, _alone),
-    "naive": (gpu.why_not, gpu.shares),
-    "mps": (mps.why_not, mps.shares),
+    "alone": (lambda jobs, place: place.refusals(jobs, lambda gpu_, _: gpu.why_no_gpu(gpu_, place.nvml)), _alone),
+    "naive": (gpu.why_not_naive, gpu.naive),
+    "mps": (gpu.why_not_mps, gpu.mps),
     "mig": (mig.why_not, mig.shares),
     "cpu-shared": (lambda jobs, place: [], cpu.all_cores),
     "cpu-pinned": (cpu.why_not_pinned, cpu.partitions),

@@ -6,8 +6,9 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -18,15 +19,10 @@ from labkit.hardware.leases import leased_cores, own_cores
 from labkit.hardware.sizes import size_text
 
 
-def leased_cpu(
-    device: Device,
-    *,
-    waits: bool = True,
-    say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
-    stopped: Callable[[], bool] = lambda: False,
-) -> contextlib.AbstractContextManager[list[int]]:
+def leased_cpu(device: Device, **how: Any) -> contextlib.AbstractContextManager[list[int]]:
     """Holds all cores of this process while jobs share them, as `lease_cores` takes them; of a GPU's jobs, none."""
-    return leased_cores(device.cores if device.kind == "cpu" else 0, waits=waits, say=say, stopped=stopped)
+    how = {"say": lambda words: print(words, file=sys.stderr)} | how
+    return leased_cores(device.cores if device.kind == "cpu" else 0, **how)
 
 
 def cpu_environment(spin: bool) -> dict[str, str]:
@@ -54,21 +50,19 @@ def why_not_pinned(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the CPU cannot be divided so."""
     if not hasattr(os, "sched_setaffinity"):
         return [(None, "this system has no CPU affinity, so no job can be kept on its cores: use cpu-shared")]
-    cores, memory = place.devices[0].cores, read_cpu().memory_available_bytes
-    refused = _too_much(jobs, "cores", cores, str, "cores", f"this process may use {cores}")
-    refused += _too_much(jobs, "memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free")
-    if refused:
-        return refused
-    dealt = deal_memory(jobs, memory)
-    return [
-        (
-            job.name,
-            f"{job.name} needs {size_text(need)} by its estimate, and its partition has {size_text(dealt[job.name])}: "
-            "run fewer jobs together, or give each its memory",
-        )
-        for job in jobs
-        if job.memory_bytes is None and (need := place.need(job) or 0) > dealt[job.name]
-    ]
+    cores, memory, refused = place.devices[0].cores, read_cpu().memory_available_bytes, []
+    for wish, there, text, of, at_most in (
+        ("cores", cores, str, "cores", f"this process may use {cores}"),
+        ("memory_bytes", memory, size_text, "of memory", f"{size_text(memory)} are free"),
+    ):
+        asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
+        total = sum(asked.values())
+        if total > there or (total == there and len(asked) < len(jobs)):
+            each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
+            left = "" if total > there else ", and the others need some, too"
+            why = f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less"
+            refused.append((None, why))
+    return refused
 
 
 def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
@@ -101,17 +95,14 @@ def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int], root: Path = Pa
     """
     asking = [job for job in jobs if job.cores is not None]
     others = [job for job in jobs if job.cores is None]
-    left = len(order) - sum(job.cores for job in asking)
-    each, more = divmod(left, len(others)) if others else (0, 0)  # the first ones get what does not divide
-    counts = [job.cores for job in asking] + [each + (place < more) for place in range(len(others))]
-    taken = order if others else order[: sum(counts)]
-    together = sorted(taken, key=lambda cpu: (_physical(cpu, root), cpu))
-    dealt, start = {}, 0
-    for job, count in zip([*asking, *others], counts, strict=True):
-        dealt[job.name] = tuple(together[start : start + count])
-        start += count
-    if len(others) > left:
-        dealt |= {job.name: (together[place % left - left],) for place, job in enumerate(others)}
+    taken = order if others else order[: sum(job.cores for job in asking)]
+    free = sorted(taken, key=lambda cpu: (_physical(cpu, root), cpu))
+    dealt = {}
+    for job in asking:
+        dealt[job.name], free = tuple(free[: job.cores]), free[job.cores :]
+    for place, job in enumerate(others):
+        begin, end = place * len(free) // len(others), (place + 1) * len(free) // len(others)
+        dealt[job.name] = tuple(free[begin:end]) if len(others) <= len(free) else (free[place % len(free)],)
     return dealt
 
 
@@ -120,19 +111,6 @@ def deal_memory(jobs: Sequence[PlannedJob], available_bytes: int) -> dict[str, i
     left = available_bytes - sum(job.memory_bytes or 0 for job in jobs)
     others = sum(job.memory_bytes is None for job in jobs)
     return {job.name: job.memory_bytes or left // others for job in jobs}
-
-
-def _too_much(
-    jobs: Sequence[PlannedJob], wish: str, there: int, text: Callable[[int], str], of: str, at_most: str
-) -> list[Refusal]:
-    """Why the jobs cannot have what they ask for together, with some left for those that ask for nothing."""
-    asked = {job.name: getattr(job, wish) for job in jobs if getattr(job, wish) is not None}
-    total = sum(asked.values())
-    if total < there or (total == there and len(asked) == len(jobs)):
-        return []
-    each = ", ".join(f"{name} {text(n)}" for name, n in asked.items())
-    left = "" if total > there else ", and the others need some, too"
-    return [(None, f"the jobs ask for {text(total)} {of} together ({each}): {at_most}{left}; ask for less")]
 
 
 def _physical(cpu: int, root: Path) -> int:

@@ -1,4 +1,8 @@
-"""Mode naive, plain processes on one GPU that takes turns between them; and what all modes on a GPU have in common."""
+"""Modes naive and mps: processes on one GPU that takes turns between them, or runs their kernels at the same time.
+
+The MPS daemon is one of our own (`labkit.hardware.budgets.mps.start_mps`); its variables go to each job beside those of
+its share.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.occupants import MPS_SERVER, occupants
+from labkit.hardware.occupants import occupants
+from labkit.hardware.sizes import size_text
+from labkit.hardware.tools import find_mps
 
 EXCLUSIVE, PROHIBITED = (1, 3), 2
 """Compute modes: EXCLUSIVE_THREAD and EXCLUSIVE_PROCESS, PROHIBITED. Source: NVML API, nvmlComputeMode_t."""
-
 NO_MPS = {
     "CUDA_MPS_PIPE_DIRECTORY": "/dev/null",
     "CUDA_MPS_LOG_DIRECTORY": "",
@@ -23,26 +28,62 @@ NO_MPS = {
 
 Source: nvidia-cuda-mps-control(1): where the connection fails, the program runs as without MPS.
 """
+VOLTA = (7, 0)
+"""Compute capability from which MPS has limits for each client"""
+CLIENTS_BEFORE_VOLTA, CLIENTS = 16, 48
+"""CUDA contexts of one GPU. Source: NVIDIA, Multi-Process Service, "Client-Server Connection Limits": release r550 for
+both, release r590 for 48 with CUDA 13.0 and before; newer drivers have 60."""
 
 
-def why_not(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+def why_not_naive(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot share their GPUs as plain processes."""
-
-    def against(device: Device, count: int) -> list[str]:
-        reasons = why_no_gpu(device, place.nvml)
-        if count != 1 and _compute_mode(device, place.nvml) in EXCLUSIVE:
-            reasons.append(
-                f"the compute mode of {gpu_text(device)} is EXCLUSIVE_PROCESS, which lets one process use it: use mode "
-                f"mps, or ask its administrator for `sudo nvidia-smi -i {device.gpu_uuid} -c DEFAULT`"
-            )
-        return reasons
-
-    return place.refusals(jobs, against)
+    return place.refusals(jobs, lambda device, count: why_no_gpu(device, place.nvml, shared=count != 1))
 
 
-def shares(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+def naive(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """The whole GPU for each job, at the same time."""
     return {job.name: gpu_share(place.device_of(job), "time slices of ") for job in jobs}
+
+
+def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
+    """Every reason why the jobs cannot be clients of an MPS daemon."""
+
+    def against(device: Device, clients: int) -> list[str]:
+        reasons, most = why_no_gpu(device, place.nvml), CLIENTS_BEFORE_VOLTA if _before_volta(device) else CLIENTS
+        if device.kind == "mig":
+            reasons.append(
+                f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
+            )
+        elif clients > most:
+            reasons.append(
+                f"{clients} jobs are more clients than MPS has on {device.name}, which are {most}: run fewer together"
+            )
+        if not (mps := find_mps())["available"]:
+            reasons.append(f"{mps['note']}: install it, or use mode naive")
+        return reasons
+
+    return place.refusals(jobs, against) or [
+        (job.name, f"{job.name} asks for {limits}, which MPS gives from Volta on: {device.name} has none")
+        for job in jobs
+        if (limits := _limits(job)) and _before_volta(device := place.device_of(job))
+    ]
+
+
+def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
+    """All of the GPU for each job, or the percentage of its multiprocessors and the memory that it asks for.
+
+    Source of the variables: NVIDIA, Multi-Process Service, "Environment Variables". CUDA counts the one GPU that it
+    is left as number 0. An empty value keeps a limit from this process' own environment away.
+    """
+    found = {}
+    for job in jobs:
+        device = place.device_of(job)
+        percent = "" if job.gpu_percent is None else f"{job.gpu_percent:g}"
+        limit = "" if job.memory_bytes is None else f"0={max(1, job.memory_bytes // 2**20)}MB"
+        bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
+        words = f"{_limits(job) or 'all'} of {gpu_text(device)} by MPS"
+        found[job.name] = Share(words, _visible(device) | bounds, torch_name="cuda:0")
+    return found
 
 
 def gpu_text(device: Device) -> str:
@@ -52,16 +93,11 @@ def gpu_text(device: Device) -> str:
 
 def gpu_share(device: Device, words: str = "") -> Share:
     """A share that binds a job to a GPU or slice, by its UUID and outside of every MPS; `words` tell what it gets."""
-    return Share(f"{words}{gpu_text(device)}", {**visible(device), **NO_MPS}, torch_name="cuda:0")
+    return Share(f"{words}{gpu_text(device)}", {**_visible(device), **NO_MPS}, torch_name="cuda:0")
 
 
-def visible(device: Device) -> dict[str, str]:
-    """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
-    return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}
-
-
-def why_no_gpu(device: Device, nvml: Nvml) -> list[str]:
-    """Every reason why no job can run on a GPU or slice now; nothing for the CPU."""
+def why_no_gpu(device: Device, nvml: Nvml, *, shared: bool = False) -> list[str]:
+    """Every reason why no job, or no two at the same time, can run on a GPU or slice now; nothing for the CPU."""
     if device.kind == "cpu":
         return []
     # one that is only hidden behind another's slice is seen by a process that names it
@@ -69,10 +105,14 @@ def why_no_gpu(device: Device, nvml: Nvml) -> list[str]:
         return [f"CUDA cannot reach {gpu_text(device)}: {device.missing.get('torch_name', 'no reason is known')}"]
     occupied = why_occupied(device, nvml) if device.uuid else None
     reasons = [occupied] if occupied else []
-    if _compute_mode(device, nvml) == PROHIBITED:
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.gpu_uuid)
+    compute_mode = None if handle.reason else nvml.read("nvmlDeviceGetComputeMode", handle.value).value
+    if compute_mode == PROHIBITED or (shared and compute_mode in EXCLUSIVE):
+        name, most = ("PROHIBITED", "no") if compute_mode == PROHIBITED else ("EXCLUSIVE_PROCESS", "one")
         reasons.append(
-            f"the compute mode of {gpu_text(device)} is PROHIBITED, so no process may use it: ask its administrator "
-            f"for `sudo nvidia-smi -i {device.gpu_uuid} -c DEFAULT`"
+            f"the compute mode of {gpu_text(device)} is {name}, which lets {most} process use it: "
+            f"{'' if most == 'no' else 'use mode mps, or '}ask its administrator for "
+            f"`sudo nvidia-smi -i {device.gpu_uuid} -c DEFAULT`"
         )
     return reasons
 
@@ -82,19 +122,26 @@ def why_occupied(device: Device, nvml: Nvml) -> str | None:
 
     What only draws, such as the desktop, is no reason.
     """
-    computing = [each for each in occupants(device, nvml)[0] if each.kind == "compute"]
+    computing = [str(each) for each in occupants(device, nvml)[0] if each.kind == "compute"]
     if not computing:
         return None
-    whose = "Wait until it is free, end the process if it is yours, or choose another device"
-    if any((each.name or "").endswith(MPS_SERVER) for each in computing):
-        whose = (
-            "An MPS daemon that labkit did not start serves it, and labkit neither uses nor stops what others started: "
-            "wait for its owner, or choose another device"
-        )
-    return f"{gpu_text(device)} is used by someone else: {', '.join(map(str, computing))}. {whose}"
+    return (
+        f"{gpu_text(device)} is used by someone else: {', '.join(computing)}. Wait until it is free, end the process "
+        "if it is yours, or choose another device; labkit neither uses nor stops what others started"
+    )
 
 
-def _compute_mode(device: Device, nvml: Nvml) -> int | None:
-    """NVML's number, or None where it does not say."""
-    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.gpu_uuid)
-    return None if handle.reason else nvml.read("nvmlDeviceGetComputeMode", handle.value).value
+def _visible(device: Device) -> dict[str, str]:
+    """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
+    return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}
+
+
+def _before_volta(device: Device) -> bool:
+    capability = device.compute_capability
+    return capability is not None and tuple(int(part) for part in capability.split(".")) < VOLTA
+
+
+def _limits(job: PlannedJob) -> str:
+    parts = [f"{job.gpu_percent:g} % of the multiprocessors"] if job.gpu_percent is not None else []
+    parts += [f"{size_text(job.memory_bytes)} of the memory"] if job.memory_bytes is not None else []
+    return " and ".join(parts)

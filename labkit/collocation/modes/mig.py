@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple
 
 import pynvml
 
@@ -25,20 +24,11 @@ from labkit.hardware.sizes import size_text
 
 CREATED = re.compile(r"created GPU instance ID\s+(\d+) on GPU")
 """What nvidia-smi says of each instance. Source: NVIDIA MIG User Guide, "Creating GPU Instances"."""
+CAPACITY = "nvmlDeviceGetGpuInstanceRemainingCapacity"
 REMOVE_S, AGAIN_S = 20.0, 0.5
 """How long an instance may stay in use after its job has ended, and between two tries"""
 PLAIN = re.compile(r"\d+g\.\d+gb")
 """Profiles without the media or graphics engines that some variants add (1g.10gb+me) or lack."""
-
-
-class MigProfile(NamedTuple):
-    """One size of GPU instance: its name, such as 3g.20gb, and how many more of it fit beside what there is."""
-
-    slices: int
-    memory_bytes: int
-    name: str
-    free: int | None
-    """None where the driver tells that to administrators only"""
 
 
 @dataclass(frozen=True)
@@ -49,17 +39,21 @@ class MigLayout:
     profile: str
     count: int
 
-    @property
-    def make_command(self) -> list[str]:
-        """The command that makes the instances, with a compute instance each."""
-        return ["nvidia-smi", "mig", "-i", self.gpu_uuid, "-cgi", ",".join([self.profile] * self.count), "-C"]
+    def command(self, *what: str) -> list[str]:
+        """What nvidia-smi is told of the GPU; without words, to make the instances, with a compute instance each."""
+        what = what or ("-cgi", ",".join([self.profile] * self.count), "-C")
+        return ["nvidia-smi", "mig", "-i", self.gpu_uuid, *what]
+
+    def remove_command(self, ids: str) -> str:
+        """What an administrator types to remove instances with these IDs."""
+        remove = " ".join(["sudo", *self.command("")])
+        return f"{remove}-dci -gi {ids} && {remove}-dgi -gi {ids}"
 
     def advice(self) -> str:
         """What an administrator types to make and to remove it, as a sentence."""
-        remove = f"sudo nvidia-smi mig -i {self.gpu_uuid}"
         return (
-            f"A layout that fits: `sudo {' '.join(self.make_command)}`, which prints the IDs of what it makes. To "
-            f"undo it: `{remove} -dci -gi IDS && {remove} -dgi -gi IDS` with these IDs, such as 1,2"
+            f"A layout that fits: `sudo {' '.join(self.command())}`, which prints the IDs of what it makes. To undo "
+            f"it: `{self.remove_command('IDS')}` with these IDs, such as 1,2"
         )
 
 
@@ -118,31 +112,24 @@ def proposed_layout(jobs: Sequence[PlannedJob], place: Place) -> tuple[MigLayout
     need = max((place.need(job) or 0 for job in without), default=0)
     if len(wanted) > 1:
         return None, f"the jobs want slices that differ ({', '.join(sorted(map(str, wanted)))}): make them by hand"
-    fitting, profiles = [], mig_profiles(place.device, place.nvml)
-    for profile in profiles:
-        named = profile.name in wanted or (wanted == {None} and PLAIN.fullmatch(profile.name))
-        if named and profile.memory_bytes >= need:
-            if profile.free is None:
-                by_hand = f"sudo nvidia-smi mig -i {place.device.gpu_uuid} -lgip"
-                return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
-            fitting += [profile] * (profile.free >= len(without))
-    if not fitting:
-        offered = ", ".join(profile.name for profile in profiles)
-        return None, f"beside what there is, no layout of this GPU has an equal slice for each job; it offers {offered}"
-    return MigLayout(place.device.gpu_uuid, fitting[-1].name, len(without)), ""
-
-
-def mig_profiles(gpu: Device, nvml: Nvml) -> list[MigProfile]:
-    """The profiles that a GPU offers, the smallest first; none where it has no MIG, or the driver does not say."""
-    found = []
-    handle = nvml.read("nvmlDeviceGetHandleByUUID", gpu.gpu_uuid)
+    nvml, uuid, offered, fitting = place.nvml, place.device.gpu_uuid, [], []
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", uuid)
     for kind in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT) if handle.reason is None else ():
         info = nvml.read("nvmlDeviceGetGpuInstanceProfileInfo", handle.value, kind).value
-        if info is not None:  # else this GPU has none of this kind
-            free = nvml.read("nvmlDeviceGetGpuInstanceRemainingCapacity", handle.value, info.id).value
-            name = info.name.removeprefix("MIG ")
-            found.append(MigProfile(info.sliceCount, info.memorySizeMB * 2**20, name, free))
-    return sorted(found, key=lambda profile: profile[:3])
+        if info is None:  # this GPU has none of this kind
+            continue
+        name, free = info.name.removeprefix("MIG "), nvml.read(CAPACITY, handle.value, info.id).value
+        if free is None:
+            by_hand = f"sudo nvidia-smi mig -i {uuid} -lgip"
+            return None, f"the driver tells administrators only what is free: `{by_hand}` lists it"
+        offered.append(name)
+        named = name in wanted or (wanted == {None} and PLAIN.fullmatch(name))
+        if named and info.memorySizeMB * 2**20 >= need and free >= len(without):
+            fitting.append((info.sliceCount, info.memorySizeMB, name))
+    if not fitting:
+        there = ", ".join(sorted(offered))
+        return None, f"beside what there is, no layout of this GPU has an equal slice for each job; it offers {there}"
+    return MigLayout(uuid, max(fitting)[2], len(without)), ""
 
 
 def _why_no_mig(device: Device) -> list[str]:
@@ -195,78 +182,59 @@ def made_slices(plan: Plan, known: Mapping[str, int], tell: Callable[[str], None
             with Nvml() as session:
                 layout, _ = proposed_layout(workload.jobs, Place(device, devices, session, needs))
             if layout is not None:
-                tell(f"making MIG slices, removed at the end: {' '.join(layout.make_command)}")
+                tell(f"making MIG slices, removed at the end: {' '.join(layout.command())}")
                 stack.enter_context(changed_layout(layout))
         yield
 
 
 @contextlib.contextmanager
-def changed_layout(layout: MigLayout, nvml: Nvml | None = None) -> Iterator[None]:
+def changed_layout(layout: MigLayout) -> Iterator[None]:
     """Make the instances of a layout, and remove exactly these at the end, also after an error or Ctrl-C.
 
     It never turns MIG on or off, and never removes what it did not make. The process that uses it must outlive the
     jobs: after `kill -9` the instances stay, and nvidia-smi removes them.
 
     Raises:
-        UserError: a process uses the GPU, nvidia-smi refuses, or an instance cannot be removed.
+        UserError: nvidia-smi refuses, or an instance cannot be removed.
     """
-    _check_unused(layout, nvml or Nvml())
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+
+        def words() -> str:
+            said.seek(0)
+            return " ".join(said.read().split())
+
         try:
             # in a session of its own, so that Ctrl-C in the terminal does not stop it half-way
-            making = subprocess.Popen(
-                layout.make_command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise UserError(
-                "nvidia-smi is not on PATH, which changes MIG layouts: it comes with NVIDIA's driver."
-            ) from None
+            making = subprocess.Popen(layout.command(), stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        except OSError as error:
+            raise UserError(f"nvidia-smi, which comes with NVIDIA's driver, cannot be started: {error}") from None
         try:
             if making.wait():
-                raise UserError(
-                    f"nvidia-smi did not make the MIG layout: {_text(said)} It needs an administrator's rights: "
-                    f"{layout.advice()}."
-                )
+                why = f"nvidia-smi did not make the MIG layout: {words()} It needs an administrator's rights"
+                raise UserError(f"{why}: {layout.advice()}.")
             yield
         finally:
             making.wait()
-            _remove(layout.gpu_uuid, CREATED.findall(_text(said)))
+            _remove(layout, CREATED.findall(words()))
 
 
-def _check_unused(layout: MigLayout, nvml: Nvml) -> None:
-    slices = [device for device in get_devices(nvml)[1:] if device.gpu_uuid == layout.gpu_uuid]
-    whole = Device(kind="gpu", index=slices[0].index, name=slices[0].name, uuid=layout.gpu_uuid)
-    with nvml:
-        for device in (whole, *slices):
-            if why := why_occupied(device, nvml):
-                raise UserError(f"{why}: its MIG layout is changed only while nobody uses it.")
-
-
-def _remove(gpu_uuid: str, numbers: list[str]) -> None:
+def _remove(layout: MigLayout, numbers: list[str]) -> None:
     """Remove GPU instances and the compute instances in them; a driver may hold them for a moment after a job."""
     end, left = time.monotonic() + REMOVE_S, {}
     for number in reversed(numbers):
-        while why := _why_it_stays(gpu_uuid, number):
+        while True:
+            for what in ("-dci", "-dgi"):
+                command = layout.command(what, "-gi", number)
+                done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+            if done.returncode == 0:
+                break
             if time.monotonic() > end:
-                left[number] = why
+                left[number] = " ".join((done.stdout + done.stderr).split())
                 break
             time.sleep(AGAIN_S)
     if left:
-        command, ids = f"sudo nvidia-smi mig -i {gpu_uuid}", ",".join(left)
+        ids = ",".join(left)
         raise UserError(
             f"The MIG instances {ids} that labkit made stay ({' '.join(left.values())}): remove them with "
-            f"`{command} -dci -gi {ids} && {command} -dgi -gi {ids}`."
+            f"`{layout.remove_command(ids)}`."
         )
-
-
-def _why_it_stays(gpu_uuid: str, number: str) -> str:
-    """Empty where the instance is gone, else what nvidia-smi says."""
-    for what in ("-dci", "-dgi"):
-        command = ["nvidia-smi", "mig", "-i", gpu_uuid, what, "-gi", number]
-        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
-    return " ".join((done.stdout + done.stderr).split()) or "it said nothing" if done.returncode else ""
-
-
-def _text(file: IO[str]) -> str:
-    file.seek(0)
-    return " ".join(file.read().split())

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labkit.collocation.launching.round import JobEvent, OnJobEvent
+from labkit.collocation.launching.job import JobEvent, OnJobEvent
 from labkit.collocation.packing.live_device import live_devices
 from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
 from labkit.collocation.packing.queue import QueuedJob
-from labkit.collocation.packing.queue_check import admission_here, check_here, refuse_if_any
-from labkit.collocation.packing.queue_run import read_queue_record, run_queue
+from labkit.collocation.packing.queue_check import check_here, refuse_if_any
+from labkit.collocation.packing.queue_run import QueueRecord, run_queue
 from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
 from labkit.collocation.packing.schedule import Schedule
 from labkit.collocation.packing.simulate import simulate
@@ -43,19 +43,11 @@ def pack(
     chosen, live = get_policy(policy), live_devices(["cpu"], memory_bytes=memory_bytes)
     checked = refuse_if_any(check_here(queue, live))
     with StopRequest() as stop:
-        folder = run_queue(
-            checked,
-            live,
-            chosen,
-            runs_dir=Path(runs_dir),
-            on_event=telling(tell),
-            stop=stop,
-            name=policy,
-            admission=admission_here(live),
-        )
+        ways = {"runs_dir": Path(runs_dir), "on_event": telling(tell), "stop": stop, "name": policy}
+        folder = run_queue(checked, live, chosen, **ways)
     if stop:
         raise KeyboardInterrupt
-    record = read_queue_record(folder)
+    record = QueueRecord.read(folder)
     if broken := [job for job in record.jobs if job.status != "done"]:
         reasons = (f"{job.name}: {job.attempts[-1].reason if job.attempts else job.status}" for job in broken)
         raise UserError("\n".join([f"{folder}:", *reasons]))

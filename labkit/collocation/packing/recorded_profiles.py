@@ -11,7 +11,7 @@ from labkit.collocation.packing.policy import Slowdown, slowdown_by_utilisation
 from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.data.store import shipped_datasets
-from labkit.json_data import read_json
+from labkit.json_data import build, read_json
 from labkit.runs import Provenance
 
 PROFILES_FILE = "job_profiles.json"
@@ -55,16 +55,14 @@ class RecordedProfiles:
 
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""
-        found = []
-        for queued in queue:
+
+        def profile(queued: QueuedJob) -> JobProfile | None:
             own, recorded = queued.profile, self.of(queued.job)
-            if recorded is not None and own is None:
-                estimate_bytes = queued.job.memory_bytes or recorded.memory_estimate_bytes
-                own = replace(recorded, memory_estimate_bytes=estimate_bytes)
-            elif recorded is not None:
-                own = replace(own, like=recorded.like)
-            found.append(replace(queued, profile=own))
-        return found
+            if recorded is None or own is not None:
+                return own and replace(own, like=recorded and recorded.like)
+            return replace(recorded, memory_estimate_bytes=queued.job.memory_bytes or recorded.memory_estimate_bytes)
+
+        return [replace(queued, profile=profile(queued)) for queued in queue]
 
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:
@@ -79,13 +77,7 @@ def read_recorded(path: Path | None = None) -> RecordedProfiles:
     """
     path = path or shipped_datasets() / "recorded" / PROFILES_FILE
     content = read_json(path, RecordedProfiles, fix="Restore it, or python datasets/recorded/make_job_profiles.py.")
-    jobs = tuple(
-        RecordedJob(PlannedJob.from_dict(each["job"]), each["weight"], JobProfile(**each["profile"]))
-        for each in content["jobs"]
-    )
-    pairs = tuple(RecordedPair(tuple(each["jobs"]), tuple(each["slowdowns"])) for each in content["pairs"])
-    provenance = Provenance(**content["provenance"])
-    return RecordedProfiles(**content | {"provenance": provenance, "jobs": jobs, "pairs": pairs})
+    return build(content, RecordedProfiles)
 
 
 def shared_slowdown(recorded: RecordedProfiles) -> Slowdown:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from labkit.collocation.packing.policy import Admission, DeviceState, PackingDevice, Policy
 from labkit.collocation.packing.queue import Attempt, QueuedJob, TrackedJob
@@ -11,11 +12,25 @@ MAX_OVERTAKEN = 4
 """Our choice between a device left idle (0: first come, first served, as in CARMA) and a big job left waiting."""
 
 
+class Devices(Protocol):
+    """Devices that jobs run on, in truth or simulated, and their clock."""
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the queue was opened; they do not run backwards."""
+
+    def look(self) -> Iterable[dict[str, float]]:
+        """What a monitor reads of each device, in order, as `DeviceState` names it; nothing where it does not look."""
+
+    def start(self, job: TrackedJob) -> None:
+        """Start the last attempt of a job."""
+
+    def endings(self, until_s: float | None) -> Iterable[tuple[str, str, str]]:
+        """Let time pass until something happens, or someone comes: name, ending and reason of the jobs that ended."""
+
+
 class Scheduler:
     """Places jobs on devices by a policy, for the simulator and for real processes alike; `jobs` is the queue's state.
-
-    Tell it events with `let_arrive`, `ended` and `observed`, then ask for `starts`; each job that it names counts as
-    running from then on. Times are seconds on any one clock that does not run backwards.
 
     Jobs are looked at in the order in which they came. One that fits nowhere lets later ones pass, but only
     `MAX_OVERTAKEN` of them: then all wait until it has started, so that small jobs cannot starve a big one.
@@ -50,6 +65,17 @@ class Scheduler:
     def finished(self) -> bool:
         """Whether every job is done or failed."""
         return all(job.status in ("done", "failed") for job in self.jobs.values())
+
+    def run(self, devices: Devices, stop: object = None) -> None:
+        """Run the queue on devices to its end, or until `stop` is true."""
+        while not self.finished and not stop:
+            self.let_arrive(devices.now_s)
+            for position, seen in enumerate(devices.look()):
+                self.observed(position, **seen)
+            for job in self.starts(devices.now_s):
+                devices.start(job)
+            for name, ending, reason in devices.endings(self.next_arrival_s):
+                self.ended(name, devices.now_s, ending, reason)
 
     def let_arrive(self, until_s: float) -> None:
         """The jobs that have come by then get in line."""
@@ -106,12 +132,11 @@ class Scheduler:
 
     def _states(self) -> list[DeviceState]:
         closed = self._reserved.values()
-        return [
-            DeviceState(
-                device, tuple(job.profile for job in self._on(n)), n in closed, **self._observed.get(n, {})
-            )
-            for n, device in enumerate(self._devices)
-        ]  # fmt: skip
+        states = []
+        for n, device in enumerate(self._devices):
+            profiles = tuple(job.profile for job in self._on(n))
+            states.append(DeviceState(device, profiles, n in closed, **self._observed.get(n, {})))
+        return states
 
     def _recover(self, at_s: float) -> list[TrackedJob]:
         """Give each recovering job a device of its own: reserved now, started on when empty."""

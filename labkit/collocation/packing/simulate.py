@@ -56,42 +56,81 @@ def simulate(
     """
     _check_profiles(queue)
     scheduler = Scheduler(queue, devices, policy, admission or Admission(slowdown=slowdown))
-    running: list[_RunningJob] = []
-    now_s = 0.0
-    while running or scheduler.next_arrival_s is not None:
-        arrives_s = math.inf if scheduler.next_arrival_s is None else scheduler.next_arrival_s
-        job = min(running, key=lambda each: each.ahead_s, default=None)
+    scheduler.run(_SimulatedDevices(devices, slowdown))
+    return schedule_of(policy.name, "predicted", list(scheduler.jobs.values()), devices, "a simulation knows no power")
+
+
+@dataclass(eq=False)
+class _RunningJob:
+    """A job in the simulated world, which knows the truth."""
+
+    tracked: TrackedJob
+    milestone_s: float
+    """Work at which something happens to it next: it takes its memory, or it is done"""
+    work_s: float = 0.0
+    """Done so far, in seconds of the job alone"""
+    slowdown: float = 1.0
+    taken_bytes: int = 0
+
+    @property
+    def device(self) -> int:
+        return self.tracked.attempts[-1].device
+
+    @property
+    def ahead_s(self) -> float:
+        """Until its milestone."""
+        return (self.milestone_s - self.work_s) * self.slowdown
+
+
+class _SimulatedDevices:
+    """The `Devices` of a simulated world."""
+
+    def __init__(self, devices: Sequence[PackingDevice], slowdown: Slowdown):
+        self.now_s, self._devices, self._slowdown = 0.0, devices, slowdown
+        self._running: list[_RunningJob] = []
+
+    def _on(self, position: int) -> list[_RunningJob]:
+        return [each for each in self._running if each.device == position]
+
+    def _free_bytes(self, position: int) -> int:
+        """What the jobs on a device have really left of its memory."""
+        return self._devices[position].memory_bytes - sum(each.taken_bytes for each in self._on(position))
+
+    def look(self) -> list[dict[str, float]]:
+        return [{"monitored_free_bytes": self._free_bytes(position)} for position in range(len(self._devices))]
+
+    def start(self, job: TrackedJob) -> None:
+        self._running.append(_RunningJob(job, ALLOCATES_AT * job.profile.duration_s))
+        self._set_slowdowns(job.attempts[-1].device)
+
+    def _set_slowdowns(self, position: int) -> None:
+        here = self._on(position)
+        for each, times in zip(here, self._slowdown([each.tracked.profile for each in here]), strict=True):
+            each.slowdown = times
+
+    def endings(self, until_s: float | None) -> list[tuple[str, str, str]]:
+        arrives_s = math.inf if until_s is None else until_s
+        job = min(self._running, key=lambda each: each.ahead_s, default=None)
         # an end before an arrival of the same moment: what it frees is there for the newcomer
-        passed_s = arrives_s - now_s
-        if job is not None and job.ahead_s <= passed_s:
-            passed_s = job.ahead_s
-        else:
+        if job is not None and self.now_s + job.ahead_s > arrives_s:
             job = None
-        for each in running:
+        passed_s = arrives_s - self.now_s if job is None else job.ahead_s
+        for each in self._running:
             # one that comes to its milestone does so exactly, whatever rounding says
             done_s = each.work_s + passed_s / each.slowdown
             each.work_s = each.milestone_s if each is job else min(each.milestone_s, done_s)
-        now_s += passed_s
+        self.now_s = arrives_s if job is None else self.now_s + passed_s
         if job is None:
-            scheduler.let_arrive(now_s)
-        elif job.taken_bytes:
-            running.remove(job)
-            scheduler.ended(job.tracked.name, now_s, "done")
-        elif job.tracked.profile.memory_bytes <= _free_bytes(running, devices)[job.device]:
-            job.taken_bytes, job.milestone_s = job.tracked.profile.memory_bytes, job.tracked.profile.duration_s
-        else:
-            running.remove(job)
-            scheduler.ended(job.tracked.name, now_s, "out of memory")
-        for position, free_bytes in enumerate(_free_bytes(running, devices)):
-            scheduler.observed(position, monitored_free_bytes=free_bytes)
-        running += [_RunningJob(job, ALLOCATES_AT * job.profile.duration_s) for job in scheduler.starts(now_s)]
-        for position in range(len(devices)):
-            here = [each for each in running if each.device == position]
-            slowdowns = slowdown([each.tracked.profile for each in here]) if here else []
-            for each, times in zip(here, slowdowns, strict=True):
-                each.slowdown = times
-    assert scheduler.finished, "a job was never started"
-    return schedule_of(policy.name, "predicted", list(scheduler.jobs.values()), devices, "a simulation knows no power")
+            return []
+        truth, ending = job.tracked.profile, "done"
+        if not job.taken_bytes:
+            if truth.memory_bytes <= self._free_bytes(job.device):
+                job.taken_bytes, job.milestone_s = truth.memory_bytes, truth.duration_s
+                return []
+            ending = "out of memory"
+        self._running.remove(job)
+        self._set_slowdowns(job.device)
+        return [(job.tracked.name, ending, "")]
 
 
 @dataclass(frozen=True)
@@ -129,33 +168,3 @@ def _check_profiles(queue: Sequence[QueuedJob]) -> None:
             faults.append(f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it.")
     if faults:
         raise UserError("\n".join(faults))
-
-
-@dataclass(eq=False)
-class _RunningJob:
-    """A job in the simulated world, which knows the truth."""
-
-    tracked: TrackedJob
-    milestone_s: float
-    """Work at which something happens to it next: it takes its memory, or it is done"""
-    work_s: float = 0.0
-    """Done so far, in seconds of the job alone"""
-    slowdown: float = 1.0
-    taken_bytes: int = 0
-
-    @property
-    def device(self) -> int:
-        return self.tracked.attempts[-1].device
-
-    @property
-    def ahead_s(self) -> float:
-        """Until its milestone."""
-        return (self.milestone_s - self.work_s) * self.slowdown
-
-
-def _free_bytes(running: Sequence[_RunningJob], devices: Sequence[PackingDevice]) -> list[int]:
-    """What the jobs on each device have really left of its memory."""
-    return [
-        device.memory_bytes - sum(job.taken_bytes for job in running if job.device == position)
-        for position, device in enumerate(devices)
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -62,15 +61,6 @@ class Plan:
         for mode, name in names:
             if names.count((mode, name)) > 1:
                 raise UserError(f"two workloads of mode {mode} are called {name!r}: give each a name of its own.")
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Plan:
-        """From what `asdict` gave, by way of JSON."""
-        workloads = [
-            Workload(each["name"], each["mode"], tuple(map(PlannedJob.from_dict, each["jobs"])))
-            for each in values["workloads"]
-        ]
-        return cls(**values | {"workloads": tuple(workloads)})
 
 
 def with_baseline(plan: Plan, baseline: str = "each") -> Plan:

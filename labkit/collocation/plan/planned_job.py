@@ -87,11 +87,6 @@ class PlannedJob:
         """Equal for jobs that differ in name, seed and place only, which share one profile."""
         return (self.script, self.arguments)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
-        """From what `asdict` gave, by way of JSON."""
-        return cls(**values | {"arguments": tuple(values["arguments"])})
-
 
 def mix_words(labels: Iterable[str]) -> str:
     """Jobs that run together in words, most copies first.

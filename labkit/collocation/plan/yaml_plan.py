@@ -45,11 +45,12 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.row)
 
 def read_yaml(path: Path, example: str) -> Row:
     """The fields of a file; a UserError, with an example of what such a file holds, where it is no YAML."""
-    loader = _Loader(read_text(path))
-    loader.name = str(path)
+    text = read_text(path)
     try:
+        loader = _Loader(text)
+        loader.name = str(path)
         found = loader.get_single_data()
-    except (RecursionError, yaml.YAMLError) as error:
+    except (RecursionError, ValueError, yaml.YAMLError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(

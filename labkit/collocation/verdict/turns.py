@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
 
 from labkit.collocation.plan.planned_job import mix_words
 from labkit.collocation.verdict.group_frames import last_step_s
-from labkit.telemetry import Energy
 
 BROKEN = ("failed", "out_of_memory")
 """How a job's speed says nothing; one that was stopped or timed out had a speed until then."""
@@ -18,11 +17,11 @@ ENDS = {"out_of_memory": "ran out of memory", "timed_out": "was stopped at its t
 TIMELINE_COLUMNS = ["mode", "job", "starts_s", "ends_s", "reached_s", "has_target", "status", "provenance"]
 
 
-def turn_table(jobs: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFrame:
+def turn_table(jobs: pd.DataFrame) -> pd.DataFrame:
     """One row a turn and job: first each mix alone in turn, repeat by repeat, then the rounds that have ended.
 
     Where one copy was measured alone and several are asked for, its run stands for each of them. A repeat that lacks a
-    job alone has no turn alone. `jobs` is of `job_table`; `energies` are by number of the round.
+    job alone has no turn alone. `jobs` is of `job_table`.
 
     Returns:
         The columns of `job_table`, and turn (from 0), mix and
@@ -32,11 +31,9 @@ def turn_table(jobs: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFra
           the same repeat (in mode alone: the median over the repeats, so that its spread is that of the machine). NaN
           where the job was not measured alone, and of a turn in which a job broke: its neighbours had more room than
           the mode gives;
-        - energy_j: of its round; alone_s and alone_j: seconds and joules of its runs alone that came to their end,
+        - alone_s and alone_j: seconds and joules of its runs alone that came to their end,
           medians; alone: how many runs it has alone.
     """
-    joules = {number: np.nan if each.value_j is None else each.value_j for number, each in energies.items()}
-    jobs = jobs.assign(energy_j=jobs["round"].map(joules).astype(float))
     alone = jobs[(jobs["mode"] == "alone") & jobs["wall_s"].notna()]
     mixes = _mixes(jobs)
     turns = []
@@ -59,14 +56,14 @@ def turn_table(jobs: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFra
 DERIVED = ("starts_s", "slowdown", "alone_s", "alone_j", "alone")
 
 
-def timelines(jobs: pd.DataFrame, *, mix: str, repeat: int = 0) -> pd.DataFrame:
-    """When each job of a mix ran, in turn and at once, on one axis of time: one row a job and mode, of one repeat.
+def timelines(jobs: pd.DataFrame, *, mix: str) -> pd.DataFrame:
+    """When each job of a mix ran, in turn and at once, on one axis of time: one row a job and mode.
 
-    Time counts from the barrier of a round. reached_s is NaN where a job has no target (has_target) or did not reach
-    it. `jobs` is of `job_table`, and `mix` as `mode_table` names it.
+    Of the first repeat; time counts from the barrier. reached_s is NaN where a job has no target (has_target) or did
+    not reach it. `jobs` is of `job_table`, and `mix` as `mode_table` names it.
     """
-    turns = turn_table(jobs, {})
-    own = turns[(turns["mix"] == mix) & (turns["repeat"] == repeat)].reset_index(drop=True)
+    turns = turn_table(jobs)
+    own = turns[(turns["mix"] == mix) & (turns["repeat"] == 0)].reset_index(drop=True)
     times = {"ends_s": own["starts_s"] + own["wall_s"], "reached_s": own["starts_s"] + own["time_to_target_s"]}
     return own.assign(**times, has_target=own["target"].notna())[TIMELINE_COLUMNS]
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.verdict.accuracy import accuracy_summary, accuracy_table
 from labkit.collocation.verdict.group_frames import job_table
-from labkit.collocation.verdict.round_energy import round_energies
 from labkit.collocation.verdict.turns import jain, turn_table, what_broke
-from labkit.telemetry import Energy
+from labkit.tta.survival import median_time
 
 MEASURES = [
     "gain", "slowdown", "worst_slowdown", "fairness", "makespan_s", "makespan_gain", "energy_j", "energy_ratio",
@@ -23,6 +21,11 @@ ROUND_COLUMNS = [
     "mix", "family", "mode", "repeat", "jobs", "complete", *MEASURES, "energy_note", "on", "provenance", "disturbed",
     "note",
 ]  # fmt: skip
+OWN_HARDWARE = "alone, own hardware"
+"""Beside the modes: what as many devices as there are jobs would need."""
+ALL = "all jobs"
+ACCURACY_COLUMNS = ["mix", "mode", "repeat", "job", "metric", "target", "reached", "time_s", "provenance"]
+SUMMARY_COLUMNS = ["mix", "mode", "job", "rounds", "reached", "median_s", "low_s", "high_s"]
 CONFIDENCE = 0.95
 
 
@@ -57,10 +60,8 @@ def verdict(group_folder: Path | str, *, undisturbed: bool = False) -> Verdict:
     jobs = job_table(group_folder)
     if undisturbed:
         jobs = jobs[~jobs["round"].isin(disturbed_rounds(jobs))].reset_index(drop=True)
-    energies = round_energies(jobs)
-    turns = turn_table(jobs, energies)
-    rounds = round_table(turns, energies)
-    accuracy = accuracy_table(turns)
+    turns = turn_table(jobs)
+    rounds, accuracy = round_table(turns), accuracy_table(turns)
     modes, slowdowns = mode_table(rounds), slowdown_table(turns)
     return Verdict(jobs, rounds, modes, slowdowns, accuracy, accuracy_summary(accuracy))
 
@@ -70,7 +71,7 @@ def disturbed_rounds(jobs: pd.DataFrame) -> dict[int, str]:
     return {row["round"]: row["disturbed"] for row in jobs[jobs["disturbed"] != ""].to_dict("records")}
 
 
-def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFrame:
+def round_table(turns: pd.DataFrame) -> pd.DataFrame:
     """What each round came to; in mode alone, all jobs of the mix one after another, one row a repeat.
 
     With s the slowdown of each of n jobs (`turn_table`) and x = 1/s its speed, of that alone:
@@ -93,8 +94,6 @@ def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataF
         alone, complete = first["mode"] == "alone", bool((own["status"] == "done").all())
         makespan_s = (own["wall_s"].sum() if alone else own["wall_s"].max()) if complete else np.nan
         energy_j = own["energy_j"].sum(skipna=False) if alone else first["energy_j"] if complete else np.nan
-        # the one that says why there is no sum, if one does
-        notes = sorted((energies[n] for n in own["round"] if n in energies), key=lambda each: each.value_j is not None)
         rows.append(
             {
                 **first[["mix", "mode", "repeat", "provenance"]],
@@ -109,7 +108,9 @@ def round_table(turns: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataF
                 "makespan_gain": own["alone_s"].sum(skipna=False) / makespan_s,
                 "energy_j": energy_j,
                 "energy_ratio": energy_j / own["alone_j"].sum(skipna=False),
-                "energy_note": notes[0].note if notes else "the round has not ended",
+                "energy_note": own.sort_values("energy_j", na_position="first")["energy_note"].iloc[
+                    0
+                ],  # why there is no sum
                 "on": "gpu" if (own["on"] == "gpu").any() else "cpu",
                 "disturbed": bool((own["disturbed"] != "").any()),
                 "note": what_broke(own),
@@ -149,6 +150,49 @@ def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:
     ]
     columns = ["mix", "mode", "job", "label", "slowdown", "slowdown_low", "slowdown_high", "repeats", "provenance"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def accuracy_table(turns: pd.DataFrame) -> pd.DataFrame:
+    """Time to target, counted from when the first job of the mix may begin.
+
+    In mode alone a job waits for those before it to end; the same runs on a device each are OWN_HARDWARE. A job that
+    did not reach its target stays in the table: time_s is inf where it failed, else how long it is known to have been
+    short of it, *censored*.
+    Jobs without a target, such as scripts, take their turn and have no row.
+
+    Args:
+        turns: `turn_table`.
+
+    Returns:
+        ACCURACY_COLUMNS, one row a job and repeat, and one of ALL: reached when the last of them did, or censored if
+        one did not.
+    """
+    own = turns[turns["target"].notna()]
+    elsewhere = own[own["mode"] == "alone"].assign(mode=OWN_HARDWARE, starts_s=0.0)
+    rows = pd.concat([own, elsewhere], keys=[0, 1], names=["elsewhere"]).reset_index("elsewhere")
+    reached = rows["target_reached"].astype(bool)
+    time_s = rows["starts_s"] + rows["time_to_target_s"].where(reached, rows["last_evaluated_s"])
+    rows = rows.assign(reached=reached, time_s=time_s)
+    everybody = rows.groupby(["turn", "elsewhere"], as_index=False).agg(
+        {"mix": "first", "mode": "first", "repeat": "first", "reached": "all", "time_s": "max", "provenance": "first"}
+    )
+    rows = pd.concat([rows, everybody.assign(job=ALL)]).sort_values(["turn", "elsewhere"], kind="stable")
+    types = {"target": float, "reached": bool, "time_s": float}
+    return rows.reindex(columns=ACCURACY_COLUMNS).astype(types).reset_index(drop=True)
+
+
+def accuracy_summary(accuracy: pd.DataFrame) -> pd.DataFrame:
+    """Over the repeats: Kaplan–Meier medians, in which failed and censored runs count.
+
+    Returns:
+        SUMMARY_COLUMNS. median_s is inf where half or more did not reach the target; low_s and high_s are its 95 %
+        interval, NaN below five rounds.
+    """
+    rows = []
+    for (mix, mode, job), own in accuracy.groupby(["mix", "mode", "job"], sort=False):
+        median, low, high, _ = map(float, median_time(own["reached"].to_numpy(), own["time_s"].to_numpy()))
+        rows.append((mix, mode, job, len(own), int(own["reached"].sum()), median, low, high))
+    return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
 
 
 def mean_of_repeats(values: Iterable[float]) -> tuple[float, float, float, int]:

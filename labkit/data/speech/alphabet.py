@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import string
 import unicodedata
 from itertools import groupby
@@ -10,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from labkit.data.speech.utterance import Utterance
-from labkit.errors import DataError, UserError
+from labkit.errors import UserError
 
 BLANK = 0
 """The id of CTC's blank."""
@@ -80,23 +79,27 @@ def outputs_needed(text: str) -> int:
     return sum(2 * len(list(same)) - 1 for _, same in groupby(text))
 
 
-def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str | DataError:
-    """The text as the recogniser is to write it, in lower case with single spaces, or why it cannot."""
-    text = utterance.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str:
+    """The text as the recogniser is to write it, in lower case with single spaces.
+
+    Raises:
+        DataError: it cannot.
+    """
+    text, field = utterance.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"), utterance.text_field or "text"
     if without_punctuation:
         marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}
         text = text.translate({ord(mark): " " for mark in marks})
-    text = re.sub(r"\s+", " ", text).strip()
-    field = utterance.text_field or "text"
+    text = " ".join(text.split())
     try:
         (utterance.text + utterance.speaker).encode("utf-8")
     except UnicodeEncodeError:
         what = f"{utterance.text[:60]!r} by {utterance.speaker[:60]!r} is not UTF-8."
-        return utterance.error(what, "Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW.", field)
+        fix = "Convert the file, for example: iconv -f latin1 -t utf-8 OLD > NEW."
+        raise utterance.error(what, fix, field) from None
     if not text:
-        return utterance.error("The transcript is empty.", "Write what is said, or remove the line.", field)
+        raise utterance.error("The transcript is empty.", "Write what is said, or remove the line.", field)
     if outside := ", ".join(map(repr, alphabet.outside(text))):
         what = f"The transcript {text[:60]!r} has {outside}, and the alphabet is {alphabet.characters!r}."
         fix = "Remove punctuation, and write numbers as words and other letters by their nearest ones."
-        return utterance.error(what, fix, field)
+        raise utterance.error(what, fix, field)
     return text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 
 import numpy as np
 import soundfile
@@ -17,28 +16,21 @@ LOWEST_RATE_HZ = 8_000
 """Telephone speech; audio of a lower rate has lost its consonants, or its header is wrong."""
 HIGHEST_RATE_HZ = 768_000
 """The highest that sound cards have; above it a file's header is wrong."""
-BLOCK_VALUES = 2**24
-"""Samples decoded at once, of all channels together: a damaged header may promise any number."""
+LONGEST_S = 600.0
+"""Nobody trains on longer utterances, and a damaged header may promise any length."""
 TOLERANCE_S = 0.02
 """How much shorter than a manifest says an audio file may be: manifests round."""
 
 
 def decode(utterances: list[Utterance]) -> list[np.ndarray | DataError]:
-    """The waveform of each utterance, float32 (samples,) at 16 kHz, or why it has none.
-
-    A stretch of audio that several of them use is decoded once.
-    """
+    """The waveform of each utterance, float32 (samples,) at 16 kHz, or why it has none."""
     waves: list[np.ndarray | DataError] = []
-    # The stated rate is checked while reading, so each rate that is stated needs a reading.
-    stretches: dict[tuple[Path, float, float | None, int | None], np.ndarray] = {}
     for utterance in utterances:
         try:
             pieces = []
             for segment in utterance.segments:
-                key = (segment.audio, segment.offset_s, segment.duration_s, utterance.sample_rate_hz)
-                if key not in stretches:
-                    stretches[key] = _read(segment, utterance)
-                pieces += [stretches[key], np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)]
+                silence = np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)
+                pieces += [_read(segment, utterance), silence]
             waves.append(np.concatenate(pieces))
         except DataError as error:
             waves.append(error)
@@ -60,13 +52,12 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
                 wrong = "too low for speech" if rate_hz < LOWEST_RATE_HZ else "more than any microphone's"
                 fix = f"Check its header, or record it anew with {LOWEST_RATE_HZ:,} to {HIGHEST_RATE_HZ:,} Hz."
                 raise utterance.error(f"{path.name} has a sample rate of {rate_hz:,} Hz, {wrong}.", fix, field)
-            samples = _read_stretch(file, segment, utterance)  # (samples, channels)
+            wave = _read_stretch(file, segment, utterance).mean(1)
     except (soundfile.LibsndfileError, TypeError) as error:  # a TypeError where the name ends in .raw
         why = getattr(error, "error_string", "it is raw audio, without a header")
         what = "is empty (0 bytes)." if path.stat().st_size == 0 else f"cannot be decoded: {why}"
         fix = "Replace it by one that plays (WAV, FLAC, Ogg Vorbis or Opus, MP3)."
         raise utterance.error(f"The audio file {path} {what}", fix, field) from None
-    wave = samples.mean(1)
     if not np.isfinite(wave).all():
         fix = "Export the audio again, for example as 16-bit PCM."
         raise utterance.error(f"{path.name} has samples that are not numbers (NaN or infinite).", fix, field)
@@ -94,13 +85,11 @@ def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Uttera
             what = f"The utterance ends at {end_s:g} s, and {name} is {length_s:.2f} s long."
             fix = "Correct offset and duration (in seconds), or replace the audio if it was cut off."
             raise utterance.error(what, fix, "duration")
+    if wanted > LONGEST_S * rate_hz:
+        what = f"The utterance lasts {wanted / rate_hz:,.0f} s, of at most {LONGEST_S:,.0f} s."
+        raise utterance.error(what, "Cut it with offset and duration; or the file's header is damaged.", field)
     file.seek(start)
-    at_once, blocks = BLOCK_VALUES // file.channels, [np.zeros((0, file.channels), np.float32)]
-    for begin in range(0, wanted, at_once):
-        blocks.append(file.read(min(at_once, wanted - begin), dtype="float32", always_2d=True))
-        if len(blocks[-1]) < at_once:
-            break
-    samples = np.concatenate(blocks)
+    samples = file.read(wanted, dtype="float32", always_2d=True)
     # MPEG files without a table of contents only estimate their length.
     if len(samples) < min(wanted, file.frames - start) and file.format != "MP3":
         what = f"{name} ends after {(start + len(samples)) / rate_hz:.2f} s of {length_s:.2f} s."

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import FLOOR, mel_spectrogram
+from labkit.data.speech.features import log_mel_batch
 from labkit.data.speech.load import read_source
 from labkit.data.speech.prepare import readable
 from labkit.data.speech.prepared import Batch, SpeechSplit
@@ -102,8 +102,7 @@ class WaveformUtterances(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
         """Log-mel features (T, 80), normalised over the utterance, its characters (S,), and its text."""
-        energies = mel_spectrogram()(torch.from_numpy(self.waves[index]))  # (80, T)
-        features = torch.log(energies + FLOOR).T
+        features = torch.from_numpy(log_mel_batch([self.waves[index]])[0])
         features = (features - features.mean(0)) / (features.std(0) + 0.1)
         return features, torch.from_numpy(self.alphabet.encode(self.texts[index])), self.texts[index]
 

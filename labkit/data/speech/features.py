@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from labkit.data.speech.audio import SAMPLE_RATE_HZ
-from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
 HOP = SAMPLE_RATE_HZ // 100
@@ -56,35 +55,34 @@ def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
     return features
 
 
+@torch.inference_mode()
 def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
     """Features of utterances computed together, padded to the longest."""
     padded = torch.zeros(len(waves), max(len(wave) for wave in waves))  # (N, n)
     for row, wave in zip(padded, waves, strict=True):
         row[: len(wave)] = torch.from_numpy(wave)
-    with torch.inference_mode():
-        mel = (mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
+    window = torch.hann_window(WINDOW)
+    spectrum = torch.stft(padded, FFT, HOP, WINDOW, window, pad_mode="constant", return_complex=True)  # (N, 257, T)
+    mel = (spectrum.abs().square().transpose(1, 2) @ mel_bands() + FLOOR).log_()  # (N, T, F)
     return [values[: frame_count(len(wave))] for values, wave in zip(mel.numpy(), waves, strict=True)]
 
 
 @functools.cache
-def mel_spectrogram() -> torch.nn.Module:
-    """torchaudio's transform of waves (..., n) to energies (..., F, T)."""
-    import_torchaudio()
-    from torchaudio.transforms import MelSpectrogram
+def mel_bands() -> torch.Tensor:
+    """Triangles of equal area on Slaney's mel scale (Auditory Toolbox, 1998), as librosa's and torchaudio's: (257, F).
 
-    return MelSpectrogram(
-        SAMPLE_RATE_HZ,
-        n_fft=FFT,
-        win_length=WINDOW,
-        hop_length=HOP,
-        n_mels=MEL_BINS,
-        mel_scale="slaney",
-        norm="slaney",
-        pad_mode="constant",
-    )
+    The scale is linear below 1 kHz, 200/3 Hz a mel, and logarithmic above, 27 mels from 1 to 6.4 kHz.
+    """
+    highest_mel = 15 + 27 * np.log(SAMPLE_RATE_HZ / 2 / 1000) / np.log(6.4)
+    mels = np.linspace(0, highest_mel, MEL_BINS + 2)
+    edges = np.where(mels < 15, mels * 200 / 3, 1000 * 6.4 ** ((mels - 15) / 27))
+    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
+    frequencies = np.linspace(0, SAMPLE_RATE_HZ / 2, FFT // 2 + 1)[:, None]
+    rise, fall = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
+    return torch.from_numpy(np.minimum(rise, fall).clip(0) * 2 / (high - low)).float()
 
 
-def normalise_speakers(path: Path, keys: list[tuple[str, ...]], frames: list[int], bins: int) -> None:
+def normalise_speakers(path: Path, keys: list[tuple], frames: list[int]) -> None:
     """Rewrite a file of features, for each speaker mean 0 and variance 1 a bin over all of their frames.
 
     That removes loudness and the colour of voice, microphone and room, and keeps what tells one short word from
@@ -92,17 +90,16 @@ def normalise_speakers(path: Path, keys: list[tuple[str, ...]], frames: list[int
     apart, so nothing of the test split reaches training.
 
     Args:
-        path: float16 (sum of frames, bins), utterance after utterance.
+        path: float16 (sum of frames, F), utterance after utterance.
         keys: for each utterance what it is normalised with: split and speaker.
         frames: frames of each utterance.
-        bins: bins of a frame.
     """
-    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), bins))
-    spans: dict[tuple[str, ...], list[slice]] = defaultdict(list)
+    features = np.memmap(path, np.float16, "r+", shape=(sum(frames), MEL_BINS))
+    spans: dict[tuple, list[slice]] = defaultdict(list)
     for key, count, end in zip(keys, frames, np.cumsum(frames), strict=True):
         spans[key].append(slice(end - count, end))
     for own in spans.values():
-        total, squares, count = np.zeros(bins), np.zeros(bins), 0
+        total, squares, count = np.zeros(MEL_BINS), np.zeros(MEL_BINS), 0
         for span in own:
             values = features[span].astype(np.float64)
             total += values.sum(0)

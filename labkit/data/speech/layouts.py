@@ -1,146 +1,210 @@
-"""The layouts of public corpora: LibriSpeech, Common Voice, and the Free Spoken Digit Dataset as connected digits."""
+"""The layouts that are read: JSONL manifests, LibriSpeech, Common Voice, and spoken digits, made into connected ones.
+
+A manifest has one JSON object an utterance, as NeMo and others write them.
+
+    {"audio_filepath": "audio/a.opus", "offset": 0.35, "duration": 1.94, "text": "stop all jobs",
+     "speaker": "anna", "split": "train", "sample_rate": 16000}
+
+Audio (`audio_filepath`, `audio` or `path`, relative to the manifest) and transcript (`text`, `sentence` or
+`transcript`) are needed, the rest is optional. Lines of other listings are checked as if they stood in one.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.speech.utterance import Segment, Source, Utterance, is_file, open_listing
+from labkit.data.speech.utterance import Segment, Source, Utterance
+from labkit.data.store import shipped_datasets
 from labkit.errors import DataError
 
-SUBSETS = {"train": "train", "dev": "validation", "test": "test"}
-"""How the names of LibriSpeech's subsets begin, and the split each is."""
-TABLES = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
+SHIPPED = "shipped"
+"""The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
+AUDIO_FIELDS = ("audio_filepath", "audio", "path")
+TEXT_FIELDS = ("text", "sentence", "transcript")
+SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
+SPLIT_NAMES |= {"val": "validation", "dev": "validation", "test": "test"}
+LARGEST = 1e9
+"""Seconds or Hz; no audio is longer."""
+TABLES = ("train.tsv", "dev.tsv", "test.tsv")
 WHOLE = "validated.tsv"
 """Every checked clip of Common Voice; read where none of the splits is there."""
-COLUMNS = ("client_id", "path", "sentence")
 RECORDING = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FIRST_INDEX = {"test": 0, "validation": 5, "train": 8}
 """The lowest index of each split; the next one starts the next split."""
 DEALS = {"train": 12, "validation": 7, "test": 5}
-"""How often each recording is used: with 4 speakers about 5,800 utterances to train, 260 to validate, 290 to
-test."""
+"""How often each recording is used: with 4 speakers about 5,800 utterances to train, 260 to validate, 290 to test."""
 MAX_DIGITS = 6
 SILENCE_S = (0.03, 0.15)
 """Between two digits, and after the last."""
 
 
-def is_librispeech(folder: Path) -> bool:
-    """Whether a folder holds subsets (`dev-clean`), or is one: `SPEAKER/CHAPTER/*.flac` with `*.trans.txt` beside."""
-    return any(folder.glob("*/*/*.trans.txt")) or any(folder.glob("*/*/*/*.trans.txt"))
+def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
+    """The utterances of a manifest, or of a folder in one of the layouts; None: the folder is in none."""
+    if path.is_file():
+        return read_manifest(path, bad)
+    # An unpacked archive often has its layout one or two folders down.
+    for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))):
+        manifests = sorted(folder.glob("*.jsonl"))
+        if len(manifests) == 1:
+            return read_manifest(manifests[0], bad)
+        found = read_fsdd(folder, seed) or read_common_voice(folder, bad) or read_librispeech(folder, bad)
+        if found is not None:
+            return found
+    return None
 
 
-def read_librispeech(folder: Path, bad: BadRows) -> Source:
-    """The utterances of a LibriSpeech tree, of all its subsets or of one."""
+def read_shipped(bad: BadRows) -> Source:
+    """The utterances of the shipped corpus."""
+    return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
+
+
+def read_manifest(path: Path, bad: BadRows) -> Source:
+    """The utterances of a manifest."""
+    name = path.parent.name if path.stem == "manifest" else path.stem
+    return Source(name, _utterances(path, _lines(path), path.parent, bad), path.parent, listings=(path,))
+
+
+def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
+    """The utterances of a LibriSpeech tree, of all its subsets (`dev-clean`) or of one: `SPEAKER/CHAPTER/*.flac` with
+    `*.trans.txt` beside; None: it is none."""
     listings = sorted(folder.glob("*/*/*.trans.txt")) or sorted(folder.glob("*/*/*/*.trans.txt"))
     utterances = []
     for listing in listings:
         speaker = listing.parent.parent
-        split = SUBSETS.get(speaker.resolve().parent.name.partition("-")[0])
-        with open_listing(listing) as lines:
-            for number, line in enumerate(lines, 1):
-                name, _, text = line.strip().partition(" ")
-                audio = listing.parent / f"{name}.flac"
-                if is_file(audio):
-                    said = Utterance((Segment(audio),), text, speaker.name, split, listing, number, text_field="text")
-                    utterances.append(said)
-                    continue
-                what = f"The transcript is of {audio.name}, which is not beside it."
-                bad.add(DataError(what, fix="Unpack the archive again, or remove the line.", file=listing, line=number))
-    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings))
+        subset = speaker.resolve().parent.name.partition("-")[0]
+        known = {"speaker": speaker.name, "split": subset if subset in SPLIT_NAMES else None}
+        words = ((line, text.strip().partition(" ")) for line, text in _lines(listing))
+        rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
+        utterances += _utterances(listing, rows, listing.parent, bad)
+    return Source(folder.resolve().name, utterances, folder, listings=tuple(listings)) if listings else None
 
 
-def is_common_voice(folder: Path) -> bool:
-    """Whether a folder has `clips/` and a table of them."""
-    return (folder / "clips").is_dir() and any((folder / name).is_file() for name in (*TABLES, WHOLE))
-
-
-def read_common_voice(folder: Path, bad: BadRows) -> Source:
-    """The utterances of a Common Voice folder of one language."""
-    tables = {folder / name: split for name, split in TABLES.items() if (folder / name).is_file()}
-    tables = tables or {folder / WHOLE: None}
+def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
+    """The utterances of a Common Voice folder of one language, which has `clips/` and tables of them; None: it is
+    none."""
+    tables = [folder / name for name in TABLES if (folder / name).is_file()] or [folder / WHOLE]
+    if not (folder / "clips").is_dir() or not tables[0].is_file():
+        return None
     utterances = []
-    for table, split in tables.items():
-        utterances += _read_table(table, split, folder / "clips", bad)
+    for table in tables:
+        lines = ((line, text.rstrip("\n").split("\t")) for line, text in _lines(table))  # nothing is quoted
+        names = next(lines, (1, []))[1]
+        split = table.stem if table.name in TABLES else None
+        rows = ((line, dict(zip(names, values, strict=False)) | {"split": split}) for line, values in lines)
+        keys = {"path": "path", "sentence": "sentence", "client_id": "speaker", "split": "split"}
+        rows = ((line, {keys[key]: value for key, value in row.items() if key in keys}) for line, row in rows)
+        utterances += _utterances(table, rows, folder / "clips", bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), has_punctuation=True)
 
 
-def _read_table(table: Path, split: str | None, clips: Path, bad: BadRows) -> list[Utterance]:
-    def error(line: int, what: str, fix: str, field: str | None = None) -> DataError:
-        return DataError(what, fix=fix, file=table, line=line, field=field)
+def _lines(listing: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a listing that are not empty, with their numbers.
 
+    What is not UTF-8 is kept as lone surrogates: names of files may be so, and other lines are refused singly.
+    """
+    with listing.open(encoding="utf-8", errors="surrogateescape") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _utterances(listing: Path, rows: Iterable[tuple[int, str | dict]], audio: Path, bad: BadRows) -> list[Utterance]:
+    """The good ones of a listing's lines, JSON or its content; names of files are relative to the folder `audio`."""
     utterances = []
-    with open_listing(table) as lines:
-        rows = (line.rstrip("\n").split("\t") for line in lines)  # nothing is quoted
-        names = next(rows, [])
-        for column in COLUMNS:
-            if column not in names:
-                fix = f"Common Voice's tables have {', '.join(COLUMNS)}; download the table again."
-                raise error(1, f"The column {column!r} is missing.", fix, column)
-        for number, values in enumerate(rows, 2):
-            row = dict(zip(names, values, strict=False))
-            clip = clips / row["path"] if row.get("path") else None
-            if values == [""]:
-                continue
-            if any(not row.get(column) for column in COLUMNS):
-                bad.add(error(number, "The row has too few fields.", "Complete or remove it."))
-            elif not is_file(clip):
-                fix = "Unpack the clips again, or remove the row."
-                bad.add(error(number, f"There is no file {clip}.", fix, "path"))
-            else:
-                where = (split, table, number, "path", "sentence")
-                utterances.append(Utterance((Segment(clip),), row["sentence"], row["client_id"], *where))
+    for line, row in rows:
+        try:
+            utterances.append(_utterance(listing, line, row, audio))
+        except DataError as error:
+            bad.add(error)
     return utterances
 
 
-def is_fsdd(folder: Path) -> bool:
-    """Whether a folder holds recordings named as FSDD's."""
-    return any(RECORDING.fullmatch(path.name) for path in folder.glob("[0-9]_*_*.wav"))
+def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) -> Utterance:
+    def error(what: str, fix: str, field: str | None = None) -> DataError:
+        return DataError(what, fix=fix, file=listing, line=line, field=field)
+
+    if isinstance(row, str):
+        try:
+            row = json.loads(row)
+        except (ValueError, RecursionError) as problem:  # a number of thousands of digits is a ValueError, too
+            what = f"This is not JSON ({getattr(problem, 'msg', problem)})."
+            raise error(what, "Write one JSON object a line.") from None
+    if not isinstance(row, dict):
+        raise error("This is JSON, but not an object.", "Write one JSON object a line.")
+    fields = []
+    for names, meaning in ((AUDIO_FIELDS, "the path of the audio"), (TEXT_FIELDS, "the words that are spoken")):
+        field = next((name for name in names if name in row), None)
+        if field is None:
+            raise error(f"None of {', '.join(names)} is there.", f"Add {names[0]!r}.", names[0])
+        if not isinstance(row[field], str):
+            raise error(f"{field!r} is {row[field]!r}, not a text.", "Write it as a JSON string.", field)
+        if not row[field].strip():
+            raise error(f"{field!r} is empty.", f"Write {meaning}.", field)
+        fields.append(field)
+    audio = audio_folder / row[fields[0]]
+    if not os.path.isfile(audio):  # noqa: PTH113 (Path's raises for names that are too long or no text)
+        fix = f"Correct the path (relative ones start at {audio_folder}), or remove the line."
+        raise error(f"There is no file {audio}.", fix, fields[0])
+    numbers = {}
+    for key in ("offset", "duration", "sample_rate"):
+        value = row.get(key)
+        if value is None:
+            continue
+        lowest = 0 if key == "offset" else 1e-9
+        if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
+            raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
+        numbers[key] = value
+    split = row.get("split")
+    if split is not None and (not isinstance(split, str) or split not in SPLIT_NAMES):
+        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLIT_NAMES)}.", "split")
+    return Utterance(
+        (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
+        row[fields[1]],
+        str(row.get("speaker", "")),
+        SPLIT_NAMES.get(split),
+        listing,
+        line,
+        *fields,
+        sample_rate_hz=numbers.get("sample_rate"),
+    )
 
 
-def read_fsdd(folder: Path, seed: int) -> Source:
-    """Connected digits from a folder of recordings, `{digit}_{speaker}_{index}.wav`.
+def read_fsdd(folder: Path, seed: int) -> Source | None:
+    """Connected digits from a folder of recordings, `{digit}_{speaker}_{index}.wav`; None: there are none.
 
     Indices 0 to 4 are the official test split; here 5 to 7 validate and the rest train. Each split deals every
     speaker's recordings into utterances of 1 to 6 digits with short silences, several times over, so that each
     recording is heard equally often in ever new company.
     """
     recordings: dict[tuple[str, str], list[tuple[Path, str]]] = {}
-    for path in sorted(folder.glob("*.wav")):
-        name = RECORDING.fullmatch(path.name)
-        if name:
+    for path in sorted(folder.glob("[0-9]_*_*.wav")):
+        if name := RECORDING.fullmatch(path.name):
             digit, speaker, index = name.groups()
             split = max((s for s, low in FIRST_INDEX.items() if int(index) >= low), key=FIRST_INDEX.get)
             recordings.setdefault((split, speaker), []).append((path, DIGITS[int(digit)]))
-    for split in FIRST_INDEX:
-        if not any(key[0] == split for key in recordings):
-            raise DataError(
-                f"There is no recording of the {split} split (test: index 0 to 4, validation: 5 to 7, train: from 8).",
-                fix="Copy the whole folder `recordings` of the dataset.",
-                file=folder,
-            )
+    if not recordings:
+        return None
+    if missing := set(FIRST_INDEX) - {split for split, _ in recordings}:
+        which = " or the ".join(sorted(missing))
+        what = f"There is no recording of the {which} split (test: index 0 to 4, validation: 5 to 7, train: from 8)."
+        raise DataError(what, fix="Copy the whole folder `recordings` of the dataset.", file=folder)
     utterances = []
     for number, ((split, speaker), of_speaker) in enumerate(sorted(recordings.items())):
         rng = np.random.default_rng((seed, number))
         for _ in range(DEALS[split]):
-            utterances += _deal(of_speaker, split, speaker, rng)
+            order, start = rng.permutation(len(of_speaker)), 0
+            while start < len(order):
+                chosen = [of_speaker[index] for index in order[start : start + rng.integers(1, MAX_DIGITS + 1)]]
+                start += len(chosen)
+                silences_s = rng.uniform(*SILENCE_S, len(chosen)).tolist()
+                heard = zip(chosen, silences_s, strict=True)
+                segments = tuple(Segment(path, silence_s=silence_s) for (path, _), silence_s in heard)
+                utterances.append(Utterance(segments, " ".join(word for _, word in chosen), speaker, split))
     return Source("fsdd", utterances, folder)
-
-
-def _deal(recordings: list[tuple[Path, str]], split: str, speaker: str, rng: np.random.Generator) -> list[Utterance]:
-    """Utterances that use every recording once."""
-    order = rng.permutation(len(recordings))
-    utterances, start = [], 0
-    while start < len(order):
-        chosen = [recordings[index] for index in order[start : start + rng.integers(1, MAX_DIGITS + 1)]]
-        start += len(chosen)
-        silences_s = rng.uniform(*SILENCE_S, len(chosen))
-        segments = tuple(
-            Segment(path, silence_s=float(silence_s)) for (path, _), silence_s in zip(chosen, silences_s, strict=True)
-        )
-        utterances.append(Utterance(segments, " ".join(word for _, word in chosen), speaker, split))
-    return utterances

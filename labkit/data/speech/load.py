@@ -8,15 +8,7 @@ from pathlib import Path
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.synthetic import SYNTHETIC
 from labkit.data.speech.alphabet import Alphabet
-from labkit.data.speech.layouts import (
-    is_common_voice,
-    is_fsdd,
-    is_librispeech,
-    read_common_voice,
-    read_fsdd,
-    read_librispeech,
-)
-from labkit.data.speech.manifest import SHIPPED, read_manifest, read_shipped
+from labkit.data.speech.layouts import SHIPPED, find_source, read_shipped
 from labkit.data.speech.prepare import prepare_speech
 from labkit.data.speech.prepared import FORMAT_VERSION, SpeechSet
 from labkit.data.speech.utterance import Source
@@ -67,9 +59,7 @@ def load_speech(
         folder=str(source.folder.resolve()),
         listings=[file_fingerprint(path)["sha256"] for path in source.listings],
         files=tree_fingerprint(source.folder, source.files),
-        alphabet=alphabet.characters,
         on_bad_row=on_bad_row,
-        punctuation="remove" if source.has_punctuation else "keep",
         seed=seed,
     )
     mark = fingerprint(content=content, frames_an_output=frames_an_output)
@@ -99,21 +89,10 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
     if data == SHIPPED:
         return read_shipped(bad)
     path = Path(data).expanduser()
-    if path.is_file():
-        return read_manifest(path, bad)
-    if not path.is_dir():
+    if not path.exists():
         raise _unknown(data)
-    # An unpacked archive often has its layout one or two folders down.
-    for folder in (path, *sorted(path.glob("*/")), *sorted(path.glob("*/*/"))):
-        manifests = sorted(folder.glob("*.jsonl"))
-        if len(manifests) == 1:
-            return read_manifest(manifests[0], bad)
-        if is_fsdd(folder):
-            return read_fsdd(folder, seed)
-        if is_common_voice(folder):
-            return read_common_voice(folder, bad)
-        if is_librispeech(folder):
-            return read_librispeech(folder, bad)
+    if found := find_source(path, bad, seed):
+        return found
     raise UserError(
         f"{path} holds no speech in a layout that is known: {LAYOUTS}. Write a manifest, one JSON object a line such "
         'as {"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'

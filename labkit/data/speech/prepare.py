@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import decode
-from labkit.data.speech.features import MEL_BINS, frame_count, log_mel, normalise_speakers
+from labkit.data.speech.features import frame_count, log_mel, normalise_speakers
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
 from labkit.data.store import Progress, write_json
@@ -63,61 +64,53 @@ def prepare_speech(
             if isinstance(features, DataError):
                 bad.add(features)
                 continue
-            file.write(features.data)
+            file.write(features.astype(np.float16, order="C").data)
             written.append(utterance)
             frames.append(len(features))
+    ranges, hours, start = {}, {}, 0
+    for split in SPLITS:
+        ranges[split] = start, start + sum(each.split == split for each in written)
+        if start == ranges[split][1]:
+            raise source.error(
+                f"The {split} split has no usable utterance.", "Give it some, or mend those that were skipped."
+            )
+        hours[split] = sum(frames[slice(*ranges[split])]) / FRAMES_PER_S / 3600
+        start = ranges[split][1]
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
-    normalise_speakers(folder / "features.f16", keys, frames, MEL_BINS)
+    normalise_speakers(folder / "features.f16", keys, frames)
     texts, speakers = [each.text for each in written], [each.speaker for each in written]
     with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
         pq.write_table(pa.table({"text": texts, "speaker": speakers, "frames": pa.array(frames, pa.int32())}), file)
-    of_split = {split: [index for index, each in enumerate(written) if each.split == split] for split in SPLITS}
-    for split, indices in of_split.items():
-        if not indices:
-            raise DataError(
-                f"The {split} split has no usable utterance.",
-                fix="Give it some, or mend those that were skipped.",
-                file=source.listings[0] if source.listings else source.folder,
-            )
-    info = {
-        "hours": {name: sum(frames[index] for index in own) / FRAMES_PER_S / 3600 for name, own in of_split.items()},
-        "skipped": bad.info(),
+    meta = {
+        "format_version": FORMAT_VERSION,
+        "name": source.name,
+        "alphabet": alphabet.characters,
+        # what a model cannot learn from is skipped for that model, and makes its data others
+        "fingerprint": f"{fingerprint}-{frames_an_output}" if bad.count else fingerprint,
+        "splits": ranges,
+        "info": {"hours": hours, "skipped": bad.info()},
     }
-    write_json(
-        folder / "meta.json",
-        {
-            "format_version": FORMAT_VERSION,
-            "name": source.name,
-            "alphabet": alphabet.characters,
-            # what a model cannot learn from is skipped for that model, and makes its data others
-            "fingerprint": f"{fingerprint}-{frames_an_output}" if bad.count else fingerprint,
-            "splits": {name: [own[0], own[-1] + 1] for name, own in of_split.items()},
-            "info": info,
-        },
-    )
+    write_json(folder / "meta.json", meta)
 
 
 def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance]:
     """The utterances whose transcripts the alphabet can write, in its characters."""
     readable = []
     for utterance in source.utterances:
-        text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
-        if isinstance(text, DataError):
-            bad.add(text)
-        else:
+        try:
+            text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
             readable.append(replace(utterance, text=text))
+        except DataError as error:
+            bad.add(error)
     if not readable:
-        raise DataError(
-            "There is no usable utterance.",
-            fix=f"The first one: {bad.first[0]['reason']} Mend them." if bad.first else "List some.",
-            file=source.listings[0] if source.listings else source.folder,
-        )
+        fix = f"The first one: {bad.first[0]['reason']} Mend them." if bad.first else "List some."
+        raise source.error("There is no usable utterance.", fix)
     return readable
 
 
 def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
-    """Of each utterance, in order, its features float16 (T, 80), or why it has none; `many` frames give an output."""
+    """Of each utterance, in order, its features float32 (T, 80), or why it has none; `many` frames give an output."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
     threads = torch.get_num_threads()
     # Each worker computes on its own thread: threads that wait for each other at every operation took five times as
@@ -126,21 +119,21 @@ def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utteranc
     try:
         with ThreadPoolExecutor(WORKERS) as pool:
             for start in range(0, len(groups), AT_ONCE):
-                chosen = groups[start : start + AT_ONCE]
-                for group, found in zip(chosen, pool.map(_work, chosen, [many] * len(chosen)), strict=True):
-                    yield from zip(group, found, strict=True)
+                for found in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
+                    yield from found
     finally:
         torch.set_num_threads(threads)
 
 
-def _work(utterances: list[Utterance], frames_an_output: int) -> list[np.ndarray | DataError]:
+def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
     found = [
         wave if isinstance(wave, DataError) else _too_long(utterance, len(wave), frames_an_output) or wave
         for utterance, wave in zip(utterances, decode(utterances), strict=True)
     ]
     computed = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
-    return [each if isinstance(each, DataError) else next(computed).astype(np.float16, order="C") for each in found]
+    features = [each if isinstance(each, DataError) else next(computed) for each in found]
+    return list(zip(utterances, features, strict=True))
 
 
 def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> DataError | None:

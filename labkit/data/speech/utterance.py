@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -15,26 +12,6 @@ from labkit.errors import DataError
 SPLITS = ("train", "validation", "test")
 HELD_OUT = 0.1
 """The share of speakers (or of utterances, where speakers are few) that a missing split gets."""
-
-
-def open_listing(path: Path) -> TextIO:
-    """Open a manifest or a table of transcripts.
-
-    What is not UTF-8 in it is kept as lone surrogates: names of files may be so, and other lines are refused singly.
-    """
-    return path.open(encoding="utf-8", errors="surrogateescape")
-
-
-def is_file(audio: Path) -> bool:
-    """Whether there is such a file; not if its name is too long for one, or no text."""
-    try:
-        return audio.is_file()
-    except UnicodeEncodeError:
-        return False
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return False
 
 
 @dataclass(frozen=True)
@@ -93,6 +70,10 @@ class Source:
         """Every file that the prepared data depends on."""
         return {segment.audio for each in self.utterances for segment in each.segments} | set(self.listings)
 
+    def error(self, what: str, fix: str) -> DataError:
+        """The error of a source that cannot be used."""
+        return DataError(what, fix=fix, file=self.listings[0] if self.listings else self.folder)
+
 
 def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
     """Give every utterance a split, and every split its utterances.
@@ -105,37 +86,25 @@ def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
         DataError: there are too few utterances.
     """
     present = {each.split for each in utterances}
-    if present >= set(SPLITS) and None not in present:
-        return utterances
     shared = next(split for split in (None, *SPLITS) if split in present)
     wanted = [split for split in SPLITS if split not in present or split == shared]
     if shared is None and "train" not in wanted:
         wanted.insert(0, "train")
+    if wanted == [shared]:
+        return utterances
     pool = [index for index, each in enumerate(utterances) if each.split == shared]
     # With as many speakers as splits each would get one; fewer cannot be kept whole.
     whole = len({utterances[index].speaker for index in pool}) >= len(wanted)
     keys = [utterances[index].speaker if whole else index for index in pool]
-    chosen = _divide(keys, wanted, seed)
+    distinct = list(dict.fromkeys(keys))
+    held_out, chosen = max(1, round(HELD_OUT * len(distinct))), {}
+    for rank, index in enumerate(np.random.default_rng(seed).permutation(len(distinct))):
+        place = 1 + rank // held_out
+        chosen[distinct[index]] = wanted[place] if place < len(wanted) else wanted[0]
     filled = list(utterances)
     for index, key in zip(pool, keys, strict=True):
         filled[index] = replace(utterances[index], split=chosen[key])
-    missing = [split for split in SPLITS if not any(each.split == split for each in filled)]
-    if missing:
-        raise DataError(
-            f"There are {len(utterances)} utterances, too few for a {' and a '.join(missing)} split.",
-            fix="Give at least three, better several hundred.",
-            file=utterances[0].listed_in,
-        )
+    if missing := set(SPLITS) - {each.split for each in filled}:
+        what = f"There are {len(utterances)} utterances, too few for a {' and a '.join(sorted(missing))} split."
+        raise DataError(what, fix="Give at least three, better several hundred.", file=utterances[0].listed_in)
     return filled
-
-
-def _divide(keys: list[Hashable], wanted: list[str], seed: int) -> dict[Hashable, str]:
-    """Give each of the distinct keys one of the splits at random: a tenth each held-out one, the rest the first."""
-    distinct = list(dict.fromkeys(keys))
-    order = np.random.default_rng(seed).permutation(len(distinct))
-    held_out = max(1, round(HELD_OUT * len(distinct)))
-    chosen = {}
-    for rank, index in enumerate(order):
-        place = 1 + rank // held_out
-        chosen[distinct[index]] = wanted[place] if place < len(wanted) else wanted[0]
-    return chosen

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.step_time import IDLE, OTHER, OWN_IDLENESS, StepTime
+from labkit.profiling.traces.nesting import within
 from labkit.profiling.work import Inputs, Work, operator_work
 
 SHORT_LAUNCHES = 10
@@ -44,23 +46,6 @@ class Finding:
     def bound_text(self) -> str:
         """The same in figures: 1.86×."""
         return "over 100×" if self.bound > 100 else f"{self.bound:.3g}×"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a rule claims of a step."""
-
-    name: str
-    evidence: str
-    advice: str
-    us: float
-    """Of one step, that no rule has claimed before"""
-    most_us: float | None = None
-    """Of one step, what it can save with what others claim; None where that is the same"""
-    events: int = 0
-    """Written down by the profiler in that time, in one step"""
-    needs_idle_device: bool = False
-    """Whether only the host gets quicker: then a GPU that is busy meanwhile keeps the step as long as it is"""
 
 
 @dataclass(frozen=True)
@@ -139,7 +124,6 @@ class Case:
         """Operators that no rule has claimed"""
         self.open_python_us = dict(self.python_us)
         self.short = events["self_us"].to_numpy() < self.short_us
-        self._self_until = np.r_[0.0, np.cumsum(self.self_us)]
 
     def _without_faults(self) -> float:
         """Take the time of page faults from phases, and there from long operators, or else from Python."""
@@ -169,69 +153,73 @@ class Case:
 
     def claim_python(self, phase: str, us: float) -> float:
         """Claim time outside of operators, as far as it is there."""
-        us = min(us, self.open_python_us.get(phase, 0.0))
-        if us > 0:
-            self.open_python_us[phase] -= us
-        return max(us, 0.0)
+        left = self.open_python_us.get(phase, 0.0)
+        self.open_python_us[phase] = max(0.0, left - us)
+        return min(us, left)
 
     def between_us(self, rows: np.ndarray, nearest_us: float) -> dict[str, float]:
         """Time outside of operators between those that follow each other closely, in one step, by phase."""
-        events = self.time.events
-        place = np.flatnonzero(rows)
-        begin = events["start_us"].to_numpy()[place]
-        end = begin + events["duration_us"].to_numpy()[place]
-        starts = events["start_us"].to_numpy()
+        begin = self.time.events["start_us"].to_numpy()
+        end = begin + self.time.events["duration_us"].to_numpy()
+        self_until = np.r_[0.0, np.cumsum(self.self_us)]
         found: dict[str, float] = {}
-        for left, right, row in zip(end[:-1], begin[1:], place[1:], strict=True):
+        for before, row in pairwise(np.flatnonzero(rows)):
+            left, right = end[before], begin[row]
             if 0 < right - left <= nearest_us:
-                first, last = np.searchsorted(starts, [left, right])
-                free = (right - left) / self.time.steps - (self._self_until[last] - self._self_until[first])
-                found[self.phase[row]] = found.get(self.phase[row], 0.0) + max(0.0, free)
+                first, last = np.searchsorted(begin, [left, right])
+                free_us = (right - left) / self.time.steps - (self_until[last] - self_until[first])
+                found[self.phase[row]] = found.get(self.phase[row], 0.0) + max(0.0, free_us)
         return found
 
-    def named(self, names: tuple[str, ...]) -> np.ndarray:
+    def calls(self, rows: np.ndarray) -> float:
+        """In one step."""
+        return rows.sum() / self.time.steps
+
+    def named(self, *names: str) -> np.ndarray:
         return self.time.events["name"].isin(names).to_numpy()
 
     def below(self, roots: np.ndarray) -> np.ndarray:
         """The roots and all they call."""
-        marked = roots.copy()
-        for row, parent in enumerate(self.time.events["parent"].tolist()):
-            if parent >= 0 and marked[parent]:
-                marked[row] = True
-        return marked
-
-    def work(self, row: int) -> Work:
-        """Of an operator; none where it is not known."""
-        event = self.time.events.iloc[row]
-        if not event["shapes"]:
-            return Work(0, 0)
-        inputs = Inputs(*(ast.literal_eval(event[column]) for column in ("shapes", "types", "values")))
-        return operator_work(event["name"], inputs) or Work(0, 0)
+        return roots | within(roots, self.time.events["parent"].to_numpy())
 
     @cached_property
-    def sizes(self) -> list[list]:
-        """Of each event's inputs; empty where they were not recorded."""
-        texts = self.time.events["shapes"].astype(str)
-        parsed = {text: ast.literal_eval(text) if text else [] for text in texts.unique()}
-        return [parsed[text] for text in texts]
+    def inputs(self) -> list[Inputs]:
+        """Of each event; empty where they were not recorded."""
+        columns = (self.time.events[name].astype(str) for name in ("shapes", "types", "values"))
+        kinds = list(zip(*columns, strict=True))
+        parsed = {kind: Inputs(*(ast.literal_eval(text or "[]") for text in kind)) for kind in set(kinds)}
+        return [parsed[kind] for kind in kinds]
+
+    def work(self, rows: np.ndarray) -> Work:
+        """Of operators, in one step; none of those of which it is not known."""
+        names = self.time.events["name"]
+        works = [operator_work(names[row], self.inputs[row]) or Work(0, 0) for row in np.flatnonzero(rows)]
+        return Work(*(sum(part) / self.time.steps for part in zip((0, 0), *works, strict=True)))
 
     def percent(self, us: float) -> str:
         return f"{us / self.time.step_us:.0%} of the step"
 
-    def finding(self, claim: Claim) -> Finding:
+    def finding(
+        self, name: str, evidence: str, advice: str, us: float, most_us: float = 0.0, events: int = 0,
+        of_host: bool = False,
+    ) -> Finding:  # fmt: skip
         """A claim as shares of the step.
 
         In a step that nobody looks at, what has few events is a larger share; the bound is that of such a step, if
         it is the larger one.
+
+        Args:
+            us: of one step, that no rule has claimed before.
+            most_us: of one step, what it can save with what others claim, where that is more.
+            events: written down by the profiler in that time, in one step.
+            of_host: whether only the host gets quicker: a GPU that is busy meanwhile keeps the step as long as it is.
         """
-        step_us = self.time.step_us
-        most_us = claim.us if claim.most_us is None else max(claim.us, claim.most_us)
+        step_us, most_us = self.time.step_us, max(us, most_us)
         plain_us = step_us - self.event_cost_us * len(self.self_us) / self.time.steps
-        share = most_us / step_us
+        claimed, share = us / step_us, most_us / step_us
         if plain_us > 0:
-            share = max(share, (most_us - self.event_cost_us * claim.events) / plain_us)
-        claimed = claim.us / step_us
-        if claim.needs_idle_device and self.device is not None:
+            share = max(share, (most_us - self.event_cost_us * events) / plain_us)
+        if of_host and self.device is not None:
             most = self.device.idle_us / step_us
             claimed, share = min(claimed, most), min(share, most)
-        return Finding(claim.name, claim.evidence, claim.advice, claimed, min(share, 1.0))
+        return Finding(name, evidence, advice, claimed, min(share, 1.0))

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from labkit.hardware.allocator import VARIABLES
-from labkit.profiling.diagnosis.case import Case, Claim, Finding
-from labkit.profiling.step_time import BETWEEN, IDLE, OTHER, READS
+from labkit.profiling.diagnosis.case import Case, Finding
+from labkit.profiling.step_time import BETWEEN, IDLE, OTHER
+from labkit.profiling.traces.nesting import within
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, SYNC, TO_DEVICE
 
 WORTH_SHARE = 0.05
@@ -69,15 +70,14 @@ WHOLE_PHASES = {
 
 def diagnose(case: Case) -> list[Finding]:
     """Bottlenecks that are worth a try, the one that claims most first."""
-    found = [case.finding(claim) for rule in RULES for claim in rule(case)]
+    found = [finding for rule in RULES for finding in rule(case)]
     return sorted((each for each in found if each.claimed_share >= WORTH_SHARE), key=lambda each: -each.claimed_share)
 
 
-def _page_faults(case: Case) -> Iterator[Claim]:
-    if case.faults is None:
+def _page_faults(case: Case) -> Iterator[Finding]:
+    if (faults := case.faults) is None:
         return
-    faults = case.faults
-    yield Claim(
+    yield case.finding(
         "page faults",
         f"{faults.in_words}, take {case.percent(case.fault_us)}: its tensors get fresh memory each time, which the "
         "system clears page by page",
@@ -85,24 +85,23 @@ def _page_faults(case: Case) -> Iterator[Claim]:
         f"the beginning of a notebook, and, with glibc, {VARIABLES} in the environment before Python starts",
         case.fault_us,
         faults.unprofiled * faults.cost_us,
-        needs_idle_device=True,
+        of_host=True,
     )
 
 
-def _whole_phases(case: Case) -> Iterator[Claim]:
-    reads = (case.named(READS[:1]) & (case.phase != INPUT)).sum() / case.time.steps
+def _whole_phases(case: Case) -> Iterator[Finding]:
+    reads = case.calls(case.named("aten::item") & (case.phase != INPUT))
     for phase, (evidence, advice) in WHOLE_PHASES.items():
-        us = case.phase_us[phase]
-        said = evidence.format(share=case.percent(us), reads=f"{reads:,.0f}")
-        events = int((case.phase == phase).sum() / case.time.steps)
-        yield Claim(phase, said, advice, us, events=events, needs_idle_device=True)
+        said = evidence.format(share=case.percent(case.phase_us[phase]), reads=f"{reads:,.0f}")
+        events = case.calls(case.phase == phase)
+        yield case.finding(phase, said, advice, case.phase_us[phase], events=events, of_host=True)
 
 
-def _to_device(case: Case) -> Iterator[Claim]:
+def _to_device(case: Case) -> Iterator[Finding]:
     if case.device is None:
         return
     us = min(case.phase_us[TO_DEVICE], case.device.idle_us) + case.device.copy_us
-    yield Claim(
+    yield case.finding(
         TO_DEVICE,
         f"the GPU waits for copies, or does nothing but copy and communicate, for {case.percent(us)}",
         "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, a batch ahead",
@@ -110,25 +109,24 @@ def _to_device(case: Case) -> Iterator[Claim]:
     )
 
 
-def _lookups(case: Case) -> Iterator[Claim]:
-    steps = case.time.steps
-    forward = case.named(LOOKUPS) & case.open
-    forward &= ~np.r_[forward, False][case.time.events["parent"].to_numpy()]  # _embedding_bag is in embedding_bag
-    calls = forward.sum() / steps
+def _lookups(case: Case) -> Iterator[Finding]:
+    forward = case.named(*LOOKUPS) & case.open
+    forward &= ~within(forward, case.time.events["parent"].to_numpy())  # _embedding_bag is in embedding_bag
+    calls = case.calls(forward)
     if calls < FEWEST_LOOKUPS:
         return
-    backward = case.named(LOOKUPS_BACKWARD) & case.open
+    backward = case.named(*LOOKUPS_BACKWARD) & case.open
     own = case.below(forward | backward)
-    moved = sum(case.work(row).bytes for row in np.flatnonzero(own & case.named(LOOKUPS[1:]))) / steps
-    glue_us = float(case.self_us[case.below(case.named(GLUE)) & case.open & ~own].sum())
-    events = int((own & case.open).sum() / steps)
+    moved = case.work(own & case.named(*LOOKUPS[1:])).bytes
+    glue_us = float(case.self_us[case.below(case.named(*GLUE)) & case.open & ~own].sum())
+    events = case.calls(own & case.open)
     us = case.claim(own)
     for rows in (forward, backward):
         us += sum(case.claim_python(phase, free) for phase, free in case.between_us(rows, NEAR_US).items())
     one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
     # in one call, its arithmetic is shared by all threads, which that of a small call is not
     kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
-    yield Claim(
+    yield case.finding(
         "lookups",
         f"{calls:,.0f} embedding lookups a step, one call each, take {case.percent(us)} with their gradients",
         "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
@@ -140,32 +138,32 @@ def _lookups(case: Case) -> Iterator[Claim]:
     )
 
 
-def _updates(case: Case) -> Iterator[Claim]:
+def _updates(case: Case) -> Iterator[Finding]:
     of_it = (case.phase == OPTIMISER) & case.open
     if case.time.events["name"][of_it].astype(str).str.contains("_fused_|_foreach_").any():
         return  # it does so already
     short = of_it & case.short
-    calls = short.sum() / case.time.steps
+    calls = case.calls(short)
     if calls < FEWEST_UPDATES:
         return
     us = case.claim(short) + case.claim_python(OPTIMISER, np.inf)
-    yield Claim(
+    yield case.finding(
         "optimiser calls",
         f"the optimiser makes {calls:,.0f} short calls a step, which take {case.percent(us)}",
         "let it update all parameters together: `fused=True`, or `foreach=True`",
         us,
         case.phase_us[OPTIMISER],
-        int(calls),
+        calls,
     )
 
 
-def _precision(case: Case) -> Iterator[Claim]:
+def _precision(case: Case) -> Iterator[Finding]:
     ratio = case.card.bf16_gflops / case.card.fp32_gflops
     if ratio < BF16_PAYS:
         return
     events = case.time.events
     in_fp32 = events["types"].astype(str).str.startswith("['float'").to_numpy() & case.open
-    products = case.named(PRODUCTS) & in_fp32
+    products = case.named(*PRODUCTS) & in_fp32
     if case.device is None:
         products &= (events["duration_us"] >= case.short_us).to_numpy()
         rest_us = float(case.self_us[in_fp32 & ~products & ~case.short & (case.phase != OPTIMISER)].sum())
@@ -174,10 +172,10 @@ def _precision(case: Case) -> Iterator[Claim]:
         launched = case.device.launched_us / case.time.steps
         us = float(launched[products].sum())
         rest_us = max(0.0, float(launched[events["parent"].to_numpy() < 0].sum()) - us)
-    flop = sum(case.work(row).flop for row in np.flatnonzero(products)) / case.time.steps
+    flop = case.work(products).flop
     if us and flop / us / 1e3 < LEAST_OF_PEAK * case.card.fp32_gflops:
         return  # something else holds them up
-    yield Claim(
+    yield case.finding(
         "precision",
         f"matrix products and convolutions in fp32 take {case.percent(us)}, and products ran {ratio:.1f} times as "
         f"fast in bf16 here; other long operators in fp32, with half the bytes to move in bf16, take "
@@ -186,67 +184,62 @@ def _precision(case: Case) -> Iterator[Claim]:
         us * (1 - 1 / ratio),
         # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
         max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2,
-        int(products.sum() / case.time.steps),
+        case.calls(products),
     )
 
 
-def _batch(case: Case) -> Iterator[Claim]:
-    steps, launch_us = case.time.steps, case.card.launch_us
+def _batch(case: Case) -> Iterator[Finding]:
+    launch_us = case.card.launch_us
     fixed = case.short | (case.phase == OPTIMISER)
     # also what long calls need before they compute, and what calls for one batch cost in making it
-    whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + (case.counts & ~fixed).sum() / steps * launch_us
-    whole_us += (np.isin(case.phase, [INPUT, BETWEEN]).sum() / steps + 1) * BETWEEN_LAUNCHES * launch_us
+    whole_us = case.self_us[fixed & (case.phase != SYNC)].sum() + case.calls(case.counts & ~fixed) * launch_us
+    whole_us += (case.calls(np.isin(case.phase, [INPUT, BETWEEN])) + 1) * BETWEEN_LAUNCHES * launch_us
     whole_us += _thin_products_us(case, case.counts) + sum(case.python_us.values())
     whole_us = min(whole_us, case.time.step_us)  # the terms overlap
-    us = _thin_products_us(case, case.open & ~fixed)
-    events = int((fixed & case.counts).sum() / steps)
-    us += case.claim(fixed)
+    us = _thin_products_us(case, case.open & ~fixed) + case.claim(fixed)
     for phase in (FORWARD, BACKWARD, OPTIMISER, OTHER):
-        calls = (case.phase == phase).sum() / steps
-        us += case.claim_python(phase, (calls + 1) * BETWEEN_LAUNCHES * launch_us)
-    yield Claim(
+        us += case.claim_python(phase, (case.calls(case.phase == phase) + 1) * BETWEEN_LAUNCHES * launch_us)
+    yield case.finding(
         "batch size",
         f"{case.percent(whole_us)} would hardly grow with the batch: calls of less than {case.short_us:.0f} µs, what "
         "lies between calls, the optimiser, and what products of few rows lose against the machine's speed",
         "take larger batches, if memory allows; the learning rate has to follow, and accuracy may suffer",
         us,
         whole_us,
-        events,
+        case.calls(fixed & case.counts),
     )
 
 
 def _thin_products_us(case: Case, counted: np.ndarray) -> float:
     """What products whose smallest size is the batch's take longer than their arithmetic would in large ones."""
-    rows = Counter(
-        sizes[0][0] for sizes, counts in zip(case.sizes, case.phase == FORWARD, strict=True)
-        if counts and sizes and len(sizes[0]) == 2 and isinstance(sizes[0][0], int)
-    )  # fmt: skip
+    first = (inputs.shapes[0] for inputs, phase in zip(case.inputs, case.phase, strict=True)
+             if phase == FORWARD and inputs.shapes)  # fmt: skip
+    rows = Counter(sizes[0] for sizes in first if len(sizes) == 2 and isinstance(sizes[0], int))
     if not rows or case.device is not None:
         return 0.0
-    batch = rows.most_common(1)[0][0]
-    types = case.time.events["types"].astype(str).to_numpy()
-    lost = 0.0
-    for row in np.flatnonzero(case.named(("aten::mm", "aten::addmm")) & counted):
-        matrices = [sizes for sizes in case.sizes[row] if len(sizes) == 2][-2:]
+    batch, lost_us = rows.most_common(1)[0][0], 0.0
+    for row in np.flatnonzero(case.named("aten::mm", "aten::addmm") & counted):
+        matrices = [sizes for sizes in case.inputs[row].shapes if len(sizes) == 2][-2:]
         if len(matrices) == 2 and batch == min(*matrices[0], *matrices[1]):
-            peak = case.card.bf16_gflops if "BFloat16" in types[row] else case.card.fp32_gflops
-            lost += max(0.0, case.self_us[row] - case.work(row).flop / peak / 1e3 / case.time.steps)
-    return lost
+            in_bf16 = "c10::BFloat16" in case.inputs[row].types
+            gflops = case.card.bf16_gflops if in_bf16 else case.card.fp32_gflops
+            lost_us += max(0.0, case.self_us[row] - case.work(np.arange(len(counted)) == row).flop / gflops / 1e3)
+    return lost_us
 
 
-def _python(case: Case) -> Iterator[Claim]:
+def _python(case: Case) -> Iterator[Finding]:
     us = sum(case.open_python_us.values())
-    yield Claim(
+    yield case.finding(
         "python",
         f"{case.percent(us)} passes outside of torch's operators: in Python, NumPy or compiled code of its own",
         "`--tool py-spy` tells the lines; make loops over samples operations on tensors",
         us,
         sum(case.python_us.values()),
-        needs_idle_device=True,
+        of_host=True,
     )
 
 
-RULES: tuple[Callable[[Case], Iterator[Claim]], ...] = (
+RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _page_faults, _whole_phases, _to_device, _lookups, _updates, _precision, _batch, _python,
 )  # fmt: skip
 """In the order in which they claim."""

@@ -1,10 +1,15 @@
-"""Records a few steady steps with torch.profiler into a run's `trace/`."""
+"""Looks at a few steady steps of a run, and writes what it saw into the run's `trace/`.
+
+torch.profiler records them, or a profiler that is a program of its own looks at this process meanwhile.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,8 @@ from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.recording.costs import event_cost_us, fault_cost_us
 from labkit.profiling.recording.phase_clock import PhaseClock
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
-from labkit.profiling.traces.trace_file import gzip_trace
+from labkit.profiling.tools.programs import OUTPUTS, TOOL_FACTS
+from labkit.profiling.tools.py_spy import LEAST_S, PySpy
 from labkit.runs.atomic import replace_text
 
 ROOM_BYTES = 64 << 20
@@ -142,9 +148,7 @@ class StepRecorder(StepWatcher):
             return
         profiler.stop()
         if self._profiled:  # else it never came to what it was to record
-            plain = self.trace / KINETO.removesuffix(".gz")
-            profiler.export_chrome_trace(str(plain))
-            gzip_trace(plain)
+            profiler.export_chrome_trace(str(self.trace / KINETO))
 
     def _start_graph(self) -> None:
         self._graph = ExecutionTraceObserver()
@@ -156,4 +160,51 @@ class StepRecorder(StepWatcher):
         if graph is not None:
             graph.stop()
             graph.unregister_callback()
-            gzip_trace(self.trace / GRAPH.removesuffix(".gz"))
+            plain = self.trace / GRAPH.removesuffix(".gz")
+            (self.trace / GRAPH).write_bytes(gzip.compress(plain.read_bytes()))
+            plain.unlink()
+
+
+class SteadySteps(StepWatcher):
+    """Lets the first steps pass, then has a tool look: nsys for the steps of the settings, py-spy for longer."""
+
+    def __init__(self, settings: ProfileSettings, tool: str, script: Path | str):
+        super().__init__(settings, tool)
+        self._script = os.path.abspath(script)  # noqa: PTH100  links stay as they are, as in a stack
+        self.least_s = LEAST_S if tool == "py-spy" else 0.0
+        """The window is open for so long at least"""
+        self._py_spy: PySpy | None = None
+        self._steps, self._opened, self._window_s = 0, 0.0, 0.0
+
+    def step(self) -> bool:
+        self.taken += 1
+        self._steps = max(0, self.taken - self.settings.skip - self.settings.warmup)
+        if self.taken == self.settings.skip + self.settings.warmup:
+            self._open()
+        elif self._steps >= self.settings.steps and time.perf_counter() - self._opened >= self.least_s:
+            self._close()
+        return self.is_done
+
+    def finish(self) -> None:
+        """Close the window where the steps ended before the schedule did, and write down what it was."""
+        if self._opened and not self.is_done:
+            self._close()
+        self.write_facts(TOOL_FACTS, tool=self.tool, script=self._script, steps=self._steps, window_s=self._window_s)
+
+    def _open(self) -> None:
+        if self.is_on_gpu:
+            torch.cuda.synchronize(self.device)  # what was launched before belongs to steps that pass
+            torch.cuda.profiler.start()
+        if self.tool == "py-spy":
+            self._py_spy = PySpy(self.trace / OUTPUTS[self.tool])
+        self._opened = time.perf_counter()
+
+    def _close(self) -> None:
+        self.is_done = True
+        if self.is_on_gpu:
+            torch.cuda.synchronize(self.device)
+        self._window_s = time.perf_counter() - self._opened
+        if self._py_spy is not None:
+            self._py_spy.end()
+        if self.is_on_gpu:
+            torch.cuda.profiler.stop()

@@ -48,11 +48,6 @@ def command_line(output: Path) -> list[str]:
 def profile_under_nsys(script: ScriptCommand, settings: ProfileSettings, on_event: OnEvent) -> tuple[Path, list[str]]:
     """Run a script under nsys until its steady steps are over; what they print goes to stderr.
 
-    Args:
-        script: to run, on a GPU.
-        settings: how many steps pass (skip and warm-up), and how many are looked at.
-        on_event: told the command.
-
     Returns:
         The run's folder, with the recording and its statistics in its `trace/`, and what its user should know.
 
@@ -64,25 +59,17 @@ def profile_under_nsys(script: ScriptCommand, settings: ProfileSettings, on_even
         request.write_text(json.dumps({"command": script.to_dict(), "settings": asdict(settings)}), encoding="utf-8")
         command = [*command_line(output), sys.executable, "-m", __name__, str(request)]
         on_event(Notice(shlex.join(command)))
-        if limit := perf_limit():
-            mends = "`sudo sysctl kernel.perf_event_paranoid=2` mends it until the next start"
-            on_event(Notice(f"No samples of the CPU: {limit}; {mends}."))
         status = _run(command)
         answer = json.loads(request.read_text(encoding="utf-8"))
         if "error" in answer:  # more to the point than what nsys says of a program that failed
             raise UserError(answer["error"])
-        if "folder" not in answer:
+        if "folder" not in answer or not output.is_file():
             raise UserError(
-                f"nsys ended with status {status}, and the program under it left no word; above is what they said. "
-                "Run it with --tool torch first."
+                f"nsys ended with status {status} and recorded nothing; above is what it said. Run it with --tool "
+                "torch first."
             )
         folder = Path(answer["folder"])
-        kept = folder / "trace" / output.name
-        if not output.is_file():
-            raise UserError(
-                f"{folder}: there is no {output.name}, so nsys recorded nothing; above is what it said: profile again."
-            )
-        shutil.move(output, kept)
+        kept = shutil.move(output, folder / "trace" / output.name)
     replace_text(kept.with_suffix(".txt"), stats(kept))
     return folder, answer["notes"]
 
@@ -112,8 +99,8 @@ def main(request: Path) -> int:
     try:
         with StopRequest() as stop:
             bind_process(command, hear, stop)
-            from labkit.profiling.recording.script_run import profile_script  # torch comes with it
-            from labkit.profiling.recording.steady_steps import SteadySteps
+            from labkit.profiling.recording.profile_steps import profile_script  # torch comes with it
+            from labkit.profiling.recording.recorder import SteadySteps
 
             steps = SteadySteps(ProfileSettings(**asked["settings"]), "nsys", command.script)
             folder, more = profile_script(command, steps, stop, hear)

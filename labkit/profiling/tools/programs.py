@@ -1,15 +1,27 @@
-"""Profilers that are programs of their own: whether they are here, and commands for those that one starts oneself."""
+"""Profilers that are programs of their own: whether they may look, commands for some, and what others saw of a run."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.tools import PROFILERS, find_profiler
+from labkit.json_data import read_json
+from labkit.profiling.tools.py_spy import python_functions, why_refused
+from labkit.runs import read_run
 from labkit.tracking.command import ScriptCommand
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOOL_FACTS = "tool.json"
+"""File in a run's `trace/`: what is known of the window in which a tool looked"""
 OUTPUTS = {"nsys": "nsys.nsys-rep", "py-spy": "py-spy.txt"}
 """The file of each in a run's `trace/`"""
 VIEWERS = {
@@ -27,11 +39,7 @@ BY_HAND = {
 
 
 def check_tool(name: str, script: ScriptCommand) -> None:
-    """Refuse a tool that cannot look at a script here.
-
-    Raises:
-        UserError: why, and what to do.
-    """
+    """Refuse a tool that cannot look at a script here: a UserError says why, and what to do."""
     tool = find_profiler(name)
     if tool.path is None:
         raise UserError(f"{name} is not on PATH: {PROFILERS[name].install}. Or take --tool torch.")
@@ -45,11 +53,8 @@ def check_tool(name: str, script: ScriptCommand) -> None:
         )
     if name == "perf" and tool.note:
         raise UserError(f"{tool.note}: `sudo sysctl kernel.perf_event_paranoid=2` allows it until the next start.")
-    if name == "py-spy":
-        from labkit.profiling.tools.py_spy import why_refused
-
-        if why := why_refused():
-            raise UserError(why)
+    if name == "py-spy" and (why := why_refused()):
+        raise UserError(why)
 
 
 def command_by_hand(name: str, script: ScriptCommand) -> str:
@@ -62,3 +67,61 @@ def command_by_hand(name: str, script: ScriptCommand) -> str:
 def runs_on_gpu(script: ScriptCommand) -> bool:
     """Whether a script's budget, or what it has without one, is a GPU."""
     return (script.budget or offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last
+
+
+class Facts(TypedDict):
+    """What readers rely on of `tool.json`."""
+
+    tool: Literal["nsys", "py-spy"]
+    script: str
+    device: str
+    threads: int
+    steps: int
+    window_s: float
+
+
+@dataclass(frozen=True)
+class ToolProfile:
+    """What a tool saw of a run's steady steps."""
+
+    folder: Path
+    """Of the run"""
+    facts: Facts
+    output: Path
+    """The tool's own file"""
+    functions: pd.DataFrame | None = None
+    """Of py-spy: `py_spy.python_functions`"""
+    text: str = ""
+    """Of nsys: what `nsys stats` tells"""
+
+    @property
+    def where_to_look(self) -> str:
+        return VIEWERS[self.facts["tool"]].format(self.output)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer for programs; a figure that is not known is null."""
+        functions = None if self.functions is None else json.loads(self.functions.to_json(orient="records"))
+        told = {"run": self.folder.name, "folder": str(self.folder), "tool": self.facts["tool"], "facts": self.facts}
+        return told | {"output": str(self.output), "functions": functions, "text": self.text}
+
+
+def is_tool_profile(folder: Path) -> bool:
+    """Whether a run was profiled by one of these tools."""
+    return (folder / "trace" / TOOL_FACTS).is_file()
+
+
+def read_tool_profile(folder: Path | str) -> ToolProfile:
+    """Read what a tool saw of a run that `is_tool_profile`; a UserError where it saw nothing or its file is damaged."""
+    folder = Path(folder)
+    read_run(folder)  # or say that it is none
+    facts = read_json(folder / "trace" / TOOL_FACTS, Facts, fix="Profile again.")
+    output = folder / "trace" / OUTPUTS[facts["tool"]]
+    told = output.with_suffix(".txt")
+    if facts["steps"] <= 0 or facts["window_s"] <= 0 or not told.is_file():
+        raise UserError(
+            f"{folder}: {facts['tool']} recorded no steady step: profile again, with fewer steps before them (--skip, "
+            "--warmup)."
+        )
+    if facts["tool"] == "nsys":
+        return ToolProfile(folder, facts, output, text=told.read_text(encoding="utf-8", errors="replace"))
+    return ToolProfile(folder, facts, output, python_functions(output, facts["script"]))

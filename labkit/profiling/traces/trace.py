@@ -24,7 +24,6 @@ INPUTS = {"shapes": "Input Dims", "types": "Input type", "values": "Concrete Inp
 """Our columns of what an operator was called with, and Kineto's names."""
 MEMORY = "[memory]"
 """The name of Kineto's events that say that memory was taken or given back."""
-STEP = "ProfilerStep#"
 LARGEST = 2.0**62
 """Of numbers: microseconds since 1970, and addresses in memory, are far below this."""
 
@@ -150,11 +149,6 @@ class _Columns:
         events.loc[nests.index, "parent"] = np.where(parent >= 0, nests.index.to_numpy()[parent], -1)
         events.loc[nests.index, "self_us"] = self_us
         return events, allocations
-
-
-def are_steps(events: pd.DataFrame) -> pd.Series:
-    """Which events are named as the profiler names a whole step."""
-    return events["name"].astype(str).str.fullmatch(STEP + r"\d{1,9}")
 
 
 def _number(of: dict[str, Any], field: str, default: float | None = None, kind: type = float) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,12 +113,3 @@ class _Window:
             f"{self._path}, after {self._count:,} events: {what}. Write the trace once more; where the disk was full, "
             "make room before."
         )
-
-
-def gzip_trace(path: Path) -> None:
-    """Compress a trace in place of itself, as a file that ends in `.gz`."""
-    target, part = path.with_name(path.name + ".gz"), path.with_name(f".{path.name}.gz.part")
-    with path.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as file:
-        shutil.copyfileobj(source, file)
-    part.replace(target)
-    path.unlink(missing_ok=True)

@@ -64,8 +64,8 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
     finally:
         torch.set_num_threads(threads)
     gflops, gb_per_s = (done / took / 1e9).tolist()
-    measured = {"cpu_percent": cpu, "gflops": gflops, "gb_per_s": gb_per_s, "provenance": "measured"}
-    return {"load": load.name, "what": load.what, **measured}
+    watched = {"load": load.name, "what": load.what, "cpu_percent": cpu, "gflops": gflops, "gb_per_s": gb_per_s}
+    return watched | {"provenance": "measured"}
 
 
 def watch_all(seconds: float) -> pd.DataFrame:

@@ -74,32 +74,21 @@ class ProcessCounters:
     """CPU, memory and threads of a process and its descendants, the sampler itself left out."""
 
     def __init__(self, pid: int, own_pid: int):
-        """Look at process `pid`.
-
-        Raises:
-            ProcessLookupError: there is none.
-        """
+        """Look at process `pid`; raises ProcessLookupError where there is none, as does `read` once it is gone."""
         self._root, self._own_pid, self._look_at = pid, own_pid, 0.0
         self._family = {pid: _Process(pid)}
 
     def read(self) -> Iterator[Reading]:
-        """Yield the readings.
-
-        Raises:
-            ProcessLookupError: the process is gone.
-        """
         if time.monotonic() >= self._look_at:
             self._find_children()
             self._look_at = time.monotonic() + FAMILY_S
-        cpu, resident, threads = self._family[self._root].read()
-        for pid, process in list(self._family.items()):
-            if pid != self._root:
-                try:
-                    of_child = process.read()
-                except ProcessLookupError:
-                    del self._family[pid]
-                    continue
-                cpu, resident, threads = cpu + of_child[0], resident + of_child[1], threads + of_child[2]
+        told = [self._family[self._root].read()]
+        for pid in [*self._family][1:]:
+            try:
+                told.append(self._family[pid].read())
+            except ProcessLookupError:
+                del self._family[pid]
+        cpu, resident, threads = map(sum, zip(*told, strict=True))
         yield Reading("host", "process", "cpu_percent", cpu, "% of a core", "CPU clock of the processes")
         yield Reading("host", "process", "memory_resident", resident, "bytes", "psutil")
         yield Reading("host", "process", "threads", threads, "count", "psutil")
@@ -156,12 +145,10 @@ class _Process:
 
 
 def _children(pid: int) -> list[int]:
-    tasks, found = Path(f"/proc/{pid}/task"), []
-    if Path("/proc/thread-self/children").exists():  # else psutil reads of every process whose child it is
-        with contextlib.suppress(OSError):
-            for task in tasks.iterdir():
-                found += map(int, (task / "children").read_bytes().split())
-        return found
-    with contextlib.suppress(psutil.Error):
-        found = [child.pid for child in psutil.Process(pid).children()]
+    found: list[int] = []
+    with contextlib.suppress(OSError, psutil.Error):
+        if not Path("/proc/thread-self/children").exists():  # then psutil reads of every process whose child it is
+            return [child.pid for child in psutil.Process(pid).children()]
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_bytes().split())
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import Protocol
 
 from labkit.telemetry.reading import OnFault, Reading
@@ -26,7 +26,6 @@ class Ladder:
     """Sources of the same machine, best first. One that fails never stops the others."""
 
     def __init__(self, sources: Sequence[Counters]):
-        """Read these, best first."""
         self._sources = sources
 
     def read(self) -> Iterator[Reading]:
@@ -38,15 +37,13 @@ class Ladder:
         missing: dict[tuple[str, str, str], list[Reading]] = {}
         told: set[tuple[str, str, str]] = set()
         for source in self._sources:
-            for checked in _readings(source):
-                key = checked[:3]  # device, scope, counter
-                if key in told:
-                    continue
-                if checked.value is None:
-                    missing.setdefault(key, []).append(checked)
-                else:
+            for reading in _readings(source):
+                key = reading[:3]  # device, scope, counter
+                if reading.value is None:
+                    missing.setdefault(key, []).append(reading)
+                elif key not in told:
                     told.add(key)
-                    yield checked
+                    yield reading
         for key, readings in missing.items():
             if key not in told:
                 yield _joined(readings)
@@ -100,42 +97,30 @@ class Patient:
     def __init__(self, source: Counters, name: str, on_fault: OnFault, patience_s: float = 1.0):
         """Ask `source`; `on_fault` is told when it hangs and when it is back."""
         self._source, self._name, self._on_fault, self._patience_s = source, name, on_fault, patience_s
-        self._asks: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[list[Reading] | Exception] = queue.SimpleQueue()
-        self._hangs = False
-        self._thread = threading.Thread(target=self._answer, daemon=True)
-        self._thread.start()
+        self._late: Future | None = None
+        """The answer that it owes since it hangs"""
 
     def read(self) -> Iterator[Reading]:
         """Yield the source's readings, or nothing while it hangs."""
-        if not self._hangs:
-            self._asks.put(True)
-        try:
-            answer = self._answers.get(timeout=1e-3 if self._hangs else self._patience_s)
-        except queue.Empty:
-            if not self._hangs:
-                self._hangs = True
+        was_hanging, answer, self._late = self._late is not None, self._late or Future(), None
+        if not was_hanging:
+            threading.Thread(target=self._ask, args=(answer,), daemon=True).start()
+        if not wait([answer], timeout=1e-3 if was_hanging else self._patience_s).done:
+            self._late = answer
+            if not was_hanging:
                 self._on_fault("source_hangs", f"{self._name} has not answered for {self._patience_s:g} s")
-            return
-        if self._hangs:  # what it was asked long ago
-            self._hangs = False
+        elif was_hanging:  # what it was asked long ago
             self._on_fault("source_back", f"{self._name} answers again")
-            return
-        if isinstance(answer, Exception):
-            raise answer
-        yield from answer
+        else:
+            yield from answer.result()
 
     def close(self) -> None:
-        """End the thread and close the source, unless it hangs."""
-        self._asks.put(False)
-        if not self._hangs:
-            self._thread.join(self._patience_s)
-            if hasattr(self._source, "close") and not self._thread.is_alive():
-                self._source.close()
+        """Close the source, unless it hangs."""
+        if self._late is None and hasattr(self._source, "close"):
+            self._source.close()
 
-    def _answer(self) -> None:
-        while self._asks.get():
-            try:
-                self._answers.put(list(self._source.read()))
-            except Exception as error:  # raised again where the readings were asked for
-                self._answers.put(error)
+    def _ask(self, answer: Future) -> None:
+        try:
+            answer.set_result(list(self._source.read()))
+        except Exception as error:  # raised again where the readings were asked for
+            answer.set_exception(error)

@@ -6,9 +6,9 @@ import sys
 
 from light_job import processes_of
 
-from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
+from labkit.collocation.launching.job import worker_process
+from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
-from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES

@@ -49,7 +49,7 @@ def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypat
     assert 200_000_000 < found.first_steps_bytes < 2**30  # 50 million numbers, and Python with torch
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
     assert not list(prepared_root().glob("trial-*"))
-    monkeypatch.setattr(need, "LaunchedRun", None)  # would have to be tried again
+    monkeypatch.setattr(need, "_Trial", None)  # would have to be tried again
     assert memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu") == found
     for other in (script(WITHOUT_RUN, "--lr", "2"), script(WITHOUT_RUN + "\n", "--lr", "1")):
         with pytest.raises(TypeError):
@@ -73,7 +73,7 @@ def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monk
 
 
 def test_tables_that_are_more_than_is_free_are_predicted_and_not_tried(monkeypatch):
-    monkeypatch.setattr(need, "LaunchedRun", None)
+    monkeypatch.setattr(need, "_Trial", None)
     free = SimpleNamespace(available=500_000)
     monkeypatch.setattr(need, "psutil", SimpleNamespace(virtual_memory=lambda: free))
     found = memory_need(job_command("dlrm", data="synthetic-small"), "cpu")

@@ -78,7 +78,7 @@ def test_partitions_are_disjoint_and_say_what_they_are(monkeypatch):
     ("wishes", "cores", "expected"),
     [
         ([None, None], 4, [2, 2]),
-        ([None, None, None], 4, [2, 1, 1]),
+        ([None, None, None], 4, [1, 1, 2]),
         ([None, 1], 4, [3, 1]),
         ([2, 1], 4, [2, 1]),
         ([3, None, None], 4, [3, 1, 1]),  # the last two share one
@@ -121,13 +121,6 @@ def test_memory_is_as_asked_and_the_rest_is_shared():
 def test_wishes_beyond_the_machine_are_refused_together(jobs, words):
     refused = refusals("cpu-pinned", jobs)
     assert all(name is None and part in reason for (name, reason), part in zip(refused, words, strict=True))
-
-
-@affine
-def test_an_estimate_beyond_the_partition_is_refused():
-    ((name, reason),) = refusals("cpu-pinned", [A, B], needs={"a": 5 * GIB, "b": GIB})
-    assert name == "a" and "needs 5 GiB by its estimate, and its partition has 4 GiB" in reason
-    assert refusals("cpu-pinned", [replace(A, memory_bytes=6 * GIB), B], needs={"a": 5 * GIB, "b": GIB}) == []
 
 
 def test_without_affinity_cores_cannot_be_kept(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
 
 from labkit.cli import main
-from labkit.collocation.launching.group_record import GroupRecord, read_group
+from labkit.collocation.launching.jobs_record import GroupRecord
 from labkit.hardware.nvml import Nvml
 
 SCRIPT = """\
@@ -79,16 +79,12 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, co
     assert not Path(one["CUDA_MPS_PIPE_DIRECTORY"]).exists(), "our daemon's folder is gone, and it with it"
 
 
-def test_a_daemon_that_does_not_start_fails_its_round_and_naive_jobs_share_outside_of_every_mps(
-    tmp_path, collocate, monkeypatch, capsys
-):
+def test_a_daemon_that_does_not_start_fails_its_round(tmp_path, collocate, monkeypatch, capsys):
     put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", "import sys; sys.exit('no rights here')")
-    assert collocate(fake_nvml("hopper"), PAIR, "mps,naive") == 1
+    assert collocate(fake_nvml("hopper"), PAIR, "mps") == 1
     assert "no rights here" in capsys.readouterr().out
     (folder,) = GroupRecord.folders(tmp_path / "runs")
-    assert [each.status for each in read_group(folder).rounds] == ["failed", "done"]
-    for each in seen(tmp_path):
-        assert (each["CUDA_VISIBLE_DEVICES"], each["CUDA_MPS_PIPE_DIRECTORY"]) == (FIRST, "/dev/null")
+    assert [each.status for each in GroupRecord.read(folder).rounds] == ["failed"]
 
 
 def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tmp_path, collocate, monkeypatch, capsys):

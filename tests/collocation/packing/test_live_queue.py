@@ -10,28 +10,21 @@ import psutil
 import pytest
 from queues import GIB
 
-from labkit.collocation.launching.worker_process import worker_process
+from labkit.collocation.launching.job import worker_process
 from labkit.collocation.modes.place import Share
 from labkit.collocation.packing import queue_run
 from labkit.collocation.packing.live_device import LiveDevice, Monitor
 from labkit.collocation.packing.policy import PackingDevice, get_policy
 from labkit.collocation.packing.queue import JobProfile, QueuedJob
-from labkit.collocation.packing.queue_run import read_queue_record, run_queue
+from labkit.collocation.packing.queue_run import QueueRecord, run_queue
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
 from labkit.tracking.stop import StopRequest
 
-FREE = [{"monitored_free_bytes": 8 * GIB}]
-
 
 class FixedMonitor:
-    """Tells what it is told to, look by look; the last goes on."""
-
-    def __init__(self, looks=(FREE,), at_the_end=None):
-        self.looks, self.at_the_end = list(looks), at_the_end
-
-    def __call__(self, devices):
-        return self
+    def __init__(self, devices):
+        pass
 
     def __enter__(self):
         return self
@@ -40,9 +33,7 @@ class FixedMonitor:
         pass
 
     def look(self):
-        if len(self.looks) == 1 and self.at_the_end is not None:
-            self.at_the_end.touch()
-        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return [{"monitored_free_bytes": 8 * GIB}]
 
     def energy_j(self):
         return None, "nobody counts"
@@ -69,7 +60,7 @@ def started(monkeypatch):
     return processes
 
 
-def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event=None):
+def run(queue, tmp_path, policy="best-fit", *, stop=None, on_event=None):
     """What became of it."""
     folder = run_queue(
         queue,
@@ -78,9 +69,9 @@ def run(queue, tmp_path, policy="best-fit", *, monitor=None, stop=None, on_event
         runs_dir=tmp_path / "runs",
         on_event=on_event or (lambda event: None),
         stop=StopRequest() if stop is None else stop,
-        monitor=monitor or FixedMonitor(),
+        monitor=FixedMonitor,
     )
-    return read_queue_record(folder)
+    return QueueRecord.read(folder)
 
 
 def endings(record):
@@ -119,6 +110,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         job("greedy", f"greedy={tmp_path / 'full'}"),
         job("hopeless", "always-greedy"),
         job("wrong", "fails"),
+        job("killed", f"killed={tmp_path / 'once'}"),
     ]
     record = run(queue, tmp_path)
     assert endings(record) == {
@@ -126,6 +118,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         "greedy": ["out of memory", "done"],
         "hopeless": ["out of memory", "out of memory"],
         "wrong": ["failed"],
+        "killed": ["out of memory", "done"],
     }
     assert {job.name: job.status for job in record.jobs if job.status != "done"} == dict.fromkeys(
         ("hopeless", "wrong"), "failed"
@@ -136,16 +129,6 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         assert again.alone
         assert all(apart(again, other) for other in attempts if other is not again), "it was to run alone"
     assert len({process.log for process in started}) == len(started), "a log an attempt"
-
-
-@pytest.mark.parametrize(("free_gib", "ends"), [(0.1, ["out of memory", "done"]), (4.0, ["failed"])])
-def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, started, free_gib, ends):
-    # the second reading comes while it runs, and lets it die
-    monitor = FixedMonitor([FREE, [{"monitored_free_bytes": free_gib * GIB}], FREE], tmp_path / "looked")
-    queue = [job("victim", f"wait={tmp_path / 'looked'}", f"killed={tmp_path / 'once'}")]
-    record = run(queue, tmp_path, monitor=monitor)
-    assert endings(record) == {"victim": ends}
-    assert "SIGKILL" in record.jobs[0].attempts[0].reason
 
 
 def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path, started):

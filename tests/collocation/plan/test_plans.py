@@ -15,6 +15,7 @@ from labkit.collocation.plan.rows import MOST_COPIES
 from labkit.collocation.plan.short_form import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.errors import UserError
+from labkit.json_data import build
 
 HEADER = "Experiment,Workload,Name,Status,Run,Devices,Collocation,File,Listeners,Params\n"
 
@@ -155,7 +156,7 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
     plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
     assert (plan.name, plan.device, plan.repeats, plan.spin) == ("mix", None, 1, False)
     assert [workload.mode for workload in plan.workloads] == ["alone"]
-    assert Plan.from_dict(json.loads(json.dumps(asdict(plan)))) == plan
+    assert build(json.loads(json.dumps(asdict(plan))), Plan) == plan
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
@@ -238,6 +239,7 @@ def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
         ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "two workloads"),
         ("jobs:\n\t- x", "line 2: this is no YAML (found character '\\t' that cannot start any token)"),
+        ("mode: alone\x07", "this is no YAML (unacceptable character #x0007: special characters are not allowed"),
         ("", "it holds no fields: a plan looks like"),
         ("[" * 5000, "this is no YAML (maximum recursion depth exceeded"),
     ],

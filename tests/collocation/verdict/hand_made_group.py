@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord
+from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
 from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.runs import Provenance, RunWriter

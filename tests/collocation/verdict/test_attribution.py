@@ -4,7 +4,7 @@ from hand_made_group import HandMadeGroup, Told, even
 
 from labkit.collocation.plan.plan import Workload
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.verdict.attribution import not_attributed
+from labkit.collocation.verdict.advice import not_attributed
 from labkit.collocation.verdict.group_frames import job_table
 
 JOBS = (PlannedJob("a", "dlrm"), PlannedJob("b", "dlrm"))

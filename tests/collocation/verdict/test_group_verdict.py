@@ -6,11 +6,10 @@ from hand_made_group import HandMadeGroup, Told, even
 
 from labkit.collocation.plan.plan import Workload
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.verdict.accuracy import ALL, OWN_HARDWARE
 from labkit.collocation.verdict.advice import advise
 from labkit.collocation.verdict.group_frames import job_table
 from labkit.collocation.verdict.turns import timelines
-from labkit.collocation.verdict.verdict import verdict
+from labkit.collocation.verdict.verdict import ALL, OWN_HARDWARE, verdict
 
 QUICK, SLOW = PlannedJob("quick", "dlrm"), PlannedJob("slow", "speech")
 BOTH = (QUICK, SLOW)
@@ -56,9 +55,8 @@ def row(frame, **wanted):
 
 def test_speed_counts_while_all_jobs_ran(pair):
     slow = row(pair.jobs, mode="cpu-shared", job="slow")
-    assert (slow["steps"], slow["samples"]) == (40, 400)
+    assert slow["steps"] == 40
     assert slow["window_s"] == 12.5
-    assert slow["window_steps_per_s"] == pytest.approx(1.0)  # 12.5 steps, half of the 13th interpolated
     assert slow["steps_per_s"] == pytest.approx(40 / 27)  # with what it did undisturbed, it would look faster
 
 

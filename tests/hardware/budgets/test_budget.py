@@ -61,22 +61,23 @@ class OutOfMemoryError(RuntimeError):
 
 
 WHOLE = Budget("gpu", None, torch_name="cuda:0")
+PART = Budget("t4-like", None, torch_name="cuda:0", gpu_memory_bytes=16 * 10**9)
+FULL = OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.mark.parametrize(
     ("budget", "error", "words", "never"),
     [
-        (WHOLE, OutOfMemoryError("CUDA out of memory"), "NVIDIA T4 has (15 GiB)", "budget"),
-        (WHOLE, OutOfMemoryError("CUDA out of memory"), "--batch-size below 4096", "budget"),
+        (
+            WHOLE,
+            FULL,
+            "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: a --batch-size below 4",
+            "budget",
+        ),
         # a host that is full is not taken for its GPU
         (WHOLE, MemoryError("Unable to allocate 9 GiB"), "This machine had no more memory for the run (Unable", "T4"),
         (Budget("b", 1, 2**30), MemoryError(), "budget 'b' allows (1 GiB)", "T4"),
-        (
-            Budget("t4-like", None, torch_name="cuda:0", gpu_memory_bytes=16 * 10**9),
-            OutOfMemoryError(),
-            "budget 't4-like' allows (14.9 GiB)",
-            "NVIDIA",
-        ),
+        (PART, FULL, "budget 't4-like' allows (14.9 GiB)", "NVIDIA"),
     ],
 )
 def test_what_was_full_is_named(budget, error, words, never):

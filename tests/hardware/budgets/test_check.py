@@ -50,13 +50,19 @@ def test_what_the_catalogue_predicts(mps):
     assert _predicted(parse_budget("jetson-nano-like", machine), machine, 51.2) == (None, 25.6 / 51.2)
 
 
-def test_shares_are_a_row_each_without_what_nothing_predicts():
-    frame = budget_shares([BudgetCheck("half", 1, 1.0, 0.6, 0.9, 0.5, None, True, "emulated")])
-    assert [tuple(row) for row in frame.itertuples(index=False)] == [
-        ("half", "arithmetic", 60, "emulated"),
-        ("half", "arithmetic", 50, "predicted"),
-        ("half", "bandwidth", 90, "emulated"),
+def test_shares_are_a_row_each_and_the_table_of_checks_fits_a_narrow_terminal(capsys, monkeypatch):
+    checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
+    assert [tuple(row) for row in budget_shares(checks).itertuples(index=False)] == [
+        ("jetson-xavier-nx-like", "arithmetic", 60, "emulated"),  # which nothing predicts
+        ("jetson-xavier-nx-like", "bandwidth", 90, "emulated"),
+        ("jetson-xavier-nx-like", "bandwidth", 64, "predicted"),
     ]
+    monkeypatch.setattr("labkit.hardware.budgets.check.check_budgets", lambda names: checks)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
+    assert "…" not in out
 
 
 @linux_only
@@ -72,13 +78,3 @@ def test_a_process_that_overdraws_says_its_budgets_name(capsys):
     assert main(["budgets", "--check", "memory=1MiB"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert too_small in said and "UserError" not in said
-
-
-def test_the_table_of_checks_fits_a_narrow_terminal(capsys, monkeypatch):
-    checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
-    monkeypatch.setattr("labkit.hardware.budgets.check.check_budgets", lambda names: checks)
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
-    assert "…" not in out

@@ -55,7 +55,6 @@ def test_a_watched_run_leaves_a_core_to_the_browser():
         ("memory=500MB", 8, 500_000_000),
         ("half", 4, 16 * 10**9),
         ("jetson-nano-like", 4, 4_295_000_000),
-        ("jetson-nano", 4, 4_295_000_000),
     ],
 )
 def test_a_part_of_a_cpu_is_its_cores_and_memory(text, cores, memory_bytes):
@@ -63,10 +62,10 @@ def test_a_part_of_a_cpu_is_its_cores_and_memory(text, cores, memory_bytes):
     assert (budget.name, budget.cores, budget.memory_bytes, budget.emulated) == (text, cores, memory_bytes, True)
     assert "memory bandwidth" in budget.not_emulated
     assert ("its GPU" in budget.not_emulated) == (budget.tier == "jetson-nano")
+
+
+def test_a_machine_that_is_smaller_or_the_board_itself_says_so():
     assert parse_budget("half", [replace(CPU, cores=1)]).cores == 1
-
-
-def test_a_board_takes_what_there_is_and_says_so_and_is_itself_under_its_own_name():
     budget = parse_budget("jetson-nano-like", [replace(BIG, cores=2)])
     assert budget.cores == 2 and "2 of its 4 cores" in budget.not_emulated
     nano = replace(CPU, name="NVIDIA Jetson Nano Developer Kit", cores=4, memory_bytes=4 * 2**30)
@@ -90,19 +89,16 @@ def test_a_slower_gpu_is_a_share_by_the_catalogue(mps):
         ("two-cores", [CPU], "one-core, all-cores"),
         ("cores=5", [CPU], "at most cores=4"),
         ("cores=1,memory=9GiB", [CPU], "at most memory=8192MiB"),
-        ("cores=0", [CPU], "cores=N"),
         ("cores=2,memory=lots", [CPU], "memory=lots"),
         ("memory=1", [CPU], "with a unit"),
         ("cores=1,cores=2", [CPU], "cores= twice"),
         ("gpu", [CPU], "this machine has none"),
-        ("gpu:3", [CPU], "this machine has none"),
         ("t4-like", [BIG], "this machine has none that CUDA can use"),
         ("cloud-cpu-16-like", [BIG], "16 cores and this process may use 8"),
         ("jetson-agx-orin-like", [BIG], "not smaller than this machine"),
         ("h200-like", [BIG, H100], "more than NVIDIA H100"),
         ("t4-like", [BIG, replace(H100, kind="mig", uuid="MIG-1")], "has a MIG slice"),
         ("t4-like", [BIG, replace(H100, name="NVIDIA L40S")], "FP32 peak of NVIDIA L40S"),
-        ("half-gpu", [BIG], "none that CUDA can use"),
         ("t5-like", [BIG], "no budget called 't5-like'"),
     ],
 )
@@ -116,11 +112,7 @@ def test_without_mps_a_part_of_a_gpu_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="CUDA MPS to bind: nvidia-cuda-mps-control is not on PATH"):
         parse_budget("t4-like", [BIG, H100])
-
-
-def test_every_tier_is_possible_or_refused_with_a_reason(mps):
     possible, refused = possible_budgets([BIG, H100])
     names = {budget.name for budget in possible}
-    assert {"one-core", "half", "half-gpu", "jetson-nano-like", "t4-like", "gpu"} <= names
-    assert not names & set(refused)
-    assert all(refused.values())
+    assert {"one-core", "half", "jetson-nano-like", "gpu"} <= names and all(refused.values())
+    assert {"half-gpu", "t4-like"} <= set(refused) and not names & set(refused)

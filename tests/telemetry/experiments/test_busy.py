@@ -21,20 +21,15 @@ def test_every_load_is_watched_and_only_two_of_them_use_many_bytes_or_operations
     assert torch.get_num_threads() == threads
     assert list(frame.index) == ["spin", "chase", "copy", "product"]
     assert ("interpreted" in frame.loc["chase", "what"]) == (small == "0")
-    assert (frame["cpu_percent"] > 0).all()
-    assert set(frame["provenance"]) == {"measured"}
-    assert (frame.loc["spin", ["gflops", "gb_per_s"]] == 0).all()
-    assert frame.loc["chase", "gflops"] == frame.loc["copy", "gflops"] == 0
-    assert frame.loc["product", "gflops"] > 0
+    assert (frame["cpu_percent"] > 0).all() and set(frame["provenance"]) == {"measured"}
+    assert frame["gflops"].gt(0).tolist() == [False, False, False, True] and frame.loc["spin", "gb_per_s"] == 0
     assert 0 < frame.loc["chase", "gb_per_s"] < frame.loc["copy", "gb_per_s"]
 
 
 def test_shares_are_of_the_best_given_and_published_counters_name_their_source():
     shares = busy.with_shares(pd.DataFrame({"gflops": [50.0], "gb_per_s": [2.0]}), 100.0, 8.0)
     assert shares.loc[0, ["share_of_peak", "share_of_bandwidth"]].tolist() == [50, 25]
-    frame = square_kernel()
-    assert set(frame["provenance"]) == {"recorded, published at EuroMLSys 2023"}
-    assert frame.loc[0, ["gpu_utilisation", "sm_active", "sm_occupancy"]].tolist() == pytest.approx([91, 0.2, 0])
+    assert square_kernel().iloc[0].tolist() == [1, 1, 91, 0.2, 0, "recorded, published at EuroMLSys 2023"]
 
 
 @pytest.mark.gpu

@@ -8,7 +8,6 @@ import psutil
 import pytest
 from fake_nvml import put_on_path
 
-from labkit.errors import UserError
 from labkit.telemetry.experiments.observer_effect import (
     NOBODY,
     NOBODY_OUTSIDE,
@@ -86,18 +85,12 @@ def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_o
     python = put_on_path(tmp_path, monkeypatch, "python", PYTHON.replace("{seen}", str(tmp_path / "seen")))
     monkeypatch.setattr("labkit.telemetry.experiments.observer_effect.sys.executable", str(python))
     frame = observe("light", [Observer(NOBODY), nsys], rounds=2, seconds=0.01)
-    assert frame.groupby(["observer", "beside"]).size().to_dict() == {
-        (NOBODY, NOBODY): 2,
-        ("nsys", NOBODY_OUTSIDE): 2,
-        (NOBODY_OUTSIDE, NOBODY_OUTSIDE): 2,
-    }
+    pairs = frame.groupby(["observer", "beside"]).size().to_dict()
+    assert pairs == dict.fromkeys([(NOBODY, NOBODY), *((name, NOBODY_OUTSIDE) for name in ("nsys", NOBODY_OUTSIDE))], 2)
     (effect,) = overhead(frame).itertuples()
     assert (effect.observer, effect.ratio) == ("nsys", 1.0)
     seen = (tmp_path / "seen").read_text().splitlines()
     assert len(seen) == 1 + 4 and all(" light nobody " in line for line in seen)  # it is tried once before
-    python.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
-    with pytest.raises(UserError, match="failed under nsys: no room"):
-        peak_memory_bytes("light", nsys, steps=3)
     tool.write_text("#!/bin/sh\necho 'perf_event_paranoid is too high' >&2\nexit 1\n")
     with pytest.warns(UserWarning, match="failed under nsys: perf_event_paranoid is too high. It is left out"):
         frame = observe("light", [Observer(NOBODY), nsys], rounds=1, seconds=0.01)

@@ -56,8 +56,7 @@ def test_a_board_that_tells_nothing_says_why(tmp_path):
 
 
 def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
-    name = "NVIDIA Jetson Nano Developer Kit"
-    board = Device(kind="cpu", index=0, name=name, torch_name="cpu", memory_bytes=4 * 10**9)
+    board = Device("cpu", 0, "NVIDIA Jetson Nano Developer Kit", torch_name="cpu", memory_bytes=4 * 10**9)
     monkeypatch.setattr("labkit.hardware.devices.is_jetson", lambda: True)
     monkeypatch.setattr("labkit.hardware.devices.cpu_device", lambda: board)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -68,9 +67,7 @@ def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
     assert len(get_devices(Nvml(fake_nvml(fails=NO_DRIVER)))) == 1
 
 
-@pytest.mark.parametrize(
-    ("shown", "uuid"), [([], JETSON), ([Device(kind="gpu", index=0, name="Orin", uuid="GPU-orin")], "GPU-orin")]
-)
+@pytest.mark.parametrize(("shown", "uuid"), [([], JETSON), ([Device("gpu", 0, "Orin", uuid="GPU-orin")], "GPU-orin")])
 def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp_path):
     write(tmp_path, ORIN)
     monkeypatch.setattr("labkit.telemetry.sources.machine.is_jetson", lambda: True)

@@ -1,8 +1,9 @@
-"""From a planned job, and what it gets of a device, to the process that runs it."""
+"""From a planned job, and what it gets of a device, to the process that runs it and what that tells."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,17 @@ from labkit.jobs.command import script_of
 from labkit.process.supervisor import JobProcess
 from labkit.tracking.command import ScriptCommand
 
-WORKER = "labkit.tracking.worker"
+
+@dataclass(frozen=True)
+class JobEvent:
+    """Something that a job told, or that became of it."""
+
+    job: str
+    event: dict[str, Any]
+    """Its "kind" names a class in `labkit.tracking.events`, or is Ended, Failed, Go, Placed or Over"""
+
+
+OnJobEvent = Callable[[JobEvent], None]
 
 
 def script_command(job: PlannedJob) -> ScriptCommand:
@@ -42,4 +53,10 @@ def worker_process(job: PlannedJob, share: Share, folder: Path, log: str, told: 
     )
     if job.takes_seed:
         command = command.seeded(job.seed)
-    return JobProcess(job.name, WORKER, command.to_dict(), str(folder / log), share.environment)
+    return JobProcess(job.name, "labkit.tracking.worker", command.to_dict(), str(folder / log), share.environment)
+
+
+def told_end(told: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """Status, reason and answer (run, folder, result) by which a job says that it has ended."""
+    answer = told if told["kind"] == "Ended" else told["answer"] or {}
+    return told["status"], told.get("reason") or answer.get("result", {}).get("reason", ""), answer

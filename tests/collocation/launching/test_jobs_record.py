@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.collocation.launching.group_record import GroupRecord, new_group, planned_rounds, read_group
+from labkit.collocation.launching.jobs_record import GroupRecord, planned_rounds
 from labkit.collocation.plan.plan import ENDLESS, Plan, Workload, with_baseline, with_seconds
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -53,28 +53,27 @@ def test_seconds_are_for_jobs_that_do_not_say_their_end():
         with_seconds(plan_of(("alone", (A,))), 0.0)
 
 
-def test_a_group_is_read_as_it_was_saved_and_one_whose_launcher_is_gone_shows_as_interrupted(tmp_path):
-    folder, record = new_group(tmp_path, plan_of(("alone", (A, C)), device="cpu"), {"alone/a": 5})
+def test_a_group_is_read_as_it_was_saved_and_what_is_wrong_with_it_is_told(tmp_path):
+    plan = plan_of(("alone", (A, C)), device="cpu")
+    folder, record = GroupRecord.new(tmp_path, "p", plan=plan, needs={"alone/a": 5}, rounds=planned_rounds(plan))
     record.save(folder)
-    assert read_group(folder) == record
+    assert GroupRecord.read(folder) == record
     assert GroupRecord.find(folder.name[:15], tmp_path) == folder
     with pytest.raises(UserError, match=f"group 'x' is none of those in .* the latest are {folder.name}"):
         GroupRecord.find("x", tmp_path)
     record.pid = 2**22 + 1
     record.save(folder)
-    assert read_group(folder).status == "interrupted"
+    assert GroupRecord.read(folder).status == "interrupted"
 
-
-def test_what_is_wrong_with_a_record_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"no group of labkit's, because it has no group\.json"):
-        read_group(tmp_path)
-    folder, record = new_group(tmp_path, plan_of(("alone", (A,))), {})
-    record.save(folder)
-    path = folder / "group.json"
-    whole = path.read_text()
+    path, whole = folder / "group.json", (folder / "group.json").read_text()
     path.write_text(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"group\.json: this file is damaged"):
-        read_group(folder)
+        GroupRecord.read(folder)
+    path.write_text(whole.replace('"mode": "alone"', '"mode": "apart"', 1))
+    with pytest.raises(UserError, match="mode 'apart' is unknown"):
+        GroupRecord.read(folder)
     path.write_text(json.dumps(json.loads(whole) | {"schema_version": 99}))
     with pytest.raises(UserError, match="another version of labkit wrote this group"):
-        read_group(folder)
+        GroupRecord.read(folder)
+    with pytest.raises(UserError, match=r"no group of labkit's, because it has no group\.json"):
+        GroupRecord.read(tmp_path)
