@@ -13,8 +13,8 @@ from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
-    from labkit.collocation.launching.group_record import RoundRecord
-    from labkit.collocation.launching.round import JobEvent
+    from labkit.collocation.launching.job import JobEvent
+    from labkit.collocation.launching.jobs_record import RoundRecord
     from labkit.collocation.plan.csv_plan import CsvPlan
     from labkit.collocation.plan.plan import Plan
 

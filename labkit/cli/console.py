@@ -66,13 +66,7 @@ def marked(template: str, *values: object) -> Text:
 
 
 def print_frame(console: Console, table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> None:
-    """Print a table as wide as the terminal is; elsewhere so wide that `grep` finds whole lines.
-
-    Args:
-        console: where to.
-        table: as for `frame_table`.
-        title: above it.
-    """
+    """Print a `frame_table` as wide as the terminal is; elsewhere so wide that `grep` finds whole lines."""
     width = console.width
     console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
     console.print(frame_table(table, title))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 
@@ -22,11 +21,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
     one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
-    a_cell = "seconds a cell may take (by profile: 120, 600, 3600)"
-    run.add_argument("--cell-timeout", type=int, metavar="S", help=a_cell)
-    run.add_argument("--timeout", type=float, metavar="S", help="seconds a notebook may take (600, 1800, 10800)")
-    memory = "most memory of a notebook (default: 2GB, and no bound at profile full)"
-    run.add_argument("--memory", metavar="SIZE", help=memory)
     run.set_defaults(run=run_run)
 
     site = commands.add_parser("site", help="make a static site from executed notebooks")
@@ -64,21 +58,17 @@ def run_run(args: argparse.Namespace) -> int:
     from labkit.course.runner import PROFILES, literal, run_notebooks
     from labkit.course.site import build_site
     from labkit.errors import UserError
-    from labkit.hardware.sizes import parse_size, size_text
+    from labkit.hardware.sizes import size_text
 
-    memory = args.memory and parse_size(args.memory)
-    if args.memory and not memory:
-        raise UserError(f"--memory is {args.memory!r}: give a size such as 2GB.")
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
-    limits = {"cell_s": args.cell_timeout, "notebook_s": args.timeout, "memory_bytes": memory}
     console = Console(highlight=False, soft_wrap=True)
     executed = run_notebooks(
         [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
         args.out,
         parameters={"profile": args.profile} | {name: literal(value) for name, value in args.parameter},
         jobs=args.jobs,
-        limits=replace(PROFILES[args.profile], **{name: each for name, each in limits.items() if each is not None}),
+        limits=PROFILES[args.profile],
         say=console.print,
     )
     rows = []

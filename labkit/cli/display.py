@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """A context manager, within which a terminal has a line a run under way, and its evaluations elsewhere.
-
-    Args:
-        console: where to.
-        evaluations: whether those are printed where there is no terminal.
-    """
+    """A context manager, within which a terminal has a line a run under way, and other consoles its evaluations."""
 
     def __init__(self, console: Console, *, evaluations: bool = True):
         self.console, self.folder = console, None

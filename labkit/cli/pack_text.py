@@ -47,13 +47,7 @@ def print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live
 
 
 def print_queues(records: Sequence[tuple[Path, QueueRecord]], *, as_json: bool, stopped: bool) -> int:
-    """Print what queues that ran came to; the command's exit status.
-
-    Args:
-        records: folder and record of each, exclusive first where it was run.
-        as_json: as one JSON object on the last line.
-        stopped: whether the user ended it.
-    """
+    """Print what queues that ran came to, exclusive first where it was run; the command's exit status."""
     totals = side_by_side([record.schedule for _, record in records])
     status = 130 if stopped else ENDED_BADLY if (totals["failed"] > 0).any() else 0
     if as_json:

@@ -22,11 +22,7 @@ VERSIONS_SHOWN = ("labkit", "python", "torch", "numpy", "cuda")
 
 
 def headline(summary: pd.DataFrame) -> str:
-    """What one job's runs say about its target: the fastest and the slowest budget, and how far apart.
-
-    Args:
-        summary: the rows of one job.
-    """
+    """What the rows of one job say about its target: the fastest and the slowest budget, and how far apart."""
     first = summary.iloc[0]
     job, goal = job_name(first["job"]), goal_text(first["metric"], first["target"])
     if math.isnan(first["target"]):
@@ -79,12 +75,7 @@ def _place(row: pd.Series, among: pd.DataFrame) -> str:
 
 
 def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:
-    """Term and words, in the order in which the page shows them.
-
-    Args:
-        records: of the runs.
-        left_out: notes of what could not be read.
-    """
+    """Term and words, in the order in which the page shows them; with notes of what could not be read."""
     if not records:
         return {}
     status = ", ".join(f"{count} {name}" for name, count in Counter(each.status for each in records).most_common())

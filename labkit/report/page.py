@@ -48,13 +48,7 @@ def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed:
 
 
 def build_page(curves: pd.DataFrame, runs: pd.DataFrame, facts: dict[str, str]) -> str:
-    """The page as text.
-
-    Args:
-        curves: one row an evaluation (`labkit.tta.curves`).
-        runs: one row a run (`labkit.tta.run_table`).
-        facts: term and words for the head of the page.
-    """
+    """The page as text, from `labkit.tta.curves`, `labkit.tta.run_table`, and the terms and words of its head."""
     sections = [
         build_section(f"job{number}", curves[curves["run"].isin(own["run"])], own)
         for number, (_, own) in enumerate(runs.groupby(["job", "metric"], sort=False, dropna=False))

@@ -32,12 +32,10 @@ ENDINGS = {"done": "ended", "interrupted": "was interrupted", "running": "still 
 
 
 def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
-    """The section of one (job, metric): what job.html shows, and as `payload` what page.js reads.
+    """The section of one (job, metric), of which the identifier is an HTML id on the page.
 
-    Args:
-        identifier: unique on the page; a valid HTML id.
-        curves: the job's evaluations; may be empty.
-        runs: the job's rows of `run_table`.
+    Returns:
+        What job.html shows, and as `payload` what page.js reads.
     """
     # those that can be drawn first, so that a series has the same number in the tables as in the figures
     runs = runs.sort_values("run", key=lambda run: ~run.isin(set(curves["run"])), kind="stable", ignore_index=True)

@@ -13,17 +13,9 @@ from labkit.jobs.presets import JOBS
 from labkit.plots.words import axis_text, count_text, is_not_known, joules_text, metric_label
 
 HEADINGS = (
-    "Budget",
-    "Provenance",
-    "Reached",
-    "Time to target, median",
-    "Expected with restarts",
-    "Samples",
-    "Samples/s",
-    "Peak memory",
-    "Energy",
-    "Cost with restarts",
-)
+    "Budget", "Provenance", "Reached", "Time to target, median", "Expected with restarts", "Samples", "Samples/s",
+    "Peak memory", "Energy", "Cost with restarts",
+)  # fmt: skip
 OF_TARGET = (2, 3, 4, 5, 9)
 """Places of those that follow the target"""
 NOT_KNOWN = "not known"

@@ -1,7 +1,6 @@
 """0 when it worked, 2 for what the user can mend, 1 for our own mistakes, 130 for Ctrl-C."""
 
 import errno
-import json
 import warnings
 
 import pytest
@@ -56,16 +55,3 @@ def test_a_file_where_a_folder_should_be_and_runs_that_cannot_be_read_are_the_us
     assert main(["runs", "list", "--runs-dir", str(tmp_path / "odd")]) == 2
     streams = capsys.readouterr()
     assert "upgrade labkit" in streams.err and "no runs in" not in streams.out
-
-
-def test_skipped_rows_are_told_and_a_full_result_is_one_json_line(tmp_path, capsys):
-    row = "\t".join(["{}", *["5"] * 13, *["68fd1e64"] * 26]) + "\n"
-    (tmp_path / "train.txt").write_text("".join(row.format(number % 2) for number in range(400)) + "1\tshort\n")
-    command = ["train", "dlrm", "--data", str(tmp_path / "train.txt"), "--runs-dir", str(tmp_path / "runs"), "--json"]
-    assert main([*command, "--max-epochs", "1"]) == 2
-    assert "line 401" in capsys.readouterr().err
-    assert main([*command, "--max-epochs", "1", "--on-bad-row", "skip"]) == 0
-    streams = capsys.readouterr()
-    assert "ad rows skipped: 1" in streams.err
-    answer = json.loads(streams.out.splitlines()[-1])
-    assert list(answer) == ["run", "folder", "status", "result"]

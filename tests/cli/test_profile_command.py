@@ -42,12 +42,6 @@ def test_the_answer_comes_in_words_and_all_of_it_for_programs(profiled, capsys):
     assert product["gflop_per_s"] > 0 and answer["card"]["fp32_gflops"] > 0
 
 
-def test_what_was_recorded_is_stored_compressed(profiled):
-    trace = profiled / names(profiled)[0] / "trace"
-    assert {file.name for file in trace.iterdir()} >= {"kineto.json.gz", "graph.json.gz", "profile.json", "card.json"}
-    assert not list(trace.glob("*.json.tmp")) and not (trace / "kineto.json").exists()
-
-
 def test_a_profiled_run_counts_for_nothing_else_and_is_not_resumed(profiled, capsys):
     runs = list_runs(profiled)
     assert runs["profiled"].all() and not runs["target"].notna().any()
