@@ -20,8 +20,8 @@ import psutil
 from measuring import in_turn, report, speed_ups
 
 from labkit.hardware.devices import get_devices
-from labkit.telemetry import Sampler
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sampler import Sampler
+from labkit.telemetry.sources.ladder import open_ladder
 
 TURNS, SAMPLES = 40, 25
 

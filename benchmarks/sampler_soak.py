@@ -18,7 +18,7 @@ import numpy as np
 from measuring import write_result
 
 from labkit.runs import read_telemetry
-from labkit.telemetry import Sampler
+from labkit.telemetry.sampler import Sampler
 from labkit.telemetry.sampling import Schedule
 
 

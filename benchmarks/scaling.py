@@ -24,7 +24,7 @@ from picture import save_picture
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.calibration import matmul_gflops
 from labkit.models.dlrm import DlrmConfig
-from labkit.telemetry import forget_peak_memory
+from labkit.telemetry.memory import forget_peak_memory
 
 BATCHES = (1, 8, 32, 128, 512, 2048, 8192)
 ROWS = (10_000, 100_000, 1_000_000, 10_000_000, 40_000_000)

@@ -38,7 +38,7 @@ class Thermometer:
         yield Reading("host", "host", "room_celsius", 21.3, "°C", "wall")
 '''
 READS_IT = """
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import open_ladder
 with open_ladder(None, [], 2.0, lambda kind, what: None) as ladder:
     print([reading.value for reading in ladder.read() if reading.counter == "room_celsius"])
 """
@@ -118,8 +118,9 @@ def test_a_tier_is_an_entry_of_the_catalogue(checkout, run):
 def test_a_source_of_counters_is_its_file_a_line_and_a_counter(checkout, run):
     sources = checkout / "labkit/telemetry/sources"
     (sources / "thermometer.py").write_text(SOURCE, encoding="utf-8")
-    insert(sources / "machine.py", "\n\n@contextlib", "from labkit.telemetry.sources.thermometer import Thermometer\n")
-    insert(sources / "machine.py", "RaplCounters()]", "Thermometer(), ")
+    new = "from labkit.telemetry.sources.thermometer import Thermometer\n"
+    insert(sources / "ladder.py", "from labkit.telemetry.vocabulary", new)
+    insert(sources / "ladder.py", "RaplCounters()]", "Thermometer(), ")
     with (checkout / "labkit/telemetry/counters.toml").open("a") as counters:
         counters.write(COUNTER)
     assert run("-c", READS_IT) == "[21.5]\n"

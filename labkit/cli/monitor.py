@@ -49,8 +49,8 @@ def run_monitor(args: argparse.Namespace) -> int:
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
-    from labkit.telemetry import MOST_HZ
     from labkit.telemetry.latest import Latest
+    from labkit.telemetry.sampler import MOST_HZ
 
     if not 0 < args.hz <= MOST_HZ:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
@@ -99,7 +99,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
         return
     from labkit.hardware.devices import get_devices
     from labkit.telemetry.reading import recorded
-    from labkit.telemetry.sources.machine import open_ladder
+    from labkit.telemetry.sources.ladder import open_ladder
 
     pid, faults = None if args.which is None else int(args.which), []
     try:

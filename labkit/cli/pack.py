@@ -72,7 +72,7 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.collocate_text import json_rows
     from labkit.cli.console import Console, print_last
     from labkit.cli.pack_text import print_totals
-    from labkit.collocation.packing.queue_check import check_queue, refuse_if_any
+    from labkit.collocation.packing.pack import check_queue, refuse_if_any
     from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
     from labkit.collocation.packing.simulate import pack_report
 
@@ -104,8 +104,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.cli.pack_text import print_queue_check, print_queues
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.packing.live_device import live_devices
-    from labkit.collocation.packing.pack import telling
-    from labkit.collocation.packing.queue_check import check_here, refuse_if_any
+    from labkit.collocation.packing.pack import check_here, refuse_if_any, telling
     from labkit.collocation.packing.queue_run import QueueRecord, run_queue
     from labkit.tracking.stop import StopRequest
 

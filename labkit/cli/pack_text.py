@@ -13,9 +13,9 @@ from rich.text import Text
 from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
 from labkit.collocation.packing.live_device import LiveDevice
-from labkit.collocation.packing.queue_check import CheckedQueueJob
+from labkit.collocation.packing.pack import CheckedQueueJob
 from labkit.collocation.packing.queue_run import QueueRecord
-from labkit.collocation.packing.schedule import side_by_side
+from labkit.collocation.packing.scheduler import side_by_side
 from labkit.hardware.sizes import size_text
 
 LEGEND = (

@@ -18,11 +18,7 @@ class BadRows:
         self.first: list[dict] = []
 
     def add(self, error: DataError) -> None:
-        """Report one.
-
-        Raises:
-            DataError: the policy is "error".
-        """
+        """Report one."""
         if self.policy == "error":
             fix = f"{error.fix} Or pass --on-bad-row skip to leave such rows out; they are then counted and listed."
             raise DataError(error.what, fix=fix, file=error.file, line=error.line, field=error.field)

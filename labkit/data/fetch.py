@@ -48,18 +48,12 @@ def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None,
 
 
 def download(archive: Archive, folder: Path, progress: Progress) -> Path:
-    """Download a file into `folder`; it appears there only if its checksum is right.
-
-    Raises:
-        UserError: the server does not give the file, or gives another one than was published.
-    """
+    """Download a file into `folder`; it appears there only if its checksum is right."""
     name = archive.url.rsplit("/", 1)[-1]
     pooch.get_logger().setLevel(logging.WARNING)
-    bar = _Bar(name, archive.size_bytes, progress)
+    downloader = pooch.HTTPDownloader(progressbar=_Bar(name, archive.size_bytes, progress), timeout=60)
     try:
-        downloader = pooch.HTTPDownloader(progressbar=bar, timeout=60)
-        known_hash = f"sha256:{archive.sha256}"
-        return Path(pooch.retrieve(archive.url, known_hash=known_hash, fname=name, path=folder, downloader=downloader))
+        return Path(pooch.retrieve(archive.url, f"sha256:{archive.sha256}", name, folder, downloader=downloader))
     except requests.RequestException as error:
         raise UserError(
             f"Downloading {archive.url} failed: {error}. Check the network and run the command again; or "
@@ -69,18 +63,14 @@ def download(archive: Archive, folder: Path, progress: Progress) -> Path:
         if "does not match the known hash" not in str(error):
             raise
         raise UserError(
-            f"What {archive.url} sent is not the published file: its SHA-256 is not {archive.sha256}. "
-            "The download was cut short or the file was changed; nothing was kept. Run the command again, and if "
-            "it happens again get the file from another mirror and check it by that number."
+            f"What {archive.url} sent is not the published file: its SHA-256 is not {archive.sha256}. Nothing was "
+            "kept. Run the command again, and if it happens again get the file from another mirror and check it by "
+            "that number."
         ) from error
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive into `folder`, and refuse one that would write or link anywhere else.
-
-    Raises:
-        UserError: a member that leaves the folder, or a damaged archive.
-    """
+    """Unpack a tar archive into `folder`, and refuse one that would write or link anywhere else."""
     try:
         with tarfile.open(archive) as tar:
             # The filter refuses "..", links that lead out, and devices, and makes absolute names relative.
@@ -98,16 +88,14 @@ class _Bar:
     """What pooch calls while it downloads."""
 
     def __init__(self, name: str, total: int, progress: Progress):
-        self._name, self._size, self._progress = name, total, progress
-        self._done = 0
-        self.total = total
+        self.name, self.total, self.progress, self.done = name, total, progress, 0
 
     def update(self, size: int) -> None:
-        self._done += size
-        self._progress(min(1.0, self._done / self._size), f"{self._name}: {self._done / 1e6:,.0f} MB")
+        self.done += size
+        self.progress(min(1.0, self.done / self.total), f"{self.name}: {self.done / 1e6:,.0f} MB")
 
     def reset(self) -> None:
-        self._done = 0
+        self.done = 0
 
     def close(self) -> None:
-        """Nothing to close; part of what pooch calls."""
+        pass

@@ -23,13 +23,10 @@ from labkit.hardware.sizes import size_text
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a few words on what is being done."""
-
 END_BYTES = 2**25
 """How much of the head and of the tail of a source file is hashed (in a twentieth of a second)."""
-
 CONTENTS = "contents.json"
 """In a prepared folder, what else is in it."""
-
 SMALL_BYTES = 2**20
 """Files up to this size are hashed whenever prepared data is opened; a larger one is only held against its size."""
 
@@ -57,17 +54,16 @@ def fingerprint(**parts) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def file_fingerprint(path: Path) -> dict:
-    """What a source file contains: its size and the SHA-256 of its content, of a large file of its first and last bytes
-    with the time of its last change."""
+def file_fingerprint(path: Path) -> str:
+    """Of a file's size and content; of a large file's first and last bytes, and the time of its last change."""
     status = path.stat()
     with path.open("rb") as file:
-        digest = hashlib.sha256(file.read(END_BYTES))
+        digest = hashlib.sha256(f"{status.st_size} ".encode() + file.read(END_BYTES))
         if status.st_size > 2 * END_BYTES:
             digest.update(str(status.st_mtime_ns).encode())
             file.seek(-END_BYTES, os.SEEK_END)
         digest.update(file.read(END_BYTES))
-    return {"size_bytes": status.st_size, "sha256": digest.hexdigest()}
+    return digest.hexdigest()
 
 
 def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
@@ -89,9 +85,6 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
     The folder appears under its name only when it is complete, and is built anew where it was damaged since. Of several
     processes that want the same folder one builds it and the others wait; what a killed process left behind is removed
     by the next one.
-
-    Raises:
-        UserError: the disk is full.
     """
     if _is_whole(folder):
         return folder
@@ -112,46 +105,33 @@ def prepare_once(folder: Path, build: Callable[[Path], None]) -> Path:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            raise disk_full(folder) from error
+            raise _disk_full(folder, "ran out of disk") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder is there with what was written to it; one of an older labkit, which kept no list, is trusted."""
-    if not (folder / CONTENTS).exists():
-        return folder.is_dir()
-    return read_json(folder / CONTENTS) == _contents(folder)
+    return folder.is_dir() and read_json(folder / CONTENTS) == _contents(folder)
 
 
 def _contents(folder: Path) -> dict:
     """What a prepared folder contains: of each file its size, and of a small one its SHA-256."""
-    contents = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name != CONTENTS:
-            size = path.stat().st_size
-            contents[path.name] = file_fingerprint(path)["sha256"] if size <= SMALL_BYTES else size
-    return contents
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CONTENTS]
+    sizes = {path: path.stat().st_size for path in files}
+    return {path.name: file_fingerprint(path) if size <= SMALL_BYTES else size for path, size in sizes.items()}
 
 
 def check_disk(folder: Path, needed_bytes: float) -> int:
-    """The free bytes of the disk that holds `folder`, or will once it is made.
-
-    Raises:
-        UserError: they are fewer than the needed ones.
-    """
+    """The free bytes of the disk that holds `folder`, or will once it is made."""
     if needed_bytes > free_disk_bytes(folder):
-        raise disk_full(folder, needed_bytes)
+        raise _disk_full(folder, f"needs about {size_text(needed_bytes)}")
     return free_disk_bytes(folder)
 
 
-def disk_full(folder: Path, needed_bytes: float | None = None) -> UserError:
-    """The error for a preparation that does not fit on the disk of `folder`."""
-    free_bytes = free_disk_bytes(folder)
-    need = f"needs about {size_text(needed_bytes)}" if needed_bytes else "ran out of disk"
+def _disk_full(folder: Path, need: str) -> UserError:
     return UserError(
-        f"Preparing {folder.name} {need}, and {folder.parent} has {size_text(free_bytes)} free. "
+        f"Preparing the data {need}, and {folder.parent} has {size_text(free_disk_bytes(folder))} free. "
         "Free some space there, or set LABKIT_CACHE to a folder on a larger disk and run the command again."
     )
 

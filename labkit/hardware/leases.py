@@ -56,7 +56,6 @@ def lease_cores(
     Raises:
         CoresHeld: too few are free, and it does not wait.
         KeyboardInterrupt: it was stopped while it waited.
-        UserError: the folder of the locks cannot be used.
     """
     order = core_order()
     if not hasattr(os, "sched_setaffinity"):
@@ -145,7 +144,6 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
 
 
 def _sign(lock: int) -> None:
-    """Say in the locked file who holds it."""
     os.truncate(lock, 0)
     words = f"process {os.getpid()} of {psutil.Process().username()}, since {datetime.now():%H:%M}"
     os.pwrite(lock, words.encode(), 0)
@@ -172,7 +170,6 @@ def _unusable(path: Path, error: OSError) -> UserError:
 
 
 def _holders(cores: list[int]) -> str:
-    """Who has the locks of cores, in words."""
     held: dict[str, list[str]] = {}
     for cpu in cores:
         with contextlib.suppress(OSError):

@@ -74,7 +74,6 @@ class Sampler:
         return f"it took no sample within {START_S:g} s"
 
     def _watch(self) -> None:
-        """Wait for the sampler's end, and start it again where that was not asked for."""
         while True:
             for fault in self._child.messages():
                 self._on_fault(**fault)

@@ -55,7 +55,6 @@ class Tail:
     """Reads a run's telemetry part by part, each row once, although parts are merged meanwhile."""
 
     def __init__(self, folder: Path | str):
-        """Follow the run in `folder`, from its first sample on."""
         self._folder = Path(folder) / "telemetry"
         self._seen: set[int] = set()
         """Numbers of the parts that were read."""

@@ -25,7 +25,6 @@ class Schedule:
     def __init__(
         self, hz: float, clock_ns: Callable[[], int] = time.monotonic_ns, date_ns: Callable[[], int] = time.time_ns
     ):
-        """Begin now, with the first sample due at once."""
         self._period_ns, self._clock_ns = round(_S / hz), clock_ns
         self._begin_ns, self._date_ns = clock_ns(), date_ns()
         self._next = 0
@@ -53,7 +52,6 @@ class TelemetryWriter:
     """Takes readings of one job; a context manager that leaves all of them on the disk."""
 
     def __init__(self, folder: Path, pid: int):
-        """Write to `folder`/telemetry for the job `pid`."""
         self._pid = pid
         order = ("device", "scope", "counter", "time_ns")
         self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=order)
@@ -66,7 +64,6 @@ class TelemetryWriter:
         self._parts.close()
 
     def flush(self) -> None:
-        """Put what has been taken on the disk now."""
         self._parts.flush()
         self._parts.settle()
 
@@ -85,7 +82,7 @@ class TelemetryWriter:
 def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` is gone; `restarts` samplers of it died before this one."""
     from labkit.hardware.devices import get_devices
-    from labkit.telemetry.sources.machine import open_ladder
+    from labkit.telemetry.sources.ladder import open_ladder
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)

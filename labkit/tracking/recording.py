@@ -15,8 +15,11 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunWriter, lock_run, read_run
 from labkit.runs.others import worse
-from labkit.telemetry import DEFAULT_HZ, FAULTS, Sampler, forget_peak_memory, peak_memory, run_energy
+from labkit.telemetry.energy import run_energy
+from labkit.telemetry.memory import forget_peak_memory, peak_memory
 from labkit.telemetry.others import Look
+from labkit.telemetry.reading import FAULTS
+from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started

@@ -14,7 +14,8 @@ from labkit.runs import read_events, read_metrics
 from labkit.runs.others import in_words
 from labkit.runs.query import readable_runs
 from labkit.runs.record import RunRecord
-from labkit.telemetry import peak_memory, run_energy
+from labkit.telemetry.energy import run_energy
+from labkit.telemetry.memory import peak_memory
 from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.ending import unreached
 from labkit.tta.thresholds import SERIES, higher_is_better

@@ -14,8 +14,7 @@ from labkit.errors import UserError
 from labkit.hardware.tiers import get_tier
 from labkit.runs import read_events, read_run
 from labkit.runs.record import RunRecord
-from labkit.telemetry import Energy, run_energy
-from labkit.telemetry.energy import Step
+from labkit.telemetry.energy import Energy, Step, run_energy
 
 J_PER_KWH = 3.6e6
 
@@ -54,11 +53,8 @@ def energy_account(
         assumed_power_w: the power to predict with, instead of the tier's.
 
     Raises:
-        UserError: there is no such run, a profiler looked at it, or a number given is not above zero.
+        UserError: there is no such run, or a profiler looked at it.
     """
-    for name, value in (("grid_g_per_kwh", grid_g_per_kwh), ("assumed_power_w", assumed_power_w)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{name} is {value:g}: give a number above zero.")
     folder = Path(folder)
     record, energy, events = read_run(folder), run_energy(folder), read_events(folder)
     if record.profiled:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import pandas as pd
 
 from labkit.tta.cost import price_usd_per_h, usd_per_s
 from labkit.tta.curves import default_target
-from labkit.tta.sooner import SpeedUp, speed_up
+from labkit.tta.sooner import speed_up
 from labkit.tta.survival import survival
 from labkit.tta.thresholds import SERIES, crossings
 
@@ -21,11 +23,12 @@ OF_TIMES = {
     "expected_high": "expected_high_s",
 }
 """Columns of `survival`, as they are named here"""
+SPEED_UP = ["speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds"]
 SUMMARY_COLUMNS = [
     *SERIES, "metric", "target", "target_given", "runs", "reached", "failed", "censored", "success_low", "success_high",
-    "disturbed", *OF_TIMES.values(), "speed_up", "speed_up_low", "speed_up_high", "speed_up_seeds",
-    "differs_in", "samples_median", "samples_per_s", "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j",
-    "energy_note", "cost_usd", "cost_low_usd", "cost_high_usd", "cost_note",
+    "disturbed", *OF_TIMES.values(), *SPEED_UP, "differs_in", "samples_median", "samples_per_s",
+    "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j", "energy_note", "cost_usd", "cost_low_usd",
+    "cost_high_usd", "cost_note",
 ]  # fmt: skip
 
 
@@ -58,10 +61,7 @@ def summary(curves: pd.DataFrame, runs: pd.DataFrame, target: float | None = Non
 def target_columns(times: dict[str, pd.DataFrame], runs: pd.DataFrame, x: str) -> pd.DataFrame:
     """Those columns of `summary` that follow the target, of one job: one row a series and target.
 
-    Args:
-        times: `survival` by axis: "wall_s", "samples" and x, of the same targets.
-        runs: the job's rows of `run_table`.
-        x: the clock.
+    `times` is `survival` by axis ("wall_s", "samples" and the clock x) of the same targets, `runs` the job's runs.
     """
     table = times[x].rename(columns=OF_TIMES).assign(samples_median=times["samples"]["median"])
     tiers = table[SERIES].merge(runs.drop_duplicates(SERIES), on=SERIES, how="left")["tier"]
@@ -81,7 +81,7 @@ def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float) -> pd.DataF
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):
         is_sound = number != fastest and not (pd.concat([own, series[fastest]])["disturbed"] != "").any()
         sooner = speed_up(of_series[fastest], mine, len(series)) if is_sound else None
-        sooner = sooner or SpeedUp(np.nan, np.nan, np.nan, 0)
+        ratios = astuple(sooner) if sooner else (np.nan, np.nan, np.nan, 0)
         settings, others = own["settings"].iloc[0], series[fastest]["settings"].iloc[0]
         price, notes = price_usd_per_h(own["tier"].iloc[0]), own["energy_note"].dropna()
         unreached = "there is no target" if np.isnan(target) else "the target was not reached"
@@ -89,10 +89,7 @@ def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float) -> pd.DataF
         rows.append(
             {
                 "disturbed": int((own["disturbed"] != "").sum()),
-                "speed_up": sooner.ratio,
-                "speed_up_low": sooner.low,
-                "speed_up_high": sooner.high,
-                "speed_up_seeds": sooner.seeds,
+                **dict(zip(SPEED_UP, ratios, strict=True)),
                 "differs_in": tuple(
                     name for name in {**others, **settings} if str(settings.get(name)) != str(others.get(name))
                 ),

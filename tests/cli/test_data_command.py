@@ -61,7 +61,7 @@ def test_a_file_that_is_there_is_replaced_only_when_asked(tmp_path):
 def test_what_cannot_be_prepared_or_made_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "adult.csv").write_text("a,b\n")
     for name, words in {
-        "adult": r"does not ship with labkit.*known by its header",
+        "adult": r"does not ship with labkit.*UCI Adult",
         "criteo": r"does not ship with labkit.*train.txt",
         "fsdd": r"does not ship with labkit.*recordings",
         str(tmp_path): r"here are adult\.csv",

@@ -53,27 +53,21 @@ class Reader:
             theirs.close()
             self._pipe.recv()  # it is there
         self._pipe.send((read, folder))
-        deadline, watched = time.monotonic() + LIMIT_S, psutil.Process(self._child.pid)
+        deadline, watched, peak = time.monotonic() + LIMIT_S, psutil.Process(self._child.pid), 0
         try:
-            kind = None
-            while kind is None and not self._pipe.poll(0.1):
-                if time.monotonic() > deadline:
-                    kind, told = "hang", f"not done after {LIMIT_S:g} s"
-                elif (peak := watched.memory_info().rss) > LIMIT_BYTES:
-                    kind, told = "memory", f"{peak / 1e9:.1f} GB"
-            if kind is None:
-                kind, told, peak = self._pipe.recv()
-                if peak < 0.75 * LIMIT_BYTES:
-                    return kind, told
-                if peak > LIMIT_BYTES:
-                    kind, told = "memory", f"{peak / 1e9:.1f} GB"
+            while not (is_done := self._pipe.poll(0.1)) and peak < LIMIT_BYTES and time.monotonic() < deadline:
+                peak = watched.memory_info().rss
+            kind, told, peak = self._pipe.recv() if is_done else ("hang", f"not done after {LIMIT_S:g} s", peak)
+            if peak < 0.75 * LIMIT_BYTES and is_done:
+                return kind, told
+            if peak > LIMIT_BYTES:
+                kind, told = "memory", f"{peak / 1e9:.1f} GB"
         except (EOFError, psutil.NoSuchProcess):
             kind, told = "died", "in the middle of a case"
         self.close()  # also lest what many cases gather be taken for one case's
         return kind, told
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             self._child.kill()
             self._child.join()
@@ -140,3 +134,14 @@ def labkit(*argv: object) -> str:
         raise UserError(notes.getvalue())
     assert status != 1 or "Traceback" not in notes.getvalue(), notes.getvalue()
     return notes.getvalue() + out.getvalue()
+
+
+def each_told(*reads: Callable[[], Any]) -> list:
+    """What each says, or why it refuses: any of the files may be the damaged one."""
+    told = []
+    for read in reads:
+        try:
+            told.append(read())
+        except UserError as error:
+            told.append(str(error))
+    return told

@@ -1,8 +1,10 @@
-"""What the campaigns share: one child process, and which seeds are drawn."""
+"""What the campaigns share: one child process, the undamaged folders, and which seeds are drawn."""
 
 from __future__ import annotations
 
+import functools
 import os
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,18 @@ def reader():
 
 
 @pytest.fixture(scope="session")
-def seeds() -> range:
-    """The seeds of each campaign: LABKIT_SOAK="FIRST:END"."""
+def outcomes(reader, tmp_path_factory):
+    """`outcomes(write, read)`: what became of damaged copies of the folder that `write` makes, by LABKIT_SOAK's seeds
+    ("FIRST:END")."""
+    from campaign import campaign
+
     first, _, end = os.environ.get("LABKIT_SOAK", "0:4").partition(":")
-    return range(int(first), int(end))
+
+    @functools.cache
+    def original(write) -> Path:
+        folder = tmp_path_factory.mktemp(write.__name__) / "original"
+        folder.mkdir()
+        write(folder)
+        return folder
+
+    return lambda write, read: campaign(reader, read, original(write), range(int(first), int(end)))

@@ -15,8 +15,8 @@ from folders import in_harness
 import labkit
 from labkit.errors import UserError
 from labkit.runs import RunWriter, read_events, read_run, read_telemetry
-from labkit.telemetry import Sampler
 from labkit.telemetry.others import Look
+from labkit.telemetry.sampler import Sampler
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
 

@@ -4,7 +4,6 @@ import time
 import pytest
 
 from labkit.cli import main
-from labkit.errors import UserError
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.runs.record import Provenance, read_run
 from labkit.runs.writer import RunWriter
@@ -54,8 +53,6 @@ def test_measured_energy_in_every_unit_and_no_prediction_stands_in_for_it(run):
     assert (account.energy_per_sample_j, account.energy_to_target_j) == (0.3, 120)
     assert account.carbon_g == pytest.approx(300 / 3.6e6 * 360)
     assert energy_account(folder, estimate=True, assumed_power_w=500).energy_j == 300
-    with pytest.raises(UserError, match="grid_g_per_kwh is -1"):
-        energy_account(folder, grid_g_per_kwh=-1)
 
 
 def test_without_counters_there_is_no_number_unless_a_prediction_is_asked_for(run):

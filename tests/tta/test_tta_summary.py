@@ -27,7 +27,6 @@ def test_failures_are_paid_for():
     assert (row.reached, row.failed, row.time_median_s) == (3, 2, 12)
     assert row.expected_s == pytest.approx(39 / 3) and row.expected_low_s < 13 < row.expected_high_s
     assert row.cost_usd == pytest.approx(13 / 3600 * PRICED.rental_price_usd_per_h)
-    assert row.cost_low_usd / row.cost_usd == pytest.approx(row.expected_low_s / row.expected_s)
 
 
 def test_each_job_is_held_to_its_own_target_and_direction():

@@ -14,8 +14,8 @@ from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
 from labkit.runs.others import in_words
-from labkit.telemetry import Energy, peak_memory, run_energy
-from labkit.telemetry.energy import gpu_of
+from labkit.telemetry.energy import Energy, gpu_of, run_energy
+from labkit.telemetry.memory import peak_memory
 from labkit.tracking.ending import unreached
 from labkit.tta.energy import energy_until
 

@@ -53,12 +53,8 @@ def in_order(split: ClickSplit, batch_size: int) -> Iterator[ClickBatch]:
 
 def _load(split: ClickSplit, rows: np.ndarray | slice) -> ClickBatch:
     # np.array copies a slice of the memory map, which is read-only, into memory torch may own
-    dense, categorical, label = (
-        np.array(split.dense[rows]),
-        np.array(split.categorical[rows]),
-        np.array(split.label[rows], np.float32),
-    )
-    return torch.from_numpy(dense), torch.from_numpy(categorical), torch.from_numpy(label)
+    dense, categorical, label = (np.array(part[rows]) for part in (split.dense, split.categorical, split.label))
+    return torch.from_numpy(dense), torch.from_numpy(categorical), torch.from_numpy(label.astype(np.float32))
 
 
 def shuffled_rows(

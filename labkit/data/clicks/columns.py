@@ -76,11 +76,7 @@ def estimate_rows(path: Path) -> int:
 
 
 def read_header(path: Path, schema: TableSchema) -> list[str]:
-    """The column names in the first line of a text file, or of a Parquet file.
-
-    Raises:
-        DataError: an empty file, text that is not UTF-8, a damaged file.
-    """
+    """The column names in the first line of a text file, or of a Parquet file."""
     with reading(path):
         if is_parquet(path):
             with path.open("rb") as file:  # pyarrow opens no name that is not UTF-8
@@ -103,11 +99,7 @@ def _delimiter(path: Path, schema: TableSchema) -> str:
 
 
 def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
-    """Yield the rows of a file; empty lines are left out.
-
-    Raises:
-        DataError: an empty or damaged file, a missing or repeated column, a header that is not UTF-8.
-    """
+    """Yield the rows of a file; empty lines are left out."""
     with reading(path):
         if is_parquet(path):
             _check_names(path, read_header(path, schema), schema)
@@ -170,16 +162,14 @@ class _Parser:
 
     def parse(self, text: bytes, first_line: int) -> Block:
         """The rows of a text whose first line has this number."""
+        quote = {"quote_char": '"' if self.quotes else False, "newlines_in_values": self.quotes}
+        types = dict.fromkeys(self.needed, pa.string())
         try:
             table = pa_csv.read_csv(
                 pa.BufferReader(text),
                 pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self.names),
-                pa_csv.ParseOptions(
-                    delimiter=self.delimiter, quote_char='"' if self.quotes else False, newlines_in_values=self.quotes
-                ),
-                pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(self.needed, pa.string()), include_columns=self.needed
-                ),
+                pa_csv.ParseOptions(delimiter=self.delimiter, **quote),
+                pa_csv.ConvertOptions(column_types=types, include_columns=self.needed),
             )
         except pa.ArrowInvalid:  # some row is bad
             return self._parse_slowly(text, first_line)
@@ -190,19 +180,20 @@ class _Parser:
 
     def _parse_slowly(self, text: bytes, first_line: int) -> Block:
         """The same row by row, which tells the line of each and what is bad."""
-        lines = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
+        decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
         quoting = csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE
-        reader, begins, places = csv.reader(lines, delimiter=self.delimiter, quoting=quoting), first_line, []
+        reader, following = csv.reader(decoded, delimiter=self.delimiter, quoting=quoting), first_line
         places = [self.names.index(name) for name in self.needed]
         rows: list[list[str]] = []
-        lines_of_rows: list[int] = []
+        lines: list[int] = []
         faults: list[Fault] = []
         for row in reader:
-            line, begins = begins, first_line + reader.line_num
+            line, following = following, first_line + reader.line_num
+            if not row:
+                continue
             if len(row) != len(self.names):
-                if row:
-                    reason = f"The line has {len(row)} fields, and should have {len(self.names)}."
-                    faults.append((line, None, reason))
+                reason = f"The line has {len(row)} fields, and should have {len(self.names)}."
+                faults.append((line, None, reason))
                 continue
             values = [row[place].strip() for place in places]
             if not_text := [name for name, value in zip(self.needed, values, strict=True) if not _is_utf8(value)]:
@@ -210,10 +201,10 @@ class _Parser:
                 faults.append((line, not_text[0], reason))
                 continue
             rows.append(values)
-            lines_of_rows.append(line)
+            lines.append(line)
         columns = zip(*rows, strict=True) if rows else [()] * len(places)
-        arrays = (pa.array(column, pa.string()) for column in columns)
-        return Block(dict(zip(self.needed, arrays, strict=True)), np.array(lines_of_rows, int), faults)
+        arrays = [pa.array(column, pa.string()) for column in columns]
+        return Block(dict(zip(self.needed, arrays, strict=True)), np.array(lines, int), faults)
 
 
 def _is_utf8(value: str) -> bool:
@@ -246,11 +237,7 @@ def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises, whatever its kind, into an error that names it.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Turn what reading a damaged file raises, whatever its kind, into an error that names it."""
     try:
         yield
     except GZIP_DAMAGE as error:

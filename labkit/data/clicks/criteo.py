@@ -7,12 +7,11 @@ one file in the order of time, the Terabyte data one file a day, `day_0` to `day
 
 from __future__ import annotations
 
-import contextlib
 import re
 import statistics
 from pathlib import Path
 
-from labkit.data.clicks.columns import GZIP_DAMAGE, open_bytes
+from labkit.data.clicks.columns import open_bytes, reading
 from labkit.errors import DataError
 
 DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
@@ -20,12 +19,8 @@ DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
 
 def is_criteo(path: Path) -> bool:
     """Whether the first lines of a file look like Criteo's: 0 or 1, then about 39 tabs."""
-    with open_bytes(path) as file:
-        start = b""
-        # in small readings, so that of a gzip file that is cut short the lines before the cut are seen
-        with contextlib.suppress(*GZIP_DAMAGE):
-            while len(start) < 2**16 and (chunk := file.read(512)):
-                start += chunk
+    with reading(path), open_bytes(path) as file:
+        start = file.read(2**16)
     lines = [line for line in start.split(b"\n")[:20] if line.strip()]
     if not lines or not re.match(rb"[^\t]{0,4}\t", lines[0]):
         return False
@@ -34,11 +29,7 @@ def is_criteo(path: Path) -> bool:
 
 
 def criteo_files(path: Path) -> list[Path]:
-    """The file, or the day files of a folder in the order of the days.
-
-    Raises:
-        DataError: there is no day file in the folder.
-    """
+    """The file, or the day files of a folder in the order of the days."""
     if not path.is_dir():
         return [path]
     days: dict[int, Path] = {}

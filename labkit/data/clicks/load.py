@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
+from functools import partial
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import read_header
 from labkit.data.clicks.criteo import criteo_files, is_criteo
-from labkit.data.clicks.prepare import preflight, prepare_files
+from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
 from labkit.data.clicks.schema import EXAMPLE, TableSchema, override, read_schema, schema_of
-from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes, prepare_synthetic
+from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
 from labkit.data.store import (
     Progress,
-    check_disk,
     file_fingerprint,
     fingerprint,
     prepare_once,
@@ -51,13 +50,22 @@ def load_clicks(
         DataError: the data cannot be used; it says where and why.
         UserError: an unknown name or option, a bad schema, a full disk.
     """
-    root = prepared_root() if cache_dir is None else Path(cache_dir)
+    root = (prepared_root() if cache_dir is None else Path(cache_dir)) / "clicks"
     progress = progress or (lambda fraction, text: None)
     if data in SYNTHETIC:
-        return _load_synthetic(data, root, seed, progress, options)
+        # A bound on the tables, as a model's preset may give, holds for generated ones too.
+        most = options.pop("max_rows_per_table", None)
+        config = override(SYNTHETIC[data], {**options, "seed": seed})
+        if most is not None:
+            config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
+        mark = fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
+        build = partial(prepare_synthetic, config=config, name=data, fingerprint=mark, progress=progress)
+        return ClickLog(prepare_once(root / f"{data}-{mark}", build))
     path = Path(data).expanduser()
     if not path.exists():
-        raise _unknown(data)
+        from labkit.data.catalog import unknown
+
+        raise unknown(data, "clicks")
     chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
     files, bad = criteo_files(path), BadRows(on_bad_row)
     mark = fingerprint(
@@ -67,22 +75,13 @@ def load_clicks(
         on_bad_row=on_bad_row,
         seed=seed,
     )
-    folder = root / "clicks" / f"{path.stem}-{mark}"
-
-    def build(temporary: Path) -> None:
-        progress(0.0, preflight(files, folder, chosen))
-        told = {"name": path.stem, "fingerprint": mark, "seed": seed, "bad": bad, "progress": progress}
-        prepare_files(temporary, files, chosen, **told)
-
-    return ClickLog(prepare_once(folder, build))
+    told = {"name": path.stem, "fingerprint": mark, "seed": seed, "bad": bad, "progress": progress}
+    build = partial(prepare_files, files=files, schema=chosen, **told)
+    return ClickLog(prepare_once(root / f"{path.stem}-{mark}", build))
 
 
 def find_schema(path: Path) -> TableSchema:
-    """The schema of a file that is known without being told.
-
-    Raises:
-        UserError: the file is none of those.
-    """
+    """The schema of a file that is known without being told."""
     if path.is_dir() or is_criteo(path):
         return schema_of({"layout": "criteo"})
     for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
@@ -93,42 +92,4 @@ def find_schema(path: Path) -> TableSchema:
         f"{path} is neither in Criteo's layout (40 fields separated by tabs, no header) nor a table known by "
         "its header, so what its columns mean has to be said: write a schema and pass it with --schema FILE, "
         f"for example\n{EXAMPLE}"
-    )
-
-
-def _load_synthetic(name: str, root: Path, seed: int, progress: Progress, options: dict) -> ClickLog:
-    # A bound on the tables, as a model's preset may give, holds for generated ones too.
-    most = options.pop("max_rows_per_table", None)
-    config = override(SYNTHETIC[name], {**options, "seed": seed})
-    if most is not None:
-        config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
-    mark = fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
-    folder = root / "clicks" / f"{name}-{mark}"
-
-    def build(temporary: Path) -> None:
-        check_disk(folder, config_bytes(config))
-        prepare_synthetic(temporary, config, name=name, fingerprint=mark, progress=progress)
-
-    return ClickLog(prepare_once(folder, build))
-
-
-BROUGHT = {
-    "adult": "the UCI Adult data, a CSV file that is known by its header",
-    "criteo": "Criteo's train.txt, or the folder with its day_0, day_1, …",
-}
-"""Names of `labkit data list` that stand for files the reader has."""
-
-
-def _unknown(data: str) -> UserError:
-    if data in BROUGHT:
-        return UserError(
-            f"{data!r} does not ship with labkit: give the path of your copy instead of the name, {BROUGHT[data]}."
-        )
-    if data in ("shipped", "fsdd"):
-        return UserError(f"{data!r} is speech, not a click log: train on it with `labkit train speech`.")
-    near = difflib.get_close_matches(data, SYNTHETIC, 1)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    return UserError(
-        f"{data!r} is neither a file or folder nor the name of a click log. {hint}"
-        f"The names are {', '.join(SYNTHETIC)}; `labkit data list` shows every dataset."
     )

@@ -34,18 +34,6 @@ LAST_DAY = 1 / 7
 file of several."""
 
 
-def preflight(files: list[Path], folder: Path, schema: TableSchema) -> str:
-    """What preparing files into `folder` takes, in words.
-
-    Raises:
-        UserError: the prepared data would not fit on the disk.
-    """
-    rows = sum(map(estimate_rows, files))
-    needed_bytes = rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
-    free_bytes = check_disk(folder, needed_bytes)
-    return f"about {rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)"
-
-
 def prepare_files(
     folder: Path,
     files: list[Path],
@@ -57,12 +45,12 @@ def prepare_files(
     bad: BadRows,
     progress: Progress,
 ) -> None:
-    """Write the prepared click log of `files`, in their order, into `folder`.
-
-    Raises:
-        DataError: bad rows, a damaged file, too few for a split, or training rows of one class only.
-    """
-    rows_of_files, folds, offset = _parse(folder, files, schema, bad, progress)
+    """Write the prepared click log of `files`, in their order, into `folder`."""
+    expected_rows = sum(map(estimate_rows, files))
+    needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
+    free_bytes = check_disk(folder, needed_bytes)
+    progress(0.0, f"about {expected_rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)")
+    rows_of_files, folds, offset = _parse(folder, files, schema, bad, expected_rows, progress)
     rows = sum(rows_of_files)
     order = split_rows(rows_of_files, folds, schema.split, seed)
     splits = {split: len(chosen) for split, chosen in order.items()}
@@ -116,14 +104,13 @@ def prepare_files(
 
 
 def _parse(
-    folder: Path, files: list[Path], schema: TableSchema, bad: BadRows, progress: Progress
+    folder: Path, files: list[Path], schema: TableSchema, bad: BadRows, expected_rows: int, progress: Progress
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Write what the files say into the arrays.
 
     Returns:
         Good rows of each file; of each row what the split's column says; what the dense features (D,) are less.
     """
-    expected = max(1, sum(map(estimate_rows, files)))
     counts, folds, offset, checker = [], [np.empty(0, np.uint8)], None, RowChecker(schema, bad)
     tables = len(schema.categorical) + len(schema.bucketise)
     with ClickWriter(folder, len(schema.dense), tables) as writer:
@@ -141,7 +128,9 @@ def _parse(
                 writer.append(rows.dense - offset, categorical, rows.label)
                 if schema.split.column is not None:
                     folds.append(rows.fold)
-                progress(min(0.65, 0.65 * writer.rows / expected), f"{file.name}: {writer.rows:,} rows read")
+                progress(
+                    min(0.65, 0.65 * writer.rows / max(1, expected_rows)), f"{file.name}: {writer.rows:,} rows read"
+                )
             counts.append(writer.rows - before)
             if counts[-1] == 0:
                 raise DataError("The file has no usable row.", fix="Give a file with rows.", file=file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from collections.abc import Callable
@@ -58,11 +57,7 @@ class RowChecker:
         self._numbers: dict[str, dict[str, int]] = {name: {} for name in schema.categorical}
 
     def check(self, path: Path, block: Block) -> Rows:
-        """The usable rows of a block.
-
-        Raises:
-            DataError: a row is bad and `bad` says to stop.
-        """
+        """The usable rows of a block."""
         usable, faults = np.ones(len(block.lines), dtype=bool), list(block.faults)
 
         def refuse(wrong: np.ndarray, name: str, reason: str) -> None:
@@ -154,13 +149,10 @@ def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
     known = values[usable & np.isfinite(values)]
     if len(known) == 0:
         return np.zeros(len(values), dtype=bool)
-    last = len(known) - 1
-    low, middle, high = (math.ceil(0.01 * last), last // 2, math.floor(0.99 * last))
-    ordered = np.partition(known, (low, middle, high))
-    spread = ordered[high] - ordered[low]
+    low, high = np.quantile(known, 0.01, method="higher"), np.quantile(known, 0.99, method="lower")
     with np.errstate(invalid="ignore", over="ignore"):
-        far = np.abs(values - ordered[middle]) > TOO_FAR * spread
-    return (np.abs(values) > LARGEST) | (far & (spread > 0))
+        far = np.abs(values - np.median(known)) > TOO_FAR * (high - low)
+    return (np.abs(values) > LARGEST) | (far & (high > low))
 
 
 def _number(text: str) -> float:

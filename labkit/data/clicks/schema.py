@@ -93,9 +93,9 @@ class TableSchema:
 
     def __post_init__(self):
         choices = (("layout", ("table", "criteo")), ("vocabulary", ("frequency", "hash")))
-        for name, known in choices:
-            if (value := getattr(self, name)) not in known:
-                raise UserError(f'{name} is {value!r}: choose "{known[0]}" or "{known[1]}".')
+        for name, (one, other) in choices:
+            if (value := getattr(self, name)) not in (one, other):
+                raise UserError(f'{name} is {value!r}: choose "{one}" or "{other}".')
         for name, least in (("min_count", 1), ("max_rows_per_table", 2)):
             if (value := getattr(self, name)) < least:
                 raise UserError(f"{name} is {value}, and must be {least} or more.")
@@ -179,11 +179,7 @@ def _build(kind: type, content: dict, prefix: str = ""):
 
 
 def override(config, options: dict):
-    """One of the dataclasses above, or a generator's config, with some fields changed by options.
-
-    Raises:
-        UserError: an unknown option.
-    """
+    """One of the dataclasses above, or a generator's config, with some fields changed by options."""
     _known(options, config, "option")
     return dataclasses.replace(config, **options)
 
@@ -199,32 +195,26 @@ def _known(given: dict, kind, what: str, prefix: str = "") -> dict[str, dataclas
     return fields
 
 
+def _convert(value, annotation: str, name: str):
+    """A TOML value as the field of a dataclass takes it."""
+    kind, words = KINDS[annotation.partition("[")[0].partition(" ")[0]]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{name!r} is {value!r}, and must be {words}.")
+    if annotation in ("Label", "Split"):
+        return _build({"Label": Label, "Split": Split}[annotation], value, f"{name}.")
+    if kind is list:  # A label written as a number or a truth value in TOML is compared as it stands in a text file.
+        return tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in value)
+    if kind is dict:
+        return {column: _convert(count, "int", f"{name}.{column}") for column, count in value.items()}
+    return value
+
+
 KINDS = {
     "int": (int, "a whole number"),
-    "float": ((int, float), "a number"),
+    "float": (int | float, "a number"),
     "bool": (bool, "true or false"),
     "str": (str, "a text"),
     "tuple": (list, "a list"),
-    "dict": (dict, "a table"),
-    "Label": (dict, "a table"),
-    "Split": (dict, "a table"),
+    **dict.fromkeys(("dict", "Label", "Split"), (dict, "a table")),
 }
 """By how a field's annotation begins: what TOML has to give, and its name."""
-
-
-def _convert(value, annotation: str, name: str):
-    """A TOML value as the field of a dataclass takes it."""
-    begins = re.match(r"\w+", annotation)[0]
-    kind, words = KINDS[begins]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise UserError(f"{name!r} is {value!r}, and must be {words}.")
-    match begins:
-        case "tuple":  # A label written as a number or a truth value in TOML is compared as it stands in a text file.
-            return tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in value)
-        case "float":
-            return float(value)
-        case "dict":
-            return {column: _convert(count, "int", f"{name}.{column}") for column, count in value.items()}
-        case "Label" | "Split":
-            return _build({"Label": Label, "Split": Split}[begins], value, f"{name}.")
-    return value

@@ -17,7 +17,7 @@ from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
 from labkit.data.clicks.metrics import auc
 from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
 from labkit.data.clicks.vocabulary import scramble
-from labkit.data.store import Progress
+from labkit.data.store import Progress, check_disk
 from labkit.errors import UserError
 
 SYNTHETIC = {
@@ -58,6 +58,7 @@ def prepare_synthetic(
     folder: Path, config: GeneratorConfig, *, name: str, fingerprint: str, progress: Progress
 ) -> None:
     """Generate a click log into `folder`; `info` holds what the true probabilities reach."""
+    check_disk(folder, config_bytes(config))
     generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
     splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
     total, clicks, truth = sum(splits.values()), 0, {}

@@ -37,11 +37,7 @@ class Alphabet:
         return len(self.characters) + 1
 
     def encode(self, text: str) -> np.ndarray:
-        """Ids of the characters of a text: int64 (S,).
-
-        Raises:
-            UserError: a character is not in the alphabet; the text names it.
-        """
+        """Ids of the characters of a text: int64 (S,)."""
         try:
             return np.array([self._ids[character] for character in text], dtype=np.int64)
         except KeyError as error:
@@ -80,11 +76,7 @@ def outputs_needed(text: str) -> int:
 
 
 def transcript(utterance: Utterance, alphabet: Alphabet, *, without_punctuation: bool) -> str:
-    """The text as the recogniser is to write it, in lower case with single spaces.
-
-    Raises:
-        DataError: it cannot.
-    """
+    """The text as the recogniser is to write it, in lower case with single spaces."""
     text, field = utterance.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"), utterance.text_field or "text"
     if without_punctuation:
         marks = {character for character in alphabet.outside(text) if unicodedata.category(character)[0] == "P"}

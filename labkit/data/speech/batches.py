@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from labkit.data.bad_rows import BadRows
@@ -21,7 +18,7 @@ from labkit.data.speech.audio import decode
 from labkit.data.speech.features import log_mel_batch
 from labkit.data.speech.load import read_source
 from labkit.data.speech.prepare import readable
-from labkit.data.speech.prepared import Batch, SpeechSplit
+from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
 from labkit.errors import DataError
 
@@ -100,18 +97,11 @@ class WaveformUtterances(Dataset):
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor, str]:
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray, str]:
         """Log-mel features (T, 80), normalised over the utterance, its characters (S,), and its text."""
-        features = torch.from_numpy(log_mel_batch([self.waves[index]])[0])
+        features = log_mel_batch([self.waves[index]])[0]
         features = (features - features.mean(0)) / (features.std(0) + 0.1)
-        return features, torch.from_numpy(self.alphabet.encode(self.texts[index])), self.texts[index]
-
-
-def padded(samples: list[tuple[Tensor, Tensor, str]]) -> Batch:
-    """Utterances side by side, padded to the longest."""
-    features, tokens, texts = zip(*samples, strict=True)
-    lengths, token_lengths = (torch.tensor([len(one) for one in each]) for each in (features, tokens))
-    return Batch(pad_sequence(features, True), lengths, pad_sequence(tokens, True), token_lengths, list(texts))
+        return features, self.alphabet.encode(self.texts[index]), self.texts[index]
 
 
 def textbook_loader(data: str, split: str, batch_size: int, *, shuffle: bool) -> DataLoader:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
+from functools import partial
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.synthetic import SYNTHETIC
-from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.layouts import SHIPPED, find_source, read_shipped
 from labkit.data.speech.prepare import prepare_speech
 from labkit.data.speech.prepared import FORMAT_VERSION, SpeechSet
@@ -52,12 +50,11 @@ def load_speech(
     root = prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
-    alphabet = Alphabet()
     content = fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
-        listings=[file_fingerprint(path)["sha256"] for path in source.listings],
+        listings=[file_fingerprint(path) for path in source.listings],
         files=tree_fingerprint(source.folder, source.files),
         on_bad_row=on_bad_row,
         seed=seed,
@@ -65,50 +62,23 @@ def load_speech(
     mark = fingerprint(content=content, frames_an_output=frames_an_output)
     folder = root / "speech" / f"{source.name}-{mark}"
 
-    def build(temporary: Path) -> None:
-        prepare_speech(
-            temporary,
-            source,
-            alphabet=alphabet,
-            fingerprint=content,
-            frames_an_output=frames_an_output,
-            seed=seed,
-            bad=bad,
-            progress=progress or (lambda fraction, text: None),
-        )
-
+    told = {"seed": seed, "bad": bad, "progress": progress or (lambda fraction, text: None)}
+    build = partial(prepare_speech, source=source, fingerprint=content, frames_an_output=frames_an_output, **told)
     return SpeechSet(prepare_once(folder, build))
 
 
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
-    """The utterances of a dataset, recognised by its layout.
-
-    Raises:
-        UserError: there is none of that name or path, or its layout is unknown.
-    """
+    """The utterances of a dataset, recognised by its layout."""
     if data == SHIPPED:
         return read_shipped(bad)
     path = Path(data).expanduser()
     if not path.exists():
-        raise _unknown(data)
+        from labkit.data.catalog import unknown
+
+        raise unknown(data, "speech")
     if found := find_source(path, bad, seed):
         return found
     raise UserError(
         f"{path} holds no speech in a layout that is known: {LAYOUTS}. Write a manifest, one JSON object a line such "
         'as {"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'
-    )
-
-
-def _unknown(data: str) -> UserError:
-    if data == "fsdd":
-        return UserError(
-            "The Free Spoken Digit Dataset does not ship with labkit: download it with `labkit data prepare "
-            "fsdd-1.0.9`, or pass the path of your own copy's folder `recordings` with --data."
-        )
-    if data in SYNTHETIC:
-        return UserError(f"{data!r} is a click log, not speech: train on it with `labkit train dlrm`.")
-    hint = f"Did you mean {SHIPPED!r}? " if difflib.get_close_matches(data, [SHIPPED]) else ""
-    return UserError(
-        f"{data!r} is neither a file or folder nor the name of a speech set. {hint}The name is {SHIPPED!r}; a path can "
-        f"be {LAYOUTS}. `labkit data list` shows every dataset."
     )

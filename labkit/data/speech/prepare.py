@@ -37,7 +37,6 @@ def prepare_speech(
     folder: Path,
     source: Source,
     *,
-    alphabet: Alphabet,
     fingerprint: str,
     frames_an_output: int,
     seed: int,
@@ -49,10 +48,8 @@ def prepare_speech(
     Args:
         frames_an_output: frames for which a model writes one CTC output; a transcript that needs more outputs than
             its frames allow cannot be learnt and is a bad utterance.
-
-    Raises:
-        DataError: an utterance cannot be used and `bad` says to stop, or a split is empty.
     """
+    alphabet = Alphabet()
     utterances = fill_splits(readable(source, alphabet, bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []

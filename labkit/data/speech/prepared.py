@@ -10,7 +10,7 @@ B utterances of a batch, T frames, S characters.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.features import MEL_BINS
@@ -70,22 +71,17 @@ class SpeechSplit:
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The utterances at these indices, in this order."""
-        lengths = self.lengths[indices]
-        features = np.zeros((len(lengths), lengths.max(), MEL_BINS), np.float32)
-        for row, index in zip(features, indices, strict=True):
-            utterance = self._frames[self._starts[index] : self._starts[index + 1]]
-            row[: len(utterance)] = utterance
-        ids = [self.tokens(index) for index in indices]
-        tokens = np.zeros((len(ids), max(map(len, ids))), np.int64)
-        for row, of_utterance in zip(tokens, ids, strict=True):
-            row[: len(of_utterance)] = of_utterance
-        return Batch(
-            torch.from_numpy(features),
-            torch.from_numpy(lengths.astype(np.int64)),
-            torch.from_numpy(tokens),
-            torch.tensor([len(of_utterance) for of_utterance in ids]),
-            [self.texts[index] for index in indices],
-        )
+        return padded([(self.features(index), self.tokens(index), self.texts[index]) for index in indices])
+
+
+def padded(utterances: Iterable[tuple[np.ndarray, np.ndarray, str]]) -> Batch:
+    """Utterances side by side, padded to the longest: features (T, 80), tokens (S,) and text of each."""
+    features, tokens, texts = zip(*utterances, strict=True)
+    parts = []
+    for arrays in (features, tokens):
+        parts.append(pad_sequence([torch.from_numpy(array) for array in arrays], batch_first=True))
+        parts.append(torch.tensor([len(array) for array in arrays]))
+    return Batch(*parts, list(texts))
 
 
 class SpeechSet:

@@ -81,9 +81,6 @@ def fill_splits(utterances: list[Utterance], seed: int) -> list[Utterance]:
     Utterances without a split are divided among the splits the source lacks, and so is a split that has to be
     shared out because one is missing: the training split, or else the validation or test split. Speakers
     stay whole if there are enough of them.
-
-    Raises:
-        DataError: there are too few utterances.
     """
     present = {each.split for each in utterances}
     shared = next(split for split in (None, *SPLITS) if split in present)

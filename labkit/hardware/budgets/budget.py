@@ -113,14 +113,10 @@ class Budget:
         say: Callable[[str], None] = lambda words: print(words, file=sys.stderr),
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[str]:
-        """Bind this process to cores that no other process of labkit holds; the arguments are those of `lease_cores`.
+        """Bind this process to cores that no other process of labkit holds, as `lease_cores` takes them.
 
         Returns:
             In words, what this system cannot enforce.
-
-        Raises:
-            CoresHeld: too few cores are free, and it does not wait.
-            KeyboardInterrupt: it was stopped while it waited.
         """
         os.environ.update(self.environment())
         if self.cores is None:
@@ -189,7 +185,7 @@ def memory_error(budget: Budget, device: Device, batch_size: int, error: Excepti
 
 
 def too_much(budget: Budget) -> str:
-    """What the error says of a run that its budget of memory stopped, as a sentence without its full stop."""
+    """Why its budget of memory stopped a run, as a sentence without its full stop."""
     cores = "" if budget.cores is None else f"cores={budget.cores},"
     return (
         f"The run needs more memory than its budget {budget.name!r} allows ({size_text(budget.memory_bytes)}), so it "

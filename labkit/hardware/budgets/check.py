@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UserError
@@ -69,15 +70,12 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
     Raises:
         UserError: a budget cannot be enforced here.
     """
-    devices = get_devices()
+    devices, checks = get_devices(), []
     wholes = {budget.torch_name: budget for budget in offered_budgets(devices)}  # of a CPU, all cores come last
-    speeds: dict[str, _Speeds] = {}
-    checks = []
+    measure_whole = cache(lambda torch_name: _measured(wholes[torch_name], repeats))
     for name in names:
         budget = parse_budget(name, devices)
-        if budget.torch_name not in speeds:
-            speeds[budget.torch_name] = _measured(wholes[budget.torch_name], repeats)
-        whole, found = speeds[budget.torch_name], _measured(budget, repeats)
+        whole, found = measure_whole(budget.torch_name), _measured(budget, repeats)
         shares = found.gflops / whole.gflops, found.gb_per_s / whole.gb_per_s
         predicted = _predicted(budget, devices, whole.gb_per_s)
         binds = None if budget.memory_bytes is None else overdraw(name, budget.memory_bytes)[0]
@@ -120,7 +118,6 @@ def _predicted(budget: Budget, devices: list[Device], gb_per_s: float) -> tuple[
 
 
 def _measured(budget: Budget, repeats: int) -> _Speeds:
-    """Of a process under the budget."""
     stopped, said = _under(budget.name, "speeds", repeats)
     if stopped:
         raise UserError(f"The check of {budget.name!r} failed: {said}")
@@ -175,7 +172,6 @@ def _measure(budget: Budget, repeats: int) -> None:
 
 
 def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
-    """CPU seconds a second of products of matrices that are there already."""
     import torch
 
     a = torch.ones(1024, 1024, device=device)

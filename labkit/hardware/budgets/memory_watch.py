@@ -41,7 +41,6 @@ ENDING_S, GONE_S = 30.0, 5.0
 """For a process that was told to end to write its record, and for the kernel to take away what was killed"""
 SIGNAL = getattr(signal, "SIGRTMIN", 0) + 5
 """Says that the budget is used up; of Linux' free signals, because schedulers send SIGUSR1 and SIGUSR2"""
-READY = b"ready\n"
 
 
 def hard_limit(memory_bytes: int) -> int:
@@ -70,14 +69,11 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
     assert not _watches, "one watch a process"
     what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "farewell": farewell, "then": then})
     command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", what]
-    watch = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=files
-    )
     signal.signal(SIGNAL, _end)
-    with watch.stdout as output:
-        ready = output.readline()
-        watch.wait()
-    if ready != READY:
+    watch = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, pass_fds=files
+    )
+    if watch.wait() != 0:
         raise RuntimeError("the watch of this process' memory did not start; what it said stands above")
     _watches.append(watch)
 
@@ -194,7 +190,6 @@ class Watch:
                 process.kill()
 
     def _hear(self, timeout_s: float) -> None:
-        """Wait, and take orders meanwhile."""
         if self._is_closed:  # the process is ending, or has become another program
             time.sleep(min(timeout_s, 0.02))
         elif select.select([self._orders], [], [], timeout_s)[0]:
@@ -231,10 +226,9 @@ class Watch:
 
 
 if __name__ == "__main__":
+    watch = Watch(sys.stdin.fileno(), **json.loads(sys.argv[1]))
     if os.fork():  # the watch is nobody's child: neither it nor a sampler takes it for a part of the job
         os._exit(0)
     with contextlib.suppress(OSError):  # those of the run are its own
         os.sched_setaffinity(0, range(os.cpu_count()))
-    watch = Watch(sys.stdin.fileno(), **json.loads(sys.argv[1]))
-    os.write(sys.stdout.fileno(), READY)
     watch.run()

@@ -41,15 +41,9 @@ def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Pope
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    guard = subprocess.Popen(
-        [sys.executable, "-m", "labkit.hardware.budgets.mps"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        start_new_session=True,  # Ctrl-C in the terminal is for the run
-    )
+    command, pipe = [sys.executable, "-m", "labkit.hardware.budgets.mps"], subprocess.PIPE
+    how = {"stdin": pipe, "stdout": pipe, "stderr": subprocess.STDOUT, "text": True, "env": environment}
+    guard = subprocess.Popen(command, start_new_session=True, **how)  # Ctrl-C in the terminal is for the run
     said = []
     for line in guard.stdout:
         if line.startswith(READY):
@@ -109,7 +103,6 @@ def _wait_until_it_listens(path: str, daemon: subprocess.Popen, environment: dic
 
 
 def _ask(path: str, what: str, environment: dict[str, str]) -> bool:
-    """Whether the daemon took a command."""
     try:
         asked = subprocess.run(
             [path], input=f"{what}\n", text=True, capture_output=True, check=False, timeout=ANSWER_S, env=environment

@@ -132,15 +132,7 @@ def _cores(name: str, cores: int, cpu: Device, memory_bytes: int | None = None) 
 
 
 def _stand_in(name: str, tier: Tier, devices: list[Device]) -> Budget:
-    """The budget that comes as near to a tier as this machine can.
-
-    A CPU tier is as many cores and as much memory. A board (edge tier) is its CPU and the memory that its GPU shares,
-    with as many cores, or all of this machine's where it has fewer, which is told. A GPU tier is a share of this
-    machine's GPU by the ratio of both FP32 peaks, and the tier's memory.
-
-    Raises:
-        UserError: the tier is larger than this machine, or cannot be enforced here.
-    """
+    """The budget that comes as near to a tier as this machine can; docs/budgets.md says what that is."""
     own = [device for device in devices if tier_name(device) == tier.name]
     if tier.kind == "gpu":
         return _gpu_stand_in(name, tier, own, devices)
@@ -197,11 +189,7 @@ def _part_of_gpu(name: str, gpu: Device, percent: float, memory_bytes: int, miss
 
 
 def _divisible_gpu(name: str, devices: list[Device]) -> Device:
-    """The first GPU of which CUDA MPS can give a part.
-
-    Raises:
-        UserError: there is none, and why.
-    """
+    """The first GPU, of which CUDA MPS can give a part."""
     gpu = next((device for device in devices[1:] if device.torch_name), None)
     if gpu is None:
         raise UserError(

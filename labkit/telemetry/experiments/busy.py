@@ -1,4 +1,4 @@
-"""Loads that all keep one core busy and do very different amounts of work, watched by the same counter.
+"""Loads that all keep a core or a GPU busy and do very different amounts of work, watched by the same counters.
 
 What a utilisation says: that something ran. What it does not say: that it computed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +25,26 @@ SIZE = 512
 """Rows and columns of the matrices multiplied."""
 TURN_S = 0.05
 """About how long a load works between two looks at the clock."""
+KERNEL = r"""
+extern "C" __global__ void square(const float* x, float* y, int n, int repeats) {
+    for (int r = 0; r < repeats; ++r)
+        for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+            y[i] = x[i] * x[i];
+}
+"""
+NUMBERS = 2**20
+READ_HZ = 5.0
+COUNTERS = ("gpu_utilisation", "sm_active", "sm_occupancy")
+PUBLISHED = "recorded, published at EuroMLSys 2023"
+"""Yousefzadeh-Asl-Miandoab, Robroek and Tözün, Profiling and Monitoring Deep Learning Training Tasks."""
+_SQUARE = (
+    (1, 1, 91, 0.2, 0.0),
+    (128, 1024, 100, 25.5, 13.7),
+    (1024, 1024, 99, 55.5, 38.7),
+    (131072, 1, 100, 29.2, 1.4),
+    (131072, 1024, 100, 99.5, 78.2),
+)
+"""Blocks, threads a block, and the paper's three counters in %, of a kernel that squares numbers."""
 
 
 class Load(NamedTuple):
@@ -42,11 +63,7 @@ def loads() -> list[Load]:
 
 
 def watch(load: Load, seconds: float) -> dict[str, object]:
-    """Run a load on one thread for so long, and read this process' CPU counter before and after.
-
-    Returns:
-        load, what, cpu_percent (of one core), gflops, gb_per_s and provenance, which is "measured".
-    """
+    """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
     import torch
 
     from labkit.telemetry.sources.host import ProcessCounters
@@ -69,7 +86,7 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
 
 
 def watch_all(seconds: float) -> pd.DataFrame:
-    """`watch` for each of `loads`, `seconds` each; a row a load."""
+    """`watch` for each of `loads`; a row a load."""
     import pandas as pd
 
     return pd.DataFrame([watch(load, seconds) for load in loads()])
@@ -94,7 +111,7 @@ def _spin() -> Load:
 
 
 def chase(places: np.ndarray, at: int, steps: int) -> int:
-    """Follow `places` (N,) from `at` for so many steps; return where that leads."""
+    """Follow `places` (N,) from `at` for so many steps."""
     for _ in range(steps):
         at = places[at]
     return int(at)
@@ -142,3 +159,54 @@ def _product() -> Load:
         return 10 * 2 * SIZE**3, 10 * 3 * 4 * SIZE**2
 
     return Load("product", f"multiplies matrices of {SIZE} × {SIZE}, fp32", work)
+
+
+def square_kernel() -> pd.DataFrame:
+    """What a GPU's counters said of a kernel that squares numbers, by its blocks and threads.
+
+    Returns:
+        Columns blocks, threads, gpu_utilisation, sm_active, sm_occupancy (all %), provenance, which names the source.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(_SQUARE, columns=["blocks", "threads", *COUNTERS]).assign(provenance=PUBLISHED)
+
+
+def sweep(seconds: float, device: str = "cuda:0") -> pd.DataFrame:
+    """Run the kernel in each shape of the paper for so long and read the GPU meanwhile.
+
+    Args:
+        seconds: of each shape; the driver's utilisation is an average over up to one second, so give two or more.
+        device: as torch names it.
+
+    Returns:
+        As `square_kernel`, measured here: the median of each counter, NaN where the GPU does not have it.
+    """
+    import pandas as pd
+    import torch
+
+    from labkit.hardware.devices import get_devices
+    from labkit.telemetry.sources.ladder import open_ladder
+
+    gpu = next(each for each in get_devices() if each.torch_name == device)
+    rows = []
+    with torch.cuda.device(device), open_ladder(None, [gpu], READ_HZ, lambda kind, what: None) as ladder:
+        square = torch.cuda._compile_kernel(KERNEL, "square")
+        x = torch.rand(NUMBERS, device=device)
+        y = torch.empty_like(x)
+        for blocks, threads, *_ in _SQUARE:
+            seen: dict[str, list[float]] = {name: [] for name in COUNTERS}
+            began = read_at = time.monotonic()
+            list(ladder.read())  # averages are over the time since the reading before
+            while time.monotonic() - began < seconds:
+                # a thousand numbers a thread at most, so that the smallest shape ends, too
+                square((blocks, 1, 1), (threads, 1, 1), (x, y, min(NUMBERS, 1000 * blocks * threads), 100))
+                torch.cuda.synchronize()
+                if time.monotonic() - read_at >= 1 / READ_HZ:
+                    read_at = time.monotonic()
+                    for reading in ladder.read():
+                        if reading.counter in seen and reading.value is not None:
+                            seen[reading.counter].append(reading.value)
+            middle = {name: median(values) if values else float("nan") for name, values in seen.items()}
+            rows.append({"blocks": blocks, "threads": threads, **middle, "provenance": "measured"})
+    return pd.DataFrame(rows)

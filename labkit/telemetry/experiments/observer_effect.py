@@ -27,7 +27,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
-from labkit.telemetry.experiments.gpu_sweep import PUBLISHED
+from labkit.telemetry.experiments.busy import PUBLISHED
 from labkit.telemetry.memory import own_peak_bytes
 from labkit.telemetry.sampler import Sampler
 
@@ -44,8 +44,8 @@ MOST_STEPS = 200
 """Of a turn: a profiler keeps every operation in memory until its turn ends."""
 LOADS = {"light": (32, 64), "heavy": (1024, 512)}
 """Samples a step, and width of the layers."""
-_MNIST_S = {"baseline": (48.7, 48.3), "nvidia-smi": (48.1, 48.4), "dcgmi": (48.4,), "nsys": (49.4,)}
-"""A paper's seconds of five epochs of an MNIST CNN under each observer, run by run (`PUBLISHED`)."""
+_ALONE_S, _MNIST_S = (48.7, 48.3), {"nvidia-smi": (48.1, 48.4), "dcgmi": (48.4,), "nsys": (49.4,)}
+"""A paper's seconds of five epochs of an MNIST CNN alone and under each observer, run by run (`PUBLISHED`)."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def observe(
 
     Args:
         load: "light" or "heavy".
-        by: the observers; those that cannot look here are left out.
+        by: the observers.
         rounds: how often each takes its turn.
         seconds: of a turn; starting and ending an observer does not count.
         seed: of the orders.
@@ -98,7 +98,15 @@ def observe(
     """
     import pandas as pd
 
-    able = [observer for observer in by if observer.why_not is None and _can_look(load, observer)]
+    able = []
+    for observer in by:
+        try:
+            if observer.why_not is None:
+                if observer.around:
+                    _of_a_process(load, observer, 1)
+                able.append(observer)
+        except UserError as error:
+            warnings.warn(f"{error} It is left out.", stacklevel=2)
     if any(observer.around for observer in able):
         able.append(Observer(NOBODY_OUTSIDE, around=()))
     step = _make_load(load)
@@ -143,11 +151,7 @@ def overhead(observed: pd.DataFrame) -> pd.DataFrame:
 def peak_memory_bytes(load: str, observer: Observer, steps: int = 1000) -> int:
     """Most memory that a process of its own held which ran so many steps of a load under an observer.
 
-    What one observer leaves in a process would count for the next. What an observer holds in a process of its own, as
-    a sampler does, does not count.
-
-    Raises:
-        UserError: the process failed, with what it said.
+    What an observer holds in a process of its own, as a sampler does, does not count.
     """
     return _of_a_process(load, observer, steps)["peak_memory_bytes"]
 
@@ -160,11 +164,9 @@ def observer_ratios() -> pd.DataFrame:
     """
     import pandas as pd
 
-    base = _MNIST_S["baseline"]
     rows = [
-        (name, mean(own) / mean(base), min(own) / max(base), max(own) / min(base), PUBLISHED)
+        (name, mean(own) / mean(_ALONE_S), min(own) / max(_ALONE_S), max(own) / min(_ALONE_S), PUBLISHED)
         for name, own in _MNIST_S.items()
-        if own is not base
     ]
     return pd.DataFrame(rows, columns=["observer", "ratio", "low", "high", "provenance"])
 
@@ -205,16 +207,6 @@ def _profiler(**options: bool) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def _can_look(load: str, observer: Observer) -> bool:
-    if observer.around:
-        try:
-            _of_a_process(load, observer, 1)
-        except UserError as error:
-            warnings.warn(f"{error} It is left out.", stacklevel=3)
-            return False
-    return True
 
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
@@ -266,12 +258,8 @@ def _step_time_ms(step: Callable[[], object], by: Observer, steps: int) -> float
         return 1000 * (time.perf_counter() - began) / steps
 
 
-def _main(load: str, observer: str, steps: str) -> None:
-    """Run so many steps under an observer; print what a step took, and the peak memory of this process."""
-    by = next(each for each in observers() if each.name == observer)
+if __name__ == "__main__":
+    _, load, name, steps = sys.argv
+    by = next(each for each in observers() if each.name == name)
     step_time_ms = _step_time_ms(_make_load(load), by, int(steps))
     print(json.dumps({"step_time_ms": step_time_ms, "peak_memory_bytes": own_peak_bytes()}), flush=True)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -41,7 +41,6 @@ class DcgmCounters:
     """Reads whole GPUs through one `dcgmi dmon`, which runs as long as this is open."""
 
     def __init__(self, devices: Iterable[Device], hz: float):
-        """Start `dcgmi` for these devices, to be read `hz` times a second."""
         self._wanted = sorted({device.gpu_uuid for device in devices})
         # DCGM numbers all GPUs of the host; in a container, or with another order, NVML's numbers are others
         self._numbers: dict[str, int] = {}
@@ -56,7 +55,6 @@ class DcgmCounters:
             self._listener.start()
 
     def read(self) -> Iterator[Reading]:
-        """Yield the latest row of each GPU."""
         is_silent = time.monotonic() - self._heard_at > max(1.0, STALE_PERIODS * self._period_ms / 1000)
         rows, why_not = ({}, "dcgmi says nothing") if is_silent else (self._rows, NO_ROW)
         for uuid in self._wanted:
@@ -67,7 +65,6 @@ class DcgmCounters:
                 yield Reading(uuid, "device", counter, value, unit, SOURCE, note)
 
     def close(self) -> None:
-        """End `dcgmi`."""
         if self._process is not None:
             self._process.terminate()
             self._listener.join(PATIENCE_S)

@@ -36,7 +36,6 @@ class GpmCounters:
     """Reads each GPU, or each slice of one that is divided."""
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device]):
-        """Read these devices where they can be."""
         self._targets = [_Target(nvml, device) for device in devices]
 
     def supports(self, device: Device) -> bool:
@@ -44,7 +43,6 @@ class GpmCounters:
         return any(target.device == device and target.why is None for target in self._targets)
 
     def read(self) -> Iterator[Reading]:
-        """Yield the averages since the last reading."""
         for target in self._targets:
             scope, averages = "mig" if target.device.kind == "mig" else "device", target.averages()
             for counter, (metric, unit, scale) in _METRICS.items():
@@ -53,7 +51,6 @@ class GpmCounters:
                 yield Reading(target.device.uuid, scope, counter, value, unit, SOURCE, why)
 
     def close(self) -> None:
-        """Give the samples' memory back to the driver."""
         for target in self._targets:
             target.close()
 
@@ -93,7 +90,6 @@ class _Target:
             self._nvml.read("nvmlGpmSampleFree", sample)
 
     def _begin(self) -> None:
-        """Find the GPU and take the first sample."""
         gpu = self._must("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
         if not self._must("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
             raise LookupError("this GPU has no performance monitoring through NVML (Hopper and later have)")
@@ -109,7 +105,6 @@ class _Target:
             raise LookupError(reason)
 
     def _must(self, call: str, *arguments: Any) -> Any:
-        """The value of an answer without which nothing can be read."""
         answer = self._nvml.read(call, *arguments)
         if answer.reason is not None:
             raise LookupError(answer.reason)

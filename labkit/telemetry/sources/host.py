@@ -135,7 +135,6 @@ class _Process:
         return 100 * share, resident, threads
 
     def _cpu_seconds(self) -> float:
-        """CPU seconds of all its threads."""
         try:
             if sys.platform.startswith("linux"):  # exact, where /proc counts in ticks
                 return time.clock_gettime((~self._pid << 3) | 2)  # CPUCLOCK_SCHED of linux/posix-timers.h

@@ -28,7 +28,6 @@ class JetsonCounters:
         ]
 
     def read(self) -> Iterator[Reading]:
-        """Yield the load, the clock and the board's power."""
         for device, scope, counter, unit, read in self._counters:
             value, why = None, "no file of this board's kernel gives it"
             if read is not None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from typing import Protocol
 
+from labkit.hardware.device import Device
+from labkit.hardware.devices import JETSON, is_jetson
+from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import OnFault, Reading
+from labkit.telemetry.sources.dcgm import DcgmCounters
+from labkit.telemetry.sources.gpm import GpmCounters
+from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
+from labkit.telemetry.sources.jetson import JetsonCounters
+from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 from labkit.telemetry.vocabulary import counter_of
 
 
@@ -95,7 +105,6 @@ class Patient:
     """
 
     def __init__(self, source: Counters, name: str, on_fault: OnFault, patience_s: float = 1.0):
-        """Ask `source`; `on_fault` is told when it hangs and when it is back."""
         self._source, self._name, self._on_fault, self._patience_s = source, name, on_fault, patience_s
         self._late: Future | None = None
         """The answer that it owes since it hangs"""
@@ -124,3 +133,36 @@ class Patient:
             answer.set_result(list(self._source.read()))
         except Exception as error:  # raised again where the readings were asked for
             answer.set_exception(error)
+
+
+@contextlib.contextmanager
+def open_ladder(
+    pid: int | None, devices: Sequence[Device], hz: float, on_fault: OnFault, *, nvml: Nvml | None = None
+) -> Iterator[Ladder]:
+    """The ladder of this machine, to be read `hz` times a second, open for the length of the block.
+
+    Args:
+        pid: the job, or None for the machine alone; ProcessLookupError is raised where there is none.
+        devices: what the job may use; their GPUs are read.
+        hz: how often the ladder will be read.
+        on_fault: told of what breaks meanwhile.
+        nvml: a session that is not yet open; the default talks to the driver of this machine.
+    """
+    job = None if pid is None else ProcessCounters(pid, os.getpid())
+    gpus = gpus_and_slices(devices)
+    sources: list[Counters] = [HostCounters(), *([job] if job else []), RaplCounters()]
+    with contextlib.ExitStack() as stack:
+        if gpus:
+            session = stack.enter_context(nvml or Nvml())
+            gpm = GpmCounters(session, gpus)
+            sources.append(Patient(gpm, "NVML GPM", on_fault))
+            # a process of its own, which is started only for what GPM cannot tell; it knows no slices
+            if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
+                sources.append(DcgmCounters(rest, hz))
+            told = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
+            sources.append(Patient(told, "NVML", on_fault))
+        if is_jetson():
+            sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
+        ladder = Ladder(sources)
+        stack.callback(ladder.close)
+        yield ladder

@@ -64,14 +64,12 @@ class NvmlCounters:
     """
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device], pids: Callable[[], set[int]], on_fault: OnFault):
-        """Read these devices, and of their processes those in `pids`."""
         self._nvml, self._pids, self._on_fault = nvml, pids, on_fault
         scopes = {device.uuid: "mig" if device.kind == "mig" else "device" for device in devices}
         around = {device.gpu_uuid: "device" for device in devices}  # the GPU of several slices, once
         self._targets = [_Target(uuid, scope) for uuid, scope in (around | scopes).items()]
 
     def read(self) -> Iterator[Reading]:
-        """Yield what the GPUs tell now."""
         for target in [*self._targets]:
             if target.handle is None:
                 found = self._nvml.read("nvmlDeviceGetHandleByUUID", target.uuid)

@@ -109,20 +109,15 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
         ("train.py[batch_size=3]", "What is the script's own goes among its arguments."),
         ("dlrm[max_epochs=0]", "max_epochs (--max-epochs) is 0: give a whole number above 0."),
-        ("dlrm[target=78]", "write 0.78 for 78 %"),
-        ("dlrm[max_seconds=nan]", "'nan' is not a number"),
         ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
         ("dlrm[data=--x]", "expected one argument"),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
-        ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
         ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
         ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
-        ("dlrm[budget=half]", "the mode decides what a job may use"),
         ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
         ("dlrm[optimiser=sgd]", "would not suit sgd: give one with --lr."),
         ("dlrm:kaggle", "name yours with --data"),
-        ("dlrm x99999", "99999 copies cannot be"),
     ],
 )
 def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
@@ -222,7 +217,6 @@ def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
         ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
         ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
         ("mode: [alone, alone]\njobs: [{job: dlrm}]", "two workloads of mode alone"),
-        ("mode: alone\nbudget: half\njobs: [{job: dlrm}]", "field 'budget': the mode decides"),
         ("mode: alone\nrepeats: 0\njobs: [{job: dlrm}]", "repeats is 0: give a whole number from 1."),
         ("mode: alone\ntimeout: soon\njobs: [{job: dlrm}]", "field 'timeout': 'soon' is not a number"),
         ("mode: alone", "there is no job: list jobs that run together under jobs"),
@@ -231,10 +225,8 @@ def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
         ("mode: alone\njobs: [{job: dlrm}]\nworkloads: [{jobs: [{job: dlrm}]}]", "both are there: put all jobs in one"),
         ("mode: alone\nworkloads: [{name: a}]", "line 2: there is no job in it"),
         ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
-        ("mode: alone\njobs: [{job: dlrm, arguments: a}]", "only a script has arguments"),
         ("mode: alone\njobs: [{job: dlrm, job: speech}]", "line 2: this is no YAML (field 'job' stands there twice)"),
         ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "name 'a/b' names a file, too"),
-        ("mode: alone\njobs: [{job: dlrm, memory: lots}]", "field 'memory': 'lots' is not a size: write one"),
         ("mode: alone\njobs: [{job: dlrm, seed: [1]}]", "field 'seed': a list stands where one value belongs"),
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
         ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "two workloads"),
@@ -300,14 +292,11 @@ def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_ther
         found.record("0-2", job, "FINISHED", "20261121-y")
     (told,) = refusal(from_csv, rows)
     assert "as every row is finished: delete plan.status.csv, or empty the Status" in told
-
-
-def test_columns_stand_in_any_order_and_others_are_kept(from_csv):
-    found = from_csv(
-        "x,../code/train.py,7,0,,,-,top,\n", "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
-    )
+    other = "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
+    found = from_csv("x,../code/train.py,7,0,,,-,top,\n", other)
     found.record("0-7", "train", "FINISHED", "r1")
-    assert found.status_file.read_text().splitlines()[1] == "x,../code/train.py,7,0,FINISHED,r1,-,top,"
+    kept = found.status_file.read_text().splitlines()[1]
+    assert kept == "x,../code/train.py,7,0,FINISHED,r1,-,top,", "columns in any order, and others"
 
 
 def test_every_mistake_of_a_csv_is_told_at_once(from_csv):
@@ -336,7 +325,6 @@ def test_every_mistake_of_a_csv_is_told_at_once(from_csv):
     ("row", "part"),
     [
         ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
-        ("0,1,,,,0,-,dlmr:tour,,", "job 'dlmr' is unknown: did you mean 'dlrm'?"),
         ("0,1,,,,0,-,dlrm:tour,,--lr 1", "'--lr 1' is not understood after dlrm:tour: only a script has arguments"),
         ("0,1,,,,0,-,dlrm:tour[device=1] x2,,", "field 'File': copies, device cannot stand in it"),
         ("0,1,,,,0,-,,,", "there is no job in it"),
@@ -355,7 +343,6 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
     [
         ("Experiment,Workload,Run,Devices,Colocation,File\n", "Status, Collocation"),
         (HEADER.replace("Name", "Run"), "Run"),
-        (HEADER.replace(",", ";"), "Experiment, Workload"),
         ("", "Experiment, Workload"),
     ],
 )

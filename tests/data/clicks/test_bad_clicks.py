@@ -215,6 +215,6 @@ def test_other_refusals_say_what_to_do(prepare, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"day_0, day_1"):
         load_clicks(str(tmp_path), cache_dir=tmp_path)
     monkeypatch.setattr("labkit.data.store.free_disk_bytes", lambda folder: 10)
-    monkeypatch.setattr("labkit.data.clicks.load.prepare_files", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr("labkit.data.clicks.prepare.read_columns", lambda *_, **__: pytest.fail("started"))
     with pytest.raises(UserError, match=r"needs about .* LABKIT_CACHE"):
         prepare(TABLE)

@@ -18,20 +18,16 @@ def visited(
     return np.concatenate(batches)
 
 
-@pytest.mark.parametrize("num_rows", [1, 63, 64, 65, 256, 1000, 1025])
+@pytest.mark.parametrize("num_rows", [1, 63, 64, 65, 1025])
 @pytest.mark.parametrize("batch", [1, 7, 100])
 def test_every_row_is_visited_once(num_rows, batch):
-    rows = visited(num_rows, batch)
-    assert sorted(rows.tolist()) == list(range(num_rows))
+    assert sorted(visited(num_rows, batch).tolist()) == list(range(num_rows))
 
 
-def test_the_order_does_not_depend_on_the_batches_nor_on_where_it_begins():
-    assert np.array_equal(visited(1000, 7)[700:], visited(1000, 35, start=20))
-
-
-def test_seed_and_epoch_give_other_orders():
-    orders = [visited(500, 50, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+def test_the_order_depends_on_seed_and_epoch_only():
+    orders = [visited(1000, 50, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
     assert len({tuple(order) for order in orders}) == 4
+    assert np.array_equal(orders[0][700:], visited(1000, 35, start=20))
 
 
 @pytest.mark.parametrize("window_rows", [64, 4096])
@@ -63,9 +59,4 @@ def test_batches_from_the_middle_of_an_epoch_are_those_of_the_whole():
     assert not torch.equal(first[0][0], second[0][0])
     for whole, again in zip(second[2:], batches.at(1, 2), strict=True):
         torch.testing.assert_close(whole, again, rtol=0, atol=0)
-
-
-def test_rows_in_order_are_the_split():
-    test = load_clicks("synthetic-small").split("test")
-    labels = torch.cat([label for _, _, label in in_order(test, 999)])
-    assert labels.tolist() == test.label.tolist()
+    assert torch.cat([label for _, _, label in in_order(train, 999)]).tolist() == train.label.tolist()

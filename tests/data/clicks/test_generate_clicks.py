@@ -1,4 +1,4 @@
-"""The generator: its law of frequencies, its teacher, its limit, that a seed means the same rows, and rows as files."""
+"""The generator: its law of frequencies, its teacher, its limit; its rows prepared by name, and as files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from labkit.data.clicks.generate import (
-    BLOCK_ROWS,
-    ClickGenerator,
-    GeneratorConfig,
-    ZipfSampler,
-)
-from labkit.data.clicks.synthetic import write_clicks
+from labkit.data.clicks import load_clicks
+from labkit.data.clicks.generate import BLOCK_ROWS, ClickGenerator, GeneratorConfig, ZipfSampler
+from labkit.data.clicks.metrics import auc
+from labkit.data.clicks.synthetic import SYNTHETIC, write_clicks
 from labkit.errors import UserError
 
 SMALL = GeneratorConfig(num_rows=(50, 100, 400, 1000))
@@ -42,7 +39,7 @@ def test_categories_follow_zipfs_law_and_miss_at_their_rate():
     assert (np.abs(found - expected) < 5 * np.sqrt(expected) + 5).all()
 
 
-def test_a_seed_means_the_same_rows_on_any_number_of_threads_and_another_seed_other_ones(tmp_path):
+def test_a_seed_means_the_same_rows_on_any_number_of_threads_and_another_seed_other_ones():
     program = f"""
 import hashlib
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
@@ -89,7 +86,7 @@ def test_the_teacher_can_be_learnt_and_its_pairs_are_worth_having():
     assert 0.70 < linear < roc_auc_score(test["label"], test["probability"]) - 0.01
 
 
-def test_dense_features_are_standardised_logarithms_of_the_counts():
+def test_dense_features_are_standardised_logarithms_of_whole_numbers():
     rows = rows_of(SMALL, "train", 40_000)
     assert (rows["dense"][rows["missing"]] == 0).all() and rows["missing"].any()
     known = np.ma.masked_array(rows["dense"], rows["missing"])
@@ -98,28 +95,44 @@ def test_dense_features_are_standardised_logarithms_of_the_counts():
     assert (rows["counts"] == np.floor(rows["counts"])).all() and (rows["counts"] < 0).any()
 
 
-def test_any_number_of_features_tables_and_lookups():
-    config = GeneratorConfig(dense_dim=3, num_rows=(2, 10), pooling_factor=5)
-    block = next(ClickGenerator(config).blocks("train", 100))
-    assert block.dense.shape == (100, 3) and block.categorical.shape == (100, 2, 5)
-    assert block.categorical.min() >= 0 and (block.categorical.max((0, 2)) < (2, 10)).all()
+def test_an_impossible_config_names_the_field():
+    bad = {"num_rows": (10, 1), "bayes_auc": 1.2, "base_rate": 0.0, "dense_dim": 0, "seed": -1, "zipf_exponent": -1.0}
+    for name, value in bad.items():
+        with pytest.raises(UserError, match=name):
+            GeneratorConfig(**{name: value})
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"num_rows": ()}, "num_rows"),
-        ({"num_rows": (10, 1)}, "num_rows"),
-        ({"bayes_auc": 1.2}, "bayes_auc"),
-        ({"base_rate": 0.0}, "base_rate"),
-        ({"dense_dim": 0}, "dense_dim"),
-        ({"seed": -1}, "seed"),
-        ({"zipf_exponent": -1.0}, "zipf_exponent"),
-    ],
-)
-def test_an_impossible_config_names_the_field(change, named):
-    with pytest.raises(UserError, match=named):
-        GeneratorConfig(**change)
+def test_a_generated_log_is_prepared_once_memory_mapped_and_tells_its_limit(tmp_path, monkeypatch):
+    seen = []
+    log = load_clicks("synthetic-small", cache_dir=tmp_path, progress=lambda fraction, text: seen.append(fraction))
+    assert seen == sorted(seen) and seen[-1] == 1.0
+    train = log.split("train")
+    assert isinstance(train.dense, np.memmap) and not train.dense.flags.writeable
+    assert (train.dense.dtype, train.categorical.dtype, train.label.dtype) == (np.float32, np.int32, np.uint8)
+    assert train.dense.shape == (50_000, 13) and train.categorical.shape == (50_000, 8, 1)
+    assert (train.categorical.max((0, 2)) < log.table_rows).all()
+    blocks = ClickGenerator(SYNTHETIC["synthetic-small"]).blocks("test", 6000)
+    truth = np.concatenate([block.probability for block in blocks])
+    assert log.info["bayes_auc"] == pytest.approx(auc(np.array(log.split("test").label), truth), abs=1e-12)
+    assert log.info["bayes_auc"] == pytest.approx(0.80, abs=0.02)  # four standard deviations on 6,000 rows
+    monkeypatch.setattr("labkit.data.clicks.synthetic.ClickGenerator", lambda *_: pytest.fail("prepared again"))
+    again = load_clicks("synthetic-small", cache_dir=tmp_path)
+    assert again.fingerprint == log.fingerprint and again.folder == log.folder
+
+
+def test_options_and_seed_make_another_log_and_bad_ones_are_refused(tmp_path, monkeypatch):
+    sizes = {"train_rows": 500, "validation_rows": 100, "test_rows": 100}
+    changes = ({}, {"seed": 1}, {"pooling_factor": 3, "dense_dim": 2}, {"max_rows_per_table": 100})
+    logs = [load_clicks("synthetic-small", cache_dir=tmp_path, **sizes, **options) for options in changes]
+    assert len({log.folder for log in logs}) == 4
+    assert logs[2].split("test").categorical.shape == (100, 8, 3) and logs[2].split("test").dense.shape == (100, 2)
+    assert logs[3].table_rows == (50, 84, 100, 100, 100, 100, 100, 100)
+    assert logs[3].split("train").categorical.max() < 100
+    with pytest.raises(UserError, match="'dens_dim' is unknown: did you mean 'dense_dim'"):
+        load_clicks("synthetic-small", cache_dir=tmp_path, dens_dim=3)
+    monkeypatch.setattr("labkit.data.store.free_disk_bytes", lambda folder: 1000)
+    with pytest.raises(UserError, match="needs about"):
+        load_clicks("synthetic-small", cache_dir=tmp_path)
 
 
 def write(path, rows=300, file_format="criteo", **options):
@@ -127,22 +140,17 @@ def write(path, rows=300, file_format="criteo", **options):
     return path
 
 
-def test_criteo_rows_are_real_criteo_rows(tmp_path):
-    lines = write(tmp_path / "a.tsv").read_bytes().splitlines()
-    integers = [value for line in lines for value in line.split(b"\t")[1:14]]
-    categories = [value for line in lines for value in line.split(b"\t")[14:]]
-    assert len(integers) == 300 * 13 and len(categories) == 300 * 26
+def test_criteo_rows_are_real_criteo_rows_and_a_seed_means_the_same_bytes_packed_or_not(tmp_path):
+    plain = write(tmp_path / "a.tsv").read_bytes()
+    lines = [line.split(b"\t") for line in plain.splitlines()]
+    integers, categories = ([value for line in lines for value in line[part]] for part in (slice(1, 14), slice(14, 40)))
+    assert {len(line) for line in lines} == {40} and len(lines) == 300
     assert any(value.startswith(b"-") for value in integers)
     assert 0.1 < integers.count(b"") / len(integers) < 0.3
     assert 0 < categories.count(b"") / len(categories) < 0.05
     assert all(len(value) in (0, 8) for value in categories)
-
-
-def test_the_same_seed_writes_the_same_bytes_packed_or_not(tmp_path):
-    plain = write(tmp_path / "a.tsv").read_bytes()
     packed = write(tmp_path / "a.tsv.gz").read_bytes()
-    assert gzip.decompress(packed) == plain
-    assert write(tmp_path / "b.tsv.gz").read_bytes() == packed
+    assert gzip.decompress(packed) == plain and write(tmp_path / "b.tsv.gz").read_bytes() == packed
     assert write(tmp_path / "c.tsv", seed=1).read_bytes() != plain
 
 
@@ -152,17 +160,8 @@ def test_csv_and_parquet_have_a_header_and_any_number_of_features(tmp_path):
     assert text[0] == "label,I1,I2,C1,C2" and len(text) == 301
     table = pq.read_table(write(tmp_path / "a.parquet", file_format="parquet", **options))
     assert table.column_names == ["label", "I1", "I2", "C1", "C2"] and table.num_rows == 300
-
-
-@pytest.mark.parametrize(
-    ("file_format", "options", "words"),
-    [
-        ("criteo", {"dense_dim": 2}, "13 dense and 26 categorical"),
-        ("csv", {"pooling_factor": 2}, "pooling_factor is 2"),
-        ("orc", {}, "'orc' is unknown"),
-    ],
-)
-def test_what_a_format_cannot_hold_is_refused(tmp_path, file_format, options, words):
-    with pytest.raises(UserError, match=words):
-        write(tmp_path / "a", file_format=file_format, **options)
-    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="13 dense and 26 categorical"):
+        write(tmp_path / "refused", dense_dim=2)
+    with pytest.raises(UserError, match="pooling_factor is 2"):
+        write(tmp_path / "refused", file_format="csv", pooling_factor=2)
+    assert not (tmp_path / "refused").exists()

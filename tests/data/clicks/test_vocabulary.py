@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.data.clicks import vocabulary
-from labkit.data.clicks.vocabulary import ValueCounter, hashed_rows, rows_of, scramble, vocabulary_of
-
-
-@pytest.mark.parametrize(
-    ("min_count", "max_rows", "rows"),
-    [(2, 100, [1, 2, 3, 0, 0]), (1, 3, [1, 2, 0, 0, 0]), (11, 100, [0] * 5)],
-    ids=["frequent values get rows", "a table has no more than allowed", "none is frequent enough"],
-)
-def test_frequent_values_get_rows_and_others_share_row_0(min_count, max_rows, rows):
-    found = vocabulary_of(np.array([5, 7, 9, 11]), np.array([3, 10, 2, 1]), min_count=min_count, max_rows=max_rows)
-    assert rows_of(np.array([7, 5, 9, 11, 6]), found).tolist() == rows
-    assert rows_of(np.array([7]), found).dtype == np.int32
+from labkit.data.clicks.vocabulary import ValueCounter, hashed_rows, scramble
 
 
 @pytest.mark.parametrize("capacity", [1000, 10**6], ids=["beyond its capacity", "while they fit"])

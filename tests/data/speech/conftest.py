@@ -33,17 +33,15 @@ def write_audio() -> Callable[..., Path]:
 
 @pytest.fixture
 def write_manifest(tmp_path, write_audio) -> Callable[..., Path]:
-    """`write_manifest(*lines)`: a manifest of six good utterances by six speakers, and these lines after them.
+    """`write_manifest(*lines)`: a manifest of these lines, after six good utterances by six speakers unless
+    `good=False`. Lines are objects, or text to be written as it is."""
 
-    Lines are objects, or text to be written as it is; the first of them has number 7.
-    """
-
-    def write(*lines: dict | str) -> Path:
-        good = []
-        for index in range(6):
+    def write(*lines: dict | str, good: bool = True) -> Path:
+        first = []
+        for index in range(6 * good):
             write_audio(tmp_path / f"{index}.wav", seed=index)
-            good.append({"audio_filepath": f"{index}.wav", "text": "stop all jobs", "speaker": f"speaker{index}"})
-        written = [line if isinstance(line, str) else json.dumps(line) for line in (*good, *lines)]
+            first.append({"audio_filepath": f"{index}.wav", "text": "stop all jobs", "speaker": f"speaker{index}"})
+        written = [line if isinstance(line, str) else json.dumps(line) for line in (*first, *lines)]
         path = tmp_path / "utterances.jsonl"
         path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8", errors="surrogateescape")
         return path

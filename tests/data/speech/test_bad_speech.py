@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import soundfile
@@ -78,15 +76,14 @@ def test_bad_audio_is_refused_or_skipped(tmp_path, write_manifest, write, messag
 
 
 @pytest.mark.parametrize("policy", ["error", "skip"])
-def test_a_split_left_empty_is_refused(tmp_path, write_audio, policy):
+def test_a_split_left_empty_is_refused(tmp_path, write_audio, write_manifest, policy):
     write_audio(tmp_path / "a.wav")
     splits = ("train", "train", "train", "validation", "test")
     rows = [{"audio": "a.wav", "text": "one", "split": split} for split in splits]
     rows[-1]["text"] = "two " * 200  # found too long only when the splits are settled
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     message = "CTC outputs" if policy == "error" else "test split has no usable utterance"
     with pytest.raises(DataError, match=message):
-        load_speech(str(tmp_path / "m.jsonl"), on_bad_row=policy)
+        load_speech(str(write_manifest(*rows, good=False)), on_bad_row=policy)
 
 
 SETS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import frame_count, log_mel, log_mel_batch, mel_bands, normalise_speakers
-from labkit.data.speech.utterance import SPLITS, Segment, Utterance
+from labkit.data.speech.utterance import Segment, Utterance
 
 
 def utterance(*segments: Segment) -> Utterance:
@@ -79,51 +78,39 @@ def test_a_tone_raises_the_bin_of_its_frequency_and_bands_have_one_area():
 
 
 @pytest.fixture
-def manifest(tmp_path, write_audio) -> Path:
+def manifest(tmp_path, write_audio, write_manifest) -> Path:
     """A set of five utterances, three of them in training."""
-    folder = tmp_path / "made"
     rows = []
     for index, split in enumerate(("train", "train", "validation", "test", "train")):
-        write_audio(folder / f"{index}.ogg", 1 + 0.3 * index, seed=index, format="OGG", subtype="OPUS")
+        write_audio(tmp_path / f"{index}.ogg", 1 + 0.3 * index, seed=index, format="OGG", subtype="OPUS")
         rows.append({"audio": f"{index}.ogg", "text": "stop all jobs" if index else "one", "split": split})
-    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder / "manifest.jsonl"
+    return write_manifest(*rows, good=False)
 
 
-def test_a_batch_pads_features_and_tokens(manifest):
-    train = load_speech(str(manifest)).split("train")
+def test_a_batch_pads_the_features_of_the_audio_and_the_tokens(manifest):
+    speech = load_speech(str(manifest))
+    train = speech.split("train")
     assert train.lengths.tolist() == [101, 131, 221]
     batch = train.batch(np.array([2, 0]))
-    assert batch.features.shape == (2, 221, 80)
-    assert batch.features.dtype == torch.float32
+    assert batch.features.shape == (2, 221, 80) and batch.features.dtype == torch.float32
     assert batch.feature_lengths.tolist() == [221, 101]
     assert not batch.features[1, 101:].any()
     np.testing.assert_array_equal(batch.features[1, :101].numpy(), train.features(0))
-    assert batch.texts == ["stop all jobs", "one"]
-    assert batch.token_lengths.tolist() == [13, 3]
+    assert batch.texts == ["stop all jobs", "one"] and batch.token_lengths.tolist() == [13, 3]
     assert batch.tokens[1].tolist() == train.tokens(0).tolist() + [0] * 10
-
-
-def test_prepared_features_are_those_of_the_audio(manifest):
-    speech = load_speech(str(manifest))
     (raw,) = log_mel(decode([utterance(Segment(manifest.parent / "3.ogg"))]))
     expected = (raw - raw.mean(0)) / raw.std(0).clip(0.1)  # no speaker is named, so it is normalised alone
     # raw log energies reach 14 and are kept in float16, whose 11 bits resolve 0.008 there, before the division
     np.testing.assert_allclose(speech.split("test").features(0), expected, atol=0.05)
 
 
-def test_the_second_start_reads_no_audio(manifest, monkeypatch):
-    threads = torch.get_num_threads()
-    first = load_speech(str(manifest))
-    assert torch.get_num_threads() == threads
-    monkeypatch.setattr("labkit.data.speech.load.prepare_speech", None)
-    again = load_speech(str(manifest))
-    assert (again.fingerprint, again.folder) == (first.fingerprint, first.folder)
-    assert again.split("train").texts == first.split("train").texts
-
-
-def test_a_changed_source_or_option_is_prepared_anew(manifest, write_audio):
+def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepared_anew(
+    manifest, write_audio, monkeypatch
+):
     chosen = [load_speech(str(manifest), **options) for options in ({}, {"seed": 1}, {"on_bad_row": "skip"})]
+    with monkeypatch.context() as patch:
+        patch.setattr("labkit.data.speech.prepare.decode", None)
+        assert load_speech(str(manifest)).fingerprint == chosen[0].fingerprint
     assert load_speech(str(manifest), frames_an_output=2).fingerprint == chosen[0].fingerprint  # only another model
     manifest.write_text(manifest.read_text().replace('"one"', '"two"'))
     chosen.append(load_speech(str(manifest)))
@@ -132,14 +119,3 @@ def test_a_changed_source_or_option_is_prepared_anew(manifest, write_audio):
     chosen.append(load_speech(str(manifest)))
     assert chosen[-1].split("train").lengths.tolist() == [251, 131, 221]
     assert len({speech.fingerprint for speech in chosen}) == 5
-
-
-def test_a_torn_preparation_leaves_nothing_and_the_next_one_succeeds(manifest, tmp_path, monkeypatch):
-    def stop(fraction, text):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        load_speech(str(manifest), cache_dir=tmp_path / "cache", progress=stop)
-    assert not [path for path in (tmp_path / "cache" / "speech").iterdir() if path.is_dir()]
-    speech = load_speech(str(manifest), cache_dir=tmp_path / "cache")
-    assert [len(speech.split(name)) for name in SPLITS] == [3, 1, 1]

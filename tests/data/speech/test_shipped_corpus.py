@@ -6,13 +6,11 @@ import json
 import runpy
 import shutil
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from labkit.data.speech.alphabet import Alphabet, outputs_needed
 from labkit.data.speech.layouts import DIGITS
 from labkit.data.store import shipped_datasets
 
@@ -24,10 +22,18 @@ def lines() -> list[dict]:
     return [json.loads(line) for line in (FOLDER / "manifest.jsonl").read_text().splitlines()]
 
 
-def test_it_lasts_an_hour_weighs_at_most_14_mb_and_can_be_written(lines):
+def test_it_lasts_an_hour_weighs_at_most_14_mb_and_its_card_says_so(lines):
     assert sum(line["duration"] for line in lines) > 3600
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) <= 14e6
-    assert all(outputs_needed(line["text"]) <= line["duration"] * 25 for line in lines)  # outputs a second
+    size_bytes = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
+    assert size_bytes <= 14e6
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for split in ("train", "validation", "test"):
+        of_split = [line for line in lines if line["split"] == split]
+        minutes = sum(line["duration"] for line in of_split) / 60
+        voices = len({line["speaker"] for line in of_split})
+        assert f"| {split} | {len(of_split):,} | {voices} | {minutes:.1f} |" in card
+    words = {word for line in lines for word in line["text"].split()}
+    assert f"{len(words)} words" in card and f"{size_bytes / 1e6:.1f} MB" in card
 
 
 def test_voices_are_of_one_split_and_words_of_a_small_grammar(lines):
@@ -43,42 +49,33 @@ def test_voices_are_of_one_split_and_words_of_a_small_grammar(lines):
     assert len(train | validation | test) == len(train) + len(validation) + len(test) >= 24
     assert len(validation) >= 3 and len(test) >= 4
     assert words["test"] | words["validation"] <= words["train"]
-    assert {*DIGITS, "set", "start", "stop", "run", "jobs"} <= words["train"]
-    assert len(words["train"]) <= 60 and not Alphabet().outside("".join(words["train"]))
+    assert {*DIGITS, "set", "start", "stop", "run", "jobs"} <= words["train"] and len(words["train"]) <= 60
 
 
-def test_utterances_lie_one_after_the_other_inside_their_files(lines):
+def test_utterances_lie_one_after_the_other_in_their_files_and_are_cut_between_words(lines):
     files = defaultdict(list)
     for line in lines:
         files[line["audio_filepath"]].append(line)
     assert {FOLDER / name for name in files} == set((FOLDER / "audio").iterdir())
-    for name, of_file in files.items():
+    for number, (name, of_file) in enumerate(files.items()):
         info = soundfile.info(FOLDER / name)
         assert (info.samplerate, info.channels, info.subtype) == (16_000, 1, "OPUS")
         ends = [line["offset"] + line["duration"] for line in of_file]
-        starts = [line["offset"] for line in of_file]
-        assert all(end < start for end, start in zip(ends, starts[1:], strict=False))
+        assert all(end < line["offset"] for end, line in zip(ends, of_file[1:], strict=False))
         assert ends[-1] <= info.duration
+        if number % 8:
+            continue
+        wave, _ = soundfile.read(FOLDER / name, dtype="float32")
+        for line in of_file:  # utterances begin and end with at least 60 ms without speech
+            cut = wave[round(line["offset"] * 16_000) :][: round(line["duration"] * 16_000)]
+            loud = np.sqrt(np.mean(cut**2))
+            assert np.sqrt(np.mean(cut[:480] ** 2)) < 0.3 * loud, line
+            assert np.sqrt(np.mean(cut[-480:] ** 2)) < 0.3 * loud, line
 
 
-@pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_offsets_cut_between_words_not_through_them(lines, split):
-    name = next(line["audio_filepath"] for line in lines if line["split"] == split)
-    wave, rate_hz = soundfile.read(FOLDER / Path(name), dtype="float32")
-    edge = round(0.03 * rate_hz)  # utterances begin and end with at least 60 ms without speech
-    for line in (line for line in lines if line["audio_filepath"] == name):
-        start = round(line["offset"] * rate_hz)
-        cut = wave[start : start + round(line["duration"] * rate_hz)]
-        loud = np.sqrt(np.mean(cut**2))
-        assert np.sqrt(np.mean(cut[:edge] ** 2)) < 0.3 * loud, line
-        assert np.sqrt(np.mean(cut[-edge:] ** 2)) < 0.3 * loud, line
-
-
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="only rebuilding the corpus needs espeak-ng")
+@pytest.mark.skipif(not (FOLDER / "make.py").is_file(), reason="the script is in a checkout, not in the wheel")
 def test_the_script_makes_the_utterances_that_ship(lines, tmp_path):
-    if shutil.which("espeak-ng") is None:
-        pytest.skip("needs espeak-ng, which only rebuilding the corpus needs")
-    if not (FOLDER / "make.py").is_file():
-        pytest.skip("needs a checkout: the script that makes the corpus is not in the wheel")
     make = runpy.run_path(str(FOLDER / "make.py"))
     (tmp_path / "audio").mkdir()
     voice = make["voices"]()[-1]
@@ -88,15 +85,3 @@ def test_the_script_makes_the_utterances_that_ship(lines, tmp_path):
     assert [line["text"] for line in made] == [line["text"] for line in shipped]
     seconds = sum(line["duration"] for line in made)
     assert seconds == pytest.approx(sum(line["duration"] for line in shipped), rel=0.1)
-
-
-def test_the_dataset_card_states_what_ships(lines):
-    card = (FOLDER / "README.md").read_text(encoding="utf-8")
-    for split in ("train", "validation", "test"):
-        of_split = [line for line in lines if line["split"] == split]
-        minutes = sum(line["duration"] for line in of_split) / 60
-        voices = len({line["speaker"] for line in of_split})
-        assert f"| {split} | {len(of_split):,} | {voices} | {minutes:.1f} |" in card
-    words = {word for line in lines for word in line["text"].split()}
-    assert f"{len(words)} words" in card
-    assert f"{sum(path.stat().st_size for path in FOLDER.rglob('*') if path.is_file()) / 1e6:.1f} MB" in card

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
@@ -93,15 +92,13 @@ def test_bad_rows_of_a_common_voice_table_are_refused_with_their_line_or_skipped
         assert load_speech(str(folder), on_bad_row="skip").info["skipped"]["rows"] == 1
 
 
-def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, write_audio):
-    rows = []
-    for number in range(30):
-        write_audio(tmp_path / f"{number}.wav", seed=number)
-        rows.append({"audio": f"{number}.wav", "text": "one", "speaker": f"speaker{number % 10}"})
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, write_audio, write_manifest):
+    write_audio(tmp_path / "a.wav")
+    rows = [{"audio": "a.wav", "text": "one", "speaker": f"speaker{number % 10}"} for number in range(30)]
+    path = str(write_manifest(*rows, good=False))
 
     def speakers(seed: int) -> list[set[str]]:
-        speech = load_speech(str(tmp_path / "m.jsonl"), seed=seed)
+        speech = load_speech(path, seed=seed)
         return [set(speech.split(name).speakers) for name in SPLITS]
 
     divided = speakers(0)
@@ -110,15 +107,13 @@ def test_a_manifest_without_splits_is_divided_by_speaker_and_seed(tmp_path, writ
     assert any(speakers(seed) != divided for seed in (1, 2, 3))
 
 
-def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio):
-    audio = write_audio(tmp_path / "audio" / "a.wav")
-    folder = tmp_path / "manifests"
-    folder.mkdir()
-    (folder / "a.wav").symlink_to(audio)
-    splits = {str(audio): "train", "../audio/a.wav": "dev", "a.wav": "test"}
-    rows = [{"audio": name, "text": "one", "split": split} for name, split in splits.items()]
-    (folder / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len(load_speech(str(folder)).split("train")) == 1
+def test_audio_may_lie_outside_the_manifests_folder(tmp_path, write_audio, write_manifest):
+    audio = write_audio(tmp_path.with_name(f"{tmp_path.name}-audio") / "a.wav")
+    (tmp_path / "a.wav").symlink_to(audio)
+    names = {str(audio): "train", f"../{audio.parent.name}/a.wav": "dev", "a.wav": "test"}
+    rows = [{"audio": name, "text": "one", "split": split} for name, split in names.items()]
+    write_manifest(*rows, good=False)
+    assert len(load_speech(str(tmp_path)).split("train")) == 1
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are Unicode there")

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from labkit.telemetry.experiments import busy
-from labkit.telemetry.experiments.gpu_sweep import square_kernel, sweep
+from labkit.telemetry.experiments.busy import square_kernel, sweep
 
 
 @pytest.fixture(params=[pytest.param("1", marks=pytest.mark.compiled), "0"], ids=["compiled", "interpreted"])

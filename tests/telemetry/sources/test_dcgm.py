@@ -4,13 +4,12 @@ import time
 
 import psutil
 import pytest
-from fake_nvml import FIRST, put_on_path
-from gpus import devices, gpus
+from fake_nvml import FIRST, devices, gpus, put_on_path
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.sources.dcgm import DcgmCounters
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import open_ladder
 
 # As dcgmi 3 and 4 print it; what tensor cores do is not available on the GPU
 DCGMI = f"""#!/bin/sh

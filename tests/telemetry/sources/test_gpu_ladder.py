@@ -7,16 +7,29 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, error, fail, refuse
-from gpus import CHILD, COUNTERS, GENERATIONS, GPM, JOB, devices, gpus
+from fake_nvml import (
+    CHILD,
+    COUNTERS,
+    FIRST,
+    GENERATIONS,
+    GPM,
+    JOB,
+    OTHER_SLICE,
+    SECOND,
+    SLICE,
+    devices,
+    error,
+    fail,
+    gpus,
+    refuse,
+)
 
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.ladder import Ladder, Patient
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import Ladder, Patient, open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 
 generations = pytest.mark.parametrize("generation", GENERATIONS)

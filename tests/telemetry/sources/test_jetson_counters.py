@@ -11,7 +11,7 @@ from labkit.hardware.devices import JETSON, get_devices, is_jetson
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.tiers import match_tier
 from labkit.telemetry.sources.jetson import JetsonCounters
-from labkit.telemetry.sources.machine import open_ladder
+from labkit.telemetry.sources.ladder import open_ladder
 
 ORIN = {  # load in per mille, clock in Hz, an INA3221 with volts and amperes
     "sys/devices/platform/17000000.gpu/load": "615",
@@ -70,8 +70,8 @@ def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
 @pytest.mark.parametrize(("shown", "uuid"), [([], JETSON), ([Device("gpu", 0, "Orin", uuid="GPU-orin")], "GPU-orin")])
 def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp_path):
     write(tmp_path, ORIN)
-    monkeypatch.setattr("labkit.telemetry.sources.machine.is_jetson", lambda: True)
-    monkeypatch.setattr("labkit.telemetry.sources.machine.JetsonCounters", partial(JetsonCounters, root=tmp_path))
+    monkeypatch.setattr("labkit.telemetry.sources.ladder.is_jetson", lambda: True)
+    monkeypatch.setattr("labkit.telemetry.sources.ladder.JetsonCounters", partial(JetsonCounters, root=tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with open_ladder(None, shown, 2, print, nvml=Nvml(fake_nvml(fails=NO_DRIVER))) as ladder:
         readings = {(r.device, r.counter): (r.value, r.source) for r in ladder.read()}

@@ -1,0 +1,108 @@
+"""Damaged plans, queues and the records of groups: each is read as it is, or refused in words."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from campaign import each_told, labkit
+
+from labkit.collocation.launching.jobs_record import GroupRecord, planned_rounds
+from labkit.collocation.packing.policy import PackingDevice
+from labkit.collocation.packing.queue import Attempt, TrackedJob
+from labkit.collocation.packing.queue import read_queue as read_queue_file
+from labkit.collocation.packing.queue_run import QueueRecord
+from labkit.collocation.plan.csv_plan import read_csv_plan
+from labkit.collocation.plan.yaml_plan import read_yaml_plan
+
+CSV = """Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params
+1,1,first,,,cpu,-,smi+top,train.py,"--lr 0.1 --note 'a, b'"
+1,1,,,,cpu,-,,dlrm:tour[batch_size=256],
+1,2,,DONE FINISHED,20261121-run,cpu,cpu-shared,,speech,
+"""
+YAML = """name: pair
+mode: [alone, cpu-shared]
+repeats: 2
+timeout: 60
+workloads:
+  - name: two
+    jobs:
+      - job: dlrm:tour
+        copies: 2
+        cores: 1
+        batch_size: 256
+      - script: train.py
+        arguments: --lr 0.1 --seed {seed}
+        memory: 1.5GiB
+"""
+QUEUE = """jobs:
+  - job: dlrm:tour
+    copies: 3
+    memory: 1.5GiB
+    utilisation: 0.3
+    duration: 120
+  - script: train.py
+    arrives: 30
+    memory: 2GiB
+    utilisation: 0.5
+"""
+
+
+def write_plans(folder: Path) -> None:
+    """Plans in both formats and a queue; their script, which no case damages, lies in the folder above."""
+    folder.with_name("train.py").write_text("")
+    for name, text in (("plan.csv", CSV), ("plan.yaml", YAML), ("queue.yaml", QUEUE)):
+        (folder / name).write_text(text.replace("train.py", "../train.py"))
+
+
+def write_records(folder: Path) -> None:
+    """The records of a group and a queue, and guesses of the course."""
+    with tempfile.TemporaryDirectory() as other:
+        plans = Path(other, "plans")
+        plans.mkdir()
+        write_plans(plans)
+        plan = read_yaml_plan(plans / "plan.yaml")
+        rounds = planned_rounds(plan)
+        jobs = [TrackedJob(queued) for queued in read_queue_file(plans / "queue.yaml")]
+    group = GroupRecord(id="g", plan=plan, needs={"two/dlrm-tour-1": 2**30}, rounds=rounds)
+    group.rounds[0].jobs[0].status = "done"
+    (folder / "group").mkdir()
+    group.save(folder / "group")
+    jobs[0].attempts.append(Attempt(1, 0, False, 0.0, 1.0, 60.0, "done"))
+    queue = QueueRecord(id="q", policy="best-fit", mode="cpu-shared", devices=[PackingDevice("cpu", 2**33)], jobs=jobs)
+    (folder / "queue").mkdir()
+    queue.save(folder / "queue")
+    guesses = [f'{{"time": "now", "name": "0{n}.x", "guess": {n}.5, "truth": 2.0, "unit": "s"}}\n' for n in range(4)]
+    (folder / "guesses.jsonl").write_text("".join(guesses))
+
+
+def read_plans(folder: Path) -> list:
+    return each_told(
+        lambda: read_csv_plan(folder / "plan.csv").plan,
+        lambda: read_yaml_plan(folder / "plan.yaml"),
+        lambda: read_queue_file(folder / "queue.yaml"),
+    )
+
+
+def read_records(folder: Path) -> list:
+    from labkit.course.guesses import score_course
+
+    os.environ["LABKIT_COURSE"] = str(folder)
+    with contextlib.redirect_stdout(io.StringIO()) as scores:
+        score_course()
+    told = each_told(
+        lambda: labkit("collocate", "--list", "--runs-dir", folder),
+        lambda: labkit("collocate", "--show", folder / "group"),
+        lambda: labkit("pack", "--show", folder / "queue"),
+        lambda: QueueRecord.read(folder / "queue").jobs,
+    )
+    return [scores.getvalue(), *told]
+
+
+@pytest.mark.parametrize(("write", "read"), [(write_plans, read_plans), (write_records, read_records)])
+def test_damaged_plans_and_records_are_refused_or_read_as_they_are(outcomes, write, read):
+    assert outcomes(write, read)

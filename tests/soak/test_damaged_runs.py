@@ -1,0 +1,137 @@
+"""Damaged run folders, traces and profiles: read as they are, or refused in words, and never taking others along."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from campaign import each_told, labkit
+
+from labkit.hardware.calibration import Calibration
+from labkit.profiling.profile import FACTS, KINETO, save_card
+from labkit.runs import Provenance, RunWriter
+
+TWO_RUNS = """
+import labkit
+for seed in (0, 1):
+    with labkit.Run("soak", target="accuracy >= 0.8", config={"lr": 0.1, "model": {"width": 3}}, seed=seed) as run:
+        for step in range(1, 4):
+            run.step(1.0 / step, samples=10)
+            run.evaluate(accuracy=step / 4)
+        run.test(accuracy=0.7)
+"""
+
+
+def write_runs(folder: Path) -> None:
+    """Two finished runs of a script, `first` and `second`."""
+    with tempfile.TemporaryDirectory() as other:
+        subprocess.run([sys.executable, "-c", TWO_RUNS], cwd=other, check=True, capture_output=True)
+        for path, name in zip(sorted(Path(other, "runs").iterdir()), ("first", "second"), strict=True):
+            shutil.move(path, folder / name)
+
+
+def list_all(runs: Path) -> list:
+    return [labkit("runs", "list", "--runs-dir", runs), labkit("energy", "--estimate", "--runs-dir", runs)]
+
+
+def show_each(runs: Path) -> list:
+    commands = ("runs show {}", "energy {}", "profile show {} --text")
+    told = [command.format(name).split() for name in ("first", "second") for command in commands]
+    return each_told(*(partial(labkit, *words, "--runs-dir", runs) for words in told))
+
+
+def frames(runs: Path) -> list:
+    from labkit.runs import list_runs, read_telemetry
+    from labkit.tta import curves, run_table, summary
+    from labkit.widgets.feed import RunFeed
+
+    folders = sorted(runs.iterdir())
+    table = run_table(folders)
+    for folder in table["folder"]:
+        RunFeed(folder).read()
+    frame = curves(folders, runs=table)
+    telemetry = read_telemetry(folders)
+    return [each.to_csv() for each in (list_runs(runs), table, frame, summary(frame, table), telemetry)]
+
+
+def page(runs: Path) -> str:
+    out = runs.parent / "page.html"
+    labkit("report", runs, "--out", out)
+    return hashlib.sha256(out.read_bytes()).hexdigest()  # it has megabytes of plotly
+
+
+def explorer(runs: Path) -> str:
+    from labkit.widgets import explore
+
+    return explore(runs).words.value
+
+
+def write_profiled(folder: Path) -> None:
+    """A profiled run of two steps, with a trace of torch's own."""
+    run = RunWriter.create(
+        folder, "tiny", config={"job": "tiny", "profile": {}}, tier=None, seed=0,
+        budget={"name": "all-cores"}, devices=[], provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    run.finish("done", {"reason": "profiled"})
+    (run.folder / "trace").mkdir()
+    traces = Path(__file__).parents[1] / "profiling" / "traces"
+    shutil.copy(traces / "torch-2.13.json.gz", run.folder / "trace" / KINETO)
+    facts = {"settings": {"skip": 2, "warmup": 1, "steps": 2}, "device": "cpu", "event_cost_us": 0.5}
+    facts |= {"phases_us": [{"forward": [300.0, 280.0], "backward": [500.0, 450.0]}] * 2}
+    facts |= {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
+    facts |= {"unprofiled_step_us": [900.0, 950.0]}
+    (run.folder / "trace" / FACTS).write_text(json.dumps(facts))
+    save_card(run.folder, Calibration("A CPU", 2, 100.0, 120.0, 20.0, 1.5, "2026-11-21"))
+    for path in run.folder.iterdir():
+        path.rename(folder / path.name)
+    run.folder.rmdir()
+
+
+def write_trace(folder: Path) -> None:
+    """A small trace, whose every field is likely to be hit."""
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "ts": 0, "dur": 10, "pid": 1, "tid": 1}
+    own = {"External id": 3, "Input Dims": [[2, 3], [3, 5]], "Input type": ["float"] * 2, "Concrete Inputs": [""] * 2}
+    events = [
+        step,
+        step | {"cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 5.5, "args": own},
+        step | {"cat": "cuda_runtime", "name": "launch", "ts": 2, "dur": 1, "args": {"correlation": 7}},
+        step | {"cat": "kernel", "name": "gemm", "ts": 3, "dur": 4, "pid": 0, "tid": 7, "args": {"correlation": 7}},
+        {"ph": "i", "name": "[memory]", "ts": 4, "pid": 1, "tid": 1, "args": {"Bytes": 64, "Addr": 9, "Device Id": 0}},
+        step | {"name": "ProfilerStep#2", "ts": 10},
+    ]
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": events}, indent=1))
+
+
+def read_frames(folder: Path) -> list:
+    from labkit.profiling.step_time import step_time
+    from labkit.profiling.traces.device_time import device_breakdown
+    from labkit.profiling.traces.memory import alive_at_peak
+    from labkit.profiling.traces.trace import read_trace
+    from labkit.profiling.work import operators_at_work
+
+    trace = read_trace(folder / "trace.json")
+    frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
+    return [frame.to_csv() for frame in [*frames, alive_at_peak(trace), step_time(trace).phases()]]
+
+
+def show(run: Path) -> list:
+    told = labkit("profile", "show", run, "--text")
+    labkit("profile", "show", run, "--no-browser", "--out", run.with_name("page.html"))
+    return [told]
+
+
+@pytest.mark.parametrize("read", [list_all, show_each, frames, page, explorer])
+def test_one_of_two_runs_can_always_be_shown(outcomes, read):
+    assert not [each for each in outcomes(write_runs, read) if each.kind == "refused"]
+
+
+@pytest.mark.parametrize(("write", "read"), [(write_trace, read_frames), (write_profiled, show)])
+def test_damaged_traces_are_refused_or_read_as_they_are(outcomes, write, read):
+    assert outcomes(write, read)
