@@ -53,7 +53,7 @@ class FigureView(widgets.VBox):
     @property
     def figure(self) -> go.Figure:
         """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
-        return go.Figure(self.plot.to_dict())
+        return go.Figure(self.plot)
 
     def draw(self, drawn: go.Figure, more_html: str = "") -> None:
         """Show another figure, and its words, in place of what is there."""
