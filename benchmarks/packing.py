@@ -21,7 +21,7 @@ from labkit.collocation.packing.pack import pack, predict
 from labkit.collocation.packing.policy import POLICIES, PackingDevice, cpu_admission
 from labkit.collocation.packing.queue import read_queue
 from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
-from labkit.collocation.packing.schedule import Schedule
+from labkit.collocation.packing.scheduler import Schedule
 from labkit.collocation.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
 from labkit.data.store import shipped_datasets
 from labkit.hardware.sizes import parse_size

@@ -5,13 +5,9 @@ import json
 from labkit.profiling.traces.trace import read_trace
 
 
-def write(path, events, rank=0):
-    path.write_text(json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events}))
-    return path
-
-
 def trace_of(folder, events):
-    return read_trace(write(folder / "t.json", events))
+    (folder / "t.json").write_text(json.dumps({"distributedInfo": {"rank": 0}, "traceEvents": events}))
+    return read_trace(folder / "t.json")
 
 
 def recorded(folder, step, **options):

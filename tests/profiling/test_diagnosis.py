@@ -10,107 +10,55 @@ from labkit.profiling.traces.device_time import launched_us
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 NO_BF16 = Calibration("some CPU", 2, 100.0, 40.0, 20.0, 1.0, "2026-11-22")
-
-
-def found(path, content, *, card=CARD, length=10_000, gpu=None, **more):
-    """Findings by name; `gpu` is how long it idles and copies in a step, in microseconds."""
-    trace = trace_of(path, steps(2, length, content))
-    time = step_time(trace)
-    device = gpu and Device(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
-    findings = diagnose(Case(time, card, device=device, **more))
-    assert sum(finding.claimed_share for finding in findings) <= 1 + 1e-9
-    return {finding.name: finding for finding in findings}
+LENGTH = 10_000
+LARGE, THIN = [[4096, 1024], [1024, 1024]], [[16, 1024], [1024, 1024]]
+THIN_US = 2 * 16 * 1024 * 1024 / 100.0 / 1e3
+"""What the card needs for such a product."""
 
 
 def work(begin, length):
     """A long product of large matrices in bf16: nothing to find."""
-    return shaped("aten::mm", begin, length, [[4096, 1024], [1024, 1024]], "c10::BFloat16")
+    return shaped("aten::mm", begin, length, LARGE, "c10::BFloat16")
 
 
-def test_nothing_is_found_in_a_step_that_multiplies(tmp_path):
-    assert found(tmp_path, lambda begin: [note("forward", begin, 9900), work(begin + 10, 9880)]) == {}
+def phased(phase, length, *more):
+    """A phase of so many microseconds, in which nothing happens but `more`, and work in the rest of the step."""
 
-
-def test_input_is_bounded_by_amdahl(tmp_path):
     def content(begin):
-        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
+        rest = [note("forward", begin + length, LENGTH - length), work(begin + length, LENGTH - length)]
+        return [note(phase, begin, length), *(each(begin) for each in more), *rest]
 
-    (finding,) = found(tmp_path, content).values()
-    assert finding.name == "input"
-    assert finding.share == pytest.approx(0.6)
-    assert finding.bound == pytest.approx(2.5)
+    return content
 
 
-def test_a_gpu_that_works_meanwhile_bounds_what_input_can_save(tmp_path):
-    def content(begin):
-        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
-
-    assert found(tmp_path, content, gpu=(1000.0, 0.0))["input"].share == pytest.approx(0.1)
-    assert found(tmp_path, content, gpu=(100.0, 0.0)) == {}
-
-
-def test_copying_to_the_device_counts_only_where_there_is_one(tmp_path):
-    def content(begin):
-        return [note("host-to-device", begin, 3000), note("forward", begin + 3000, 7000), work(begin + 3000, 7000)]
-
-    assert "host-to-device" not in found(tmp_path, content)
-    assert found(tmp_path, content, gpu=(3000.0, 0.0))["host-to-device"].share == pytest.approx(0.3)
-    # a GPU that copies is busy, and its copies can still be hidden behind its kernels
-    assert found(tmp_path, content, gpu=(0.0, 5000.0))["host-to-device"].share == pytest.approx(0.5)
-
-
-def test_on_a_gpu_the_time_of_kernels_counts_and_not_that_of_their_launches(tmp_path):
-    def content(begin):
-        launch = event("cudaLaunchKernel", begin + 15, 5, "cuda_runtime", correlation=int(begin) + 1)
-        kernel = event("sgemm", begin + 100, 6000, "kernel", tid="stream 7", pid=0, correlation=int(begin) + 1)
-        product = shaped("aten::mm", begin + 10, 20, [[4096, 1024], [1024, 1024]])
-        return [note("forward", begin, 9900), product, launch, kernel]
-
-    finding = found(tmp_path, content, gpu=(4000.0, 0.0))["precision"]
-    assert finding.claimed_share == pytest.approx(0.6 * (1 - 1 / 2.5))
+def on_a_gpu(begin):
+    launch = event("cudaLaunchKernel", begin + 15, 5, "cuda_runtime", correlation=int(begin) + 1)
+    kernel = event("sgemm", begin + 100, 6000, "kernel", tid="stream 7", pid=0, correlation=int(begin) + 1)
+    return [note("forward", begin, 9900), shaped("aten::mm", begin + 10, 20, LARGE), launch, kernel]
 
 
 def fp32_products(begin):
+    return [note("forward", begin, LENGTH), shaped("aten::mm", begin, 5000, LARGE), work(begin + 5000, 5000)]
+
+
+def thin_products(begin):
     return [
-        note("forward", begin, 10_000),
-        shaped("aten::mm", begin, 5000, [[4096, 1024], [1024, 1024]]),
-        work(begin + 5000, 5000),
+        note("forward", begin, LENGTH),
+        shaped("aten::mm", begin + 5000, 3 * THIN_US, THIN),
+        work(begin + 7000, 3000),
     ]
-
-
-def test_fp32_counts_where_bf16_is_faster_here(tmp_path):
-    finding = found(tmp_path, fp32_products)["precision"]
-    assert finding.claimed_share == pytest.approx(0.5 * (1 - 1 / 2.5))
-    # at best it reaches what large products do in bf16
-    assert finding.share >= finding.claimed_share
-    assert found(tmp_path, fp32_products, card=NO_BF16) == {}
 
 
 def embeddings(calls, length, gap=5.0):
     """So many lookups of ten rows, and a product for the rest of the step."""
 
     def content(begin):
-        lookups = [
-            shaped("aten::embedding", begin + number * (length + gap), length, [[5000, 16], [10]], "float")
-            for number in range(calls)
-        ]
-        end = begin + calls * (length + gap)
-        return [note("forward", begin, 10_000), *lookups, work(end, begin + 10_000 - end)]
+        begins = [begin + number * (length + gap) for number in range(calls)]
+        lookups = [shaped("aten::embedding", each, length, [[5000, 16], [10]]) for each in begins]
+        end = begins[-1] + length + gap
+        return [note("forward", begin, LENGTH), *lookups, work(end, begin + LENGTH - end)]
 
     return content
-
-
-def test_many_small_lookups_count_with_the_python_between_them(tmp_path):
-    finding = found(tmp_path, embeddings(100, 8.0))["lookups"]
-    # one call would still take a hundredth of it
-    assert finding.claimed_share == pytest.approx(0.13 * 0.99, rel=0.02)
-    assert "100 embedding lookups" in finding.evidence
-
-
-def test_a_few_lookups_and_long_ones_are_left_alone(tmp_path):
-    assert "lookups" not in found(tmp_path, embeddings(3, 500.0))
-    # the work of long ones remains, shared by two threads
-    assert found(tmp_path, embeddings(10, 400.0))["lookups"].claimed_share == pytest.approx(0.2, rel=0.05)
 
 
 def short_calls(phase, name="aten::add_", count=100):
@@ -121,69 +69,76 @@ def short_calls(phase, name="aten::add_", count=100):
     return content
 
 
-def test_short_calls_of_the_optimiser_count_unless_it_is_fused(tmp_path):
-    assert "optimiser calls" in found(tmp_path, short_calls("optimiser"))
-    assert "optimiser calls" not in found(tmp_path, short_calls("optimiser", "aten::_fused_adam_"))
+def copies(begin):
+    copy = event("aten::copy_", begin + 5000, 2900)
+    return [note("forward", begin, 4900), work(begin, 4900), note("backward", begin + 5000, 5000), copy]
 
 
-def test_short_calls_elsewhere_are_what_a_larger_batch_spreads(tmp_path):
-    findings = found(tmp_path, short_calls("forward"))
-    # a hundred calls of 8 µs, and of the time between them as much as Python needs
-    assert findings["batch size"].claimed_share == pytest.approx(0.08 + 102 * 3 / 10_000, rel=0.05)
-    assert findings["batch size"].share == pytest.approx(0.3, rel=0.05)  # but all of it may be spread
-    # the rest of the three milliseconds is somebody's own work
-    assert findings["python"].claimed_share == pytest.approx(0.3 - 0.08 - 102 * 3 / 10_000, rel=0.05)
+def computing(length):
+    return lambda begin: [note("forward", begin, LENGTH), work(begin, length)]
 
 
-def test_products_of_few_rows_lose_what_a_larger_batch_wins(tmp_path):
-    def content(begin):
-        rows = [[16, 1024], [1024, 1024]]
-        flop = 2 * 16 * 1024 * 1024
-        least_us = flop / 100.0 / 1e3
-        products = [shaped("aten::mm", begin + 5000, 3 * least_us, rows, "float") for _ in range(1)]
-        return [note("forward", begin, 10_000), *products, work(begin + 7000, 3000)]
-
-    finding = found(tmp_path, content, card=NO_BF16)["batch size"]
-    lost_us = 2 * 2 * 16 * 1024 * 1024 / 100.0 / 1e3
-    assert finding.claimed_share == pytest.approx((lost_us + 4 * 3) / 10_000, rel=0.05)
-
-
-def test_time_without_a_core_is_idle(tmp_path):
-    content = lambda begin: [note("forward", begin, 10_000), work(begin, 7000)]  # noqa: E731
-    findings = found(tmp_path, content, idle_us=2500.0)
-    assert findings["idle"].share == pytest.approx(0.25)
+# content; what else is known; per finding its share, or the share it claims; None: there is none of that name.
+# `gpu` is how long it idles and copies in a step, in microseconds
+CASES = {
+    "a step that multiplies": (computing(9900), {}, {}),
+    "input": (phased("input", 6000), {}, {"input": {"share": 0.6, "bound": 2.5}}),
+    # a GPU that works meanwhile bounds what input can save
+    "input beside a GPU": (phased("input", 6000), {"gpu": (1000.0, 0.0)}, {"input": {"share": 0.1}}),
+    "input beside a busy GPU": (phased("input", 6000), {"gpu": (100.0, 0.0)}, {}),
+    "copies without a GPU": (phased("host-to-device", 3000), {}, {"host-to-device": None}),
+    "copies": (phased("host-to-device", 3000), {"gpu": (3000.0, 0.0)}, {"host-to-device": {"share": 0.3}}),
+    # a GPU that copies is busy, and its copies can still be hidden behind its kernels
+    "copies of a GPU": (phased("host-to-device", 3000), {"gpu": (0.0, 5000.0)}, {"host-to-device": {"share": 0.5}}),
+    # the time of kernels counts and not that of their launches
+    "kernels in fp32": (on_a_gpu, {"gpu": (4000.0, 0.0)}, {"precision": {"claimed_share": 0.6 * (1 - 1 / 2.5)}}),
+    "fp32": (fp32_products, {}, {"precision": {"claimed_share": 0.5 * (1 - 1 / 2.5)}}),
+    "fp32 where bf16 is slower": (fp32_products, {"card": NO_BF16}, {}),
+    # one call for all would still take a hundredth of it
+    "lookups, with the Python between": (embeddings(100, 8.0), {}, {"lookups": {"claimed_share": 0.13 * 0.99}}),
+    "few lookups": (embeddings(3, 500.0), {}, {"lookups": None}),
+    # their work remains, shared by two threads
+    "long lookups": (embeddings(10, 400.0), {}, {"lookups": {"claimed_share": 0.2}}),
+    "optimiser": (short_calls("optimiser"), {}, {"optimiser calls": {"claimed_share": 0.3}}),
+    "fused optimiser": (short_calls("optimiser", "aten::_fused_adam_"), {}, {"optimiser calls": None}),
+    # a hundred calls of 8 µs, and of the time between them as much as Python needs; but all of it may be spread. The
+    # rest of the three milliseconds is somebody's own work
+    "short calls": (short_calls("forward"), {}, {
+        "batch size": {"claimed_share": 0.08 + 102 * 3 / LENGTH, "share": 0.3},
+        "python": {"claimed_share": 0.3 - 0.08 - 102 * 3 / LENGTH},
+    }),
+    "products of few rows": (thin_products, {"card": NO_BF16},
+                             {"batch size": {"claimed_share": (2 * THIN_US + 4 * 3) / LENGTH}}),
     # what was idle is nobody else's
-    assert findings["python"].claimed_share == pytest.approx(0.3 * 0.75, abs=0.01)
-
-
-def test_page_faults_are_taken_from_the_phase_that_has_them(tmp_path):
-    def content(begin):
-        copy = event("aten::copy_", begin + 5000, 2900)
-        return [note("forward", begin, 4900), work(begin, 4900), note("backward", begin + 5000, 5000), copy]
-
-    plain = found(tmp_path, content)
-    assert plain["python"].claimed_share == pytest.approx(0.21, abs=0.01)
-    findings = found(tmp_path, content, faults=Faults(2000, {"backward": 2000.0}, 1.5))
+    "no core": (computing(7000), {"idle_us": 2500.0},
+                {"idle": {"share": 0.25}, "python": {"claimed_share": 0.3 * 0.75}}),
+    "no page faults": (copies, {}, {"python": {"claimed_share": 0.21}}),
     # of the copy, and nothing of what lies outside of operators
-    assert findings["page faults"].claimed_share == pytest.approx(0.3, abs=0.011)
-    assert findings["python"].claimed_share == pytest.approx(0.21, abs=0.02)
+    "page faults": (copies, {"faults": Faults(2000, {"backward": 2000.0}, 1.5)},
+                    {"page faults": {"claimed_share": 0.29}, "python": {"claimed_share": 0.21}}),
     # with more of them than the copy has time for, Python's is the next
-    findings = found(tmp_path, content, faults=Faults(4000, {"backward": 4000.0}, 1.0))
-    assert findings["page faults"].claimed_share == pytest.approx(0.4)
-    assert findings["python"].claimed_share == pytest.approx(0.1, abs=0.01)
+    "many page faults": (copies, {"faults": Faults(4000, {"backward": 4000.0}, 1.0)},
+                         {"page faults": {"claimed_share": 0.4}, "python": {"claimed_share": 0.1}}),
+    "page faults of input": (phased("input", 6000), {"faults": Faults(1000, {"input": 1000.0}, 2.0)},
+                             {"page faults": {"claimed_share": 0.2}, "input": {"claimed_share": 0.4}}),
+    # those that only the profiler has are none of the step's
+    "the profiler's page faults": (computing(LENGTH), {"faults": Faults(0, {"forward": 5000.0}, 1.0)}, {}),
+    "page faults, half the profiler's": (computing(LENGTH), {"faults": Faults(1000, {"forward": 2000.0}, 1.0)},
+                                         {"page faults": {"claimed_share": 0.1}}),
+}  # fmt: skip
 
 
-def test_page_faults_of_a_phase_that_is_claimed_as_a_whole_count_once(tmp_path):
-    def content(begin):
-        return [note("input", begin, 6000), note("forward", begin + 6000, 4000), work(begin + 6000, 4000)]
-
-    findings = found(tmp_path, content, faults=Faults(1000, {"input": 1000.0}, 2.0))
-    assert findings["page faults"].claimed_share == pytest.approx(0.2)
-    assert findings["input"].claimed_share == pytest.approx(0.4)
-
-
-def test_page_faults_that_only_the_profiler_has_are_none_of_the_step_s(tmp_path):
-    content = lambda begin: [note("forward", begin, 10_000), work(begin, 10_000)]  # noqa: E731
-    assert found(tmp_path, content, faults=Faults(0, {"forward": 5000.0}, 1.0)) == {}
-    half = found(tmp_path, content, faults=Faults(1000, {"forward": 2000.0}, 1.0))
-    assert half["page faults"].claimed_share == pytest.approx(0.1)
+@pytest.mark.parametrize("case", CASES)
+def test_a_rule_claims_what_is_its_own(case, tmp_path):
+    content, known, expected = CASES[case]
+    trace = trace_of(tmp_path, steps(2, LENGTH, content))
+    time, known = step_time(trace), dict(known)
+    if gpu := known.pop("gpu", None):
+        known["device"] = Device(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
+    findings = {finding.name: finding for finding in diagnose(Case(time, known.pop("card", CARD), **known))}
+    assert sum(finding.claimed_share for finding in findings.values()) <= 1 + 1e-9
+    assert expected or not findings
+    for name, shares in expected.items():
+        assert (name in findings) == (shares is not None)
+        found = {share: getattr(findings[name], share) for share in shares or ()}
+        assert found == pytest.approx(shares or {}, rel=0.06, abs=0.01)

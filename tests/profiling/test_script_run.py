@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from labkit.profiling.profile import read_profile, save_card
 from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
-from labkit.runs import list_runs, read_run
+from labkit.runs import read_run
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.stop import StopRequest
 
@@ -51,6 +52,7 @@ with labkit.Run("own", target="loss <= 0.0", config={{"lr": 0.001}}, max_seconds
         run.test(loss=0.0)
 """
 BATCHES, ONE_EPOCH = ("in loader", "in run.batches(loader)"), ("range(30)", "range(1)")
+pytestmark = pytest.mark.usefixtures("no_sampler")
 SMALL = ProfileSettings(skip=2, warmup=1, steps=3, graph=False)
 LONG = ProfileSettings(skip=2, warmup=1, steps=30, graph=False)
 PRODUCT = "name == 'aten::addmm'"
@@ -78,20 +80,17 @@ def run(tmp_path):
 
 
 def profile_of(folder):
-    save_card(
-        folder, Calibration("some CPU", 1, 100.0, 100.0, 10.0, 1.0, "2026-11-22")
-    )  # that of this one takes seconds
+    save_card(folder, Calibration("some CPU", 1, 100.0, 100.0, 10.0, 1.0, "2026-11-22"))  # measuring takes seconds
     return read_profile(folder)
 
 
-@pytest.mark.parametrize("own", [[], [BATCHES], [("range(30)", "run.epochs(1)"), BATCHES]])
+@pytest.mark.parametrize("own", [[], [("range(30)", "run.epochs(1)"), BATCHES]])
 def test_a_script_with_a_run_of_its_own_has_one_folder_and_its_steps(run, own):
     folder, notes = run(changed(WITH_RUN, *own))
     assert notes == [] and list(folder.parent.iterdir()) == [folder]
     record, profile = read_run(folder), profile_of(folder)
     assert record.status == "done" and record.profiled and record.config["job"] == "own"
     assert record.result["ended_by"] == "profiled" and record.result["steps"] == 6
-    assert list_runs(folder.parent)["profiled"].all()
     found = profile.time.phase_us()
     assert profile.time.steps == 3
     assert min(found["forward"], found["backward"], found["optimiser"]) > 0
@@ -123,11 +122,8 @@ def test_steps_and_phases_of_an_unchanged_script_which_is_ended_then(run, capfd)
                  ("optimiser.step()", "optimiser.step(); other.step()")), 2),
         # what catches everything is ended all the same
         (changed(TRAIN, ("    optimiser.step()", "    try: optimiser.step()\n    except BaseException: pass")), 2),
-        (changed(WITH_RUN, BATCHES, ("range(30)", "run.epochs(1)"),
-                 ("            run.step(loss, samples=len(x))",
-                  "            try: run.step(loss, samples=len(x))\n            except BaseException: pass")), 2),
     ],
-    ids=["run.step", "two optimisers", "caught", "caught with a run"],
+    ids=["run.step", "two optimisers", "caught"],
 )  # fmt: skip
 def test_a_step_is_what_the_script_means_by_it(run, text, products):
     folder, notes = run(text, "30")
@@ -138,11 +134,10 @@ def test_a_step_is_what_the_script_means_by_it(run, text, products):
 
 def test_phases_that_a_script_names_are_believed_and_words_of_its_own_do_no_harm(run):
     words = ("            loss = model", '            with run.phase("my words"): model(x)\n            loss = model')
-    profile = profile_of(run(changed(WITH_RUN, BATCHES, words))[0])
-    assert profile.time.phase_us()["forward"] > 0
-    assert (profile.trace.events["name"] == "my words").sum() == 3
     named = ("loss = model(x)", 'with run.phase("forward"): loss = model(x)')
-    found = profile_of(run(changed(WITH_RUN, BATCHES, named))[0]).time.phase_us()
+    profile = profile_of(run(changed(WITH_RUN, BATCHES, words, named))[0])
+    assert (profile.trace.events["name"] == "my words").sum() == 3
+    found = profile.time.phase_us()
     assert found["forward"] > 0 and found["backward"] == 0 and found["other"] > 0 and found["input"] > 0
 
 
@@ -155,7 +150,6 @@ TWO_RUNS = changed(WITH_RUN, ONE_EPOCH) + changed(WITH_RUN, ONE_EPOCH).partition
     [
         (TRAIN, "5", "the script ended after 5 steps: 2 are recorded", 2),
         (EXITS, "0", "the script ended by sys.exit(0) after 5 steps: 2 are recorded", 2),
-        (changed(WITH_RUN, ONE_EPOCH), "", "the script ended after 10 steps: 7 are recorded", 7),
         (TWO_RUNS, "", None, 7),  # the first of several runs counts
     ],
 )
@@ -165,29 +159,24 @@ def test_what_ends_early_keeps_the_steps_there_were(run, text, argument, note, s
     assert list(folder.parent.iterdir()) == [folder] and profile_of(folder).time.steps == steps
 
 
-@pytest.mark.parametrize(
-    ("text", "argument", "words"),
-    [
+def test_what_cannot_be_profiled_is_refused_with_what_to_do(run):
+    for text, argument, words in (
         (TRAIN, "2", r"after 2 steps, and recording begins at step 4: .*--skip"),
         ("print('nothing')\n", "", "no optimiser of torch had stepped"),
         ("import sys\nsys.exit(4)\n", "", r"sys.exit\(4\) before its first step"),
         (EXITS, "3", r"the script ended by sys.exit\(3\), so nothing is said"),
         (f"import torch\ntorch.profiler.profile().start()\n{TRAIN}", "50", "a profiler of its own"),
-    ],
-)
-def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, text, argument, words):
-    with pytest.raises(UserError, match=words):
-        run(text, argument)
+    ):
+        with pytest.raises(UserError, match=words):
+            run(text, argument)
 
 
 def test_an_error_of_the_script_is_shown_and_recorded(run, tmp_path, capfd):
     with pytest.raises(UserError, match="RuntimeError: no disk"):
         run(TRAIN + "raise RuntimeError('no disk')\n", "1")
     assert "Traceback" in capfd.readouterr().err
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert read_run(folder).status == "failed"
     with pytest.raises(UserError, match=r"this run failed .*no disk"):
-        read_profile(folder)
+        read_profile(next((tmp_path / "runs").iterdir()))
 
 
 def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
@@ -204,58 +193,54 @@ def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
 
 
 STYLES = {
-    "record_function around the model": """
+    "record_function around the model": (2, """
 with torch.profiler.record_function("model_inference"):
     loss = model(x).square().mean()
 loss.backward()
 optimiser.step()
-""",
-    "gradients accumulated": """
+"""),
+    "gradients accumulated": (8, """
 for part in x.chunk(4):
     part = (part * 2 - part).sin().asin()
     model(part).square().mean().backward()
 optimiser.step()
-""",
-    "a transform of the data that is a module": """
+"""),
+    "a transform and an evaluation": (2, """
 x = torch.nn.Softplus()(x)
-model(x).square().mean().backward()
-optimiser.step()
-""",
-    "an evaluation in between": """
 with torch.no_grad():
     model(x)
 model(x).square().mean().backward()
 optimiser.step()
-""",
-    "a closure": """
+"""),
+    "a closure": (2, """
 def closure():
     loss = model(x).square().mean()
     loss.backward()
     return loss
 optimiser.step(closure)
-""",
-    "another thread with a model of its own": """
+"""),
+    "another thread with a model of its own": (2, """
 small = torch.nn.Linear(8, 8)
 other = threading.Thread(target=lambda: small(torch.ones(4, 8)).sum().backward())
 other.start()
 model(x).square().mean().backward()
 optimiser.step()
 other.join()
-""",
-}
+"""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_phases_add_up_however_a_script_is_written(style, run):
-    body = "".join(f"    {line}\n" for line in [*STYLES[style].strip().splitlines(), "optimiser.zero_grad()"])
+    products, text = STYLES[style]
+    body = "".join(f"    {line}\n" for line in [*text.strip().splitlines(), "optimiser.zero_grad()"])
     folder, _ = run(f"{HEAD}for _ in range(50):\n    x = torch.randn(512, 64)\n{body}")
     time = profile_of(folder).time
     found = time.phase_us()
     assert sum(found.values()) == pytest.approx(time.step_us) and min(found.values()) >= 0
     assert found["forward"] > 0 and found["backward"] > 0 and found["optimiser"] > 0
     assert time.operators["self_us"].sum() == pytest.approx(time.step_us) and time.operators["self_us"].min() >= 0
-    in_forward = time.events.query(f"{PRODUCT} and phase == 'forward'")
-    assert len(in_forward) / time.steps == (8 if style == "gradients accumulated" else 2)
+    assert len(time.events.query(f"{PRODUCT} and phase == 'forward'")) / time.steps == products
     assert (time.events.query("name == 'aten::mm'")["phase"] == "backward").all()
 
 
@@ -273,3 +258,15 @@ for (x,) in DataLoader(TensorDataset(torch.randn(10_000, 64)), batch_size=256):
     found, reads = time.phase_us(), time.events.query("name == 'aten::item'")
     # with the loop around them
     assert found["input"] > 0 and found["sync"] > reads["duration_us"].sum() / time.steps > 0
+
+
+def test_phases_agree_with_a_clock_within_two_per_cent(run):
+    profile = profile_of(run(changed(TRAIN, ("randn(512", "randn(8192")), "50", settings=LONG)[0])
+    segments = profile.time.segments
+    traced = segments.groupby(["step", "phase"])["us"].sum().unstack(fill_value=0.0)
+    clocked = [{phase: wall_us for phase, (wall_us, _) in step.items()} for step in profile.facts["phases_us"]]
+    # the clock reads around the annotation, which itself takes microseconds; in one step or other, other programs take
+    # the core between the two
+    apart = {phase: median(abs(traced[phase] - [step[phase] for step in clocked])) for phase in ("forward", "backward")}
+    apart["step"] = median(abs(traced.sum(axis=1) - [sum(step.values()) for step in clocked]))
+    assert max(apart.values()) < 0.02 * profile.time.step_us, apart

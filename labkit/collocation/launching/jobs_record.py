@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict
+from typing import Any, ClassVar, Self
 
 from labkit.collocation.plan.plan import Plan
 from labkit.errors import DataError, UserError
@@ -23,10 +23,6 @@ from labkit.runs.record import is_alive, own_process, timestamp
 SCHEMA_VERSION = 2
 """Up to 1, a job had a kind and a request"""
 ENDED = ("done", "failed", "stopped", "timed_out", "out_of_memory")
-
-
-class _Versioned(TypedDict):
-    schema_version: int
 
 
 @dataclass(kw_only=True)
@@ -98,10 +94,10 @@ class JobsRecord:
         path = cls.file(folder)
         fix = f"The run folders beside it may still be readable; restore {path.name} from a copy, or delete the folder."
         try:
-            content = restored(read_json(path, _Versioned, fix=fix))
+            content = restored(read_json(path, dict[str, Any], fix=fix))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{folder}: this is no {cls.KIND} of labkit's, because it has no {path.name}.") from None
-        if content["schema_version"] != SCHEMA_VERSION:
+        if content.get("schema_version") != SCHEMA_VERSION:
             raise UserError(f"{path}: another version of labkit wrote this {cls.KIND}: open it there, or run it anew.")
         try:
             check_shape(content, cls)

@@ -67,14 +67,11 @@ def run_plan(
 
     Args:
         plan: what shares what.
-        runs_dir: the folder that the group's folder is made in.
+        runs_dir: the folder that the group's folder, which is returned, is made in.
         on_event: called with what happens.
         stop: looked at between events.
         needs: bytes that each job is estimated to take, by WORKLOAD/JOB.
         quiet: whether other programs leave the CPU alone; None looks before each round.
-
-    Returns:
-        The group's folder.
     """
     known = {"plan": plan, "needs": dict(needs or {}), "quiet": quiet, "rounds": planned_rounds(plan)}
     folder, record = GroupRecord.new(runs_dir, plan.name, **known)

@@ -64,13 +64,14 @@ def live_devices(
     found = found or [each for each in devices[1:] if _is_reached(each)] or [devices[0]]
     if len({each.kind == "cpu" for each in found}) > 1:
         raise UserError("a queue runs on the CPU or on GPUs: name devices of one kind.")
-    live, faults, jobs = [], [], [PlannedJob("one", ""), PlannedJob("another", "")]
+    live, faults, jobs = [], [], [PlannedJob("one", ""), PlannedJob("another", "")][: 1 + shared]
     for device in dict.fromkeys(found):
         mode = "cpu-shared" if device.kind == "cpu" else "naive" if shared else "alone"
         try:
             with nvml() as session:
-                shares = mode_shares(mode, jobs if shared else jobs[:1], Place(device, devices, session))
-                live.append(_live(device, shares["one"], memory_bytes, session))
+                share = mode_shares(mode, jobs, Place(device, devices, session))["one"]
+                name, free = device.uuid or device.torch_name or device.kind, _free_bytes(device, session)
+                live.append(LiveDevice(PackingDevice(name, min(free, memory_bytes or free)), share, device))
         except UserError as error:
             faults.append(str(error))
     if faults:
@@ -83,19 +84,16 @@ def _is_reached(gpu: Device) -> bool:
     return gpu.torch_name is not None or gpu.kind == "mig" or (gpu.uuid is not None and gpu.mig_mode != "on")
 
 
-def _live(device: Device, share: Share, counted_bytes: int | None, nvml: Nvml) -> LiveDevice:
-    name, free = device.uuid or device.torch_name or device.kind, None
+def _free_bytes(device: Device, nvml: Nvml) -> int:
     if device.kind == "cpu":
-        free = read_cpu().memory_available_bytes
-    else:
-        handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
-        memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
-        free = None if memory.reason else memory.value.free
-    free = free or device.memory_bytes
+        return read_cpu().memory_available_bytes
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
+    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+    free = device.memory_bytes if memory.reason else memory.value.free
     if free is None:
         why = device.missing.get("memory_bytes", "its driver does not say")
-        raise UserError(f"device {name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out.")
-    return LiveDevice(PackingDevice(name, min(free, counted_bytes or free)), share, device)
+        raise UserError(f"{device.name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out.")
+    return free
 
 
 class Monitor:
@@ -116,14 +114,13 @@ class Monitor:
         self._open.__exit__(*exception)
 
     def look(self) -> list[dict[str, float]]:
-        """Of all devices, in their order, what `Scheduler.observed` takes; without what nobody can tell."""
-        now: dict[tuple[str, str], float] = {}
-        for reading in self._ladder.read():
-            if reading.value is not None:
-                now[reading.device, reading.counter] = reading.value
+        """Of all devices, in their order, what `Devices.look` tells; without what nobody can tell."""
+        readings = list(self._ladder.read())
+        for reading in readings:
             if "energy" in reading.counter or "power" in reading.counter:
                 sample = Sample(time.time_ns(), reading.value, reading.note)
                 self._samples[reading.device][reading.counter].append(sample)
+        now = {(reading.device, reading.counter): reading.value for reading in readings}
         return [_seen(live, now) for live in self._live]
 
     def energy_j(self) -> tuple[float | None, str]:
@@ -134,14 +131,14 @@ class Monitor:
             source = "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
             samples = self._samples[source]
             found[source] = cpu_energy(samples) if live.on_cpu else gpu_energy(samples, mig=live.device.kind == "mig")
-        for energy in found.values():
-            if energy.value_j is None:
-                return None, energy.note
+        unknown = [energy.note for energy in found.values() if energy.value_j is None]
+        if unknown:
+            return None, unknown[0]
         sources = "; ".join(dict.fromkeys(f"{energy.source}, {energy.note}" for energy in found.values()))
         return sum(energy.value_j for energy in found.values()), f"measured by {sources}"
 
 
-def _seen(live: LiveDevice, now: dict[tuple[str, str], float]) -> dict[str, float]:
+def _seen(live: LiveDevice, now: dict[tuple[str, str], float | None]) -> dict[str, float]:
     if live.on_cpu:
         return {"monitored_free_bytes": read_cpu().memory_available_bytes}
     used, active = (now.get((live.device.uuid, counter)) for counter in ("memory_used", "sm_active"))

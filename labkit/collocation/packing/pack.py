@@ -1,22 +1,113 @@
-"""Check a queue and run it, telling who starts and ends; or predict that from profiles: the notebooks' way to pack."""
+"""Check a queue and run it, telling who starts and ends; or predict that from profiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from labkit.collocation.launching.job import JobEvent, OnJobEvent
-from labkit.collocation.packing.live_device import live_devices
+from labkit.collocation.packing.live_device import LiveDevice, live_devices
 from labkit.collocation.packing.policy import PackingDevice, cpu_admission, get_policy
-from labkit.collocation.packing.queue import QueuedJob
-from labkit.collocation.packing.queue_check import check_here, refuse_if_any
+from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import QueueRecord, run_queue
-from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
-from labkit.collocation.packing.schedule import Schedule
+from labkit.collocation.packing.recorded_profiles import RecordedProfiles, read_recorded, shared_slowdown
+from labkit.collocation.packing.scheduler import Schedule
 from labkit.collocation.packing.simulate import simulate
+from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan_check import job_memory
 from labkit.errors import UserError
+from labkit.hardware.sizes import size_text
 from labkit.tracking.stop import StopRequest
+
+NOBODY_KNOWS = "nobody knows what {} asks for: write its memory and utilisation, such as 2GiB and 0.5"
+
+
+@dataclass(frozen=True)
+class CheckedQueueJob:
+    """One row of the table before the start."""
+
+    queued: QueuedJob
+    """With its profile, where there can be one"""
+    source: str
+    """Where its memory and its utilisation are from, in words"""
+    fits: tuple[str, ...] = ()
+    """Names of the devices that have its memory"""
+    why_not: tuple[str, ...] = ()
+    """Nothing may start while there is a reason against any row"""
+
+
+def check_queue(
+    queue: Sequence[QueuedJob],
+    devices: Sequence[PackingDevice],
+    estimate: Callable[[PlannedJob], int | None],
+    recorded: RecordedProfiles | None = None,
+) -> list[CheckedQueueJob]:
+    """Find what each job asks for, and which devices have it; nothing is started.
+
+    What a row says itself counts first. Otherwise its memory is measured, and how busy it keeps a device is what was
+    recorded of such a job, or all of it.
+
+    Args:
+        queue: as it was read.
+        devices: that it is to run on.
+        estimate: bytes that a job's process takes; None where nobody knows. Jobs that are alike are estimated once.
+        recorded: profiles of a device of the same kind.
+    """
+    estimated: dict[tuple, int | str] = {}  # bytes, or why there are none
+    largest = max(devices, key=lambda device: device.memory_bytes)
+    rows = []
+    for queued in queue:
+        job, own, why_not = queued.job, queued.profile, []
+        like = recorded.of(job) if recorded else None
+        if any(each is not None for each in (job.device, job.cores, job.gpu_percent, job.mig_profile)):
+            why_not.append("the packer chooses devices: leave device, cores, gpu_percent and mig_profile away")
+        needs, source = own.memory_estimate_bytes if own else job.memory_bytes, "needs by the queue"
+        if needs is None:
+            if job.job_key not in estimated:
+                try:
+                    estimated[job.job_key] = estimate(job) or NOBODY_KNOWS.format(job.label)
+                except UserError as error:
+                    estimated[job.job_key] = str(error).rstrip(".")
+            needs, source = estimated[job.job_key], "needs by its first steps"
+        if isinstance(needs, str):
+            rows.append(CheckedQueueJob(queued, source, why_not=(*why_not, needs)))
+            continue
+        if own is not None:
+            profile, busy = replace(own, like=like and like.like), "by the queue"
+        elif like is None:
+            profile, busy = JobProfile(needs, 1.0), "unknown: taken as all"
+        else:  # its times are the recorded machine's
+            profile, busy = JobProfile(needs, like.utilisation, like=like.like), f"recorded on {recorded.device}"
+        fits = tuple(device.name for device in devices if device.memory_bytes >= needs)
+        if not fits:
+            why_not.append(
+                f"{queued.name} needs {size_text(needs)} of memory, and {largest.name}, which has most, has "
+                f"{size_text(largest.memory_bytes)} free: make its batch smaller, or write the memory that it was "
+                "measured to need"
+            )
+        rows.append(CheckedQueueJob(replace(queued, profile=profile), f"{source}, busy {busy}", fits, tuple(why_not)))
+    return rows
+
+
+def refuse_if_any(rows: Sequence[CheckedQueueJob], nothing: str = "nothing was started:") -> list[QueuedJob]:
+    """The jobs with their profiles.
+
+    Raises:
+        UserError: something is against a row; with one line for each such row.
+    """
+    lines = [f"  {row.queued.place}: {'; '.join(row.why_not)}" for row in rows if row.why_not]
+    if lines:
+        raise UserError("\n".join([nothing, *lines]))
+    return [row.queued for row in rows]
+
+
+def check_here(queue: Sequence[QueuedJob], live: Sequence[LiveDevice]) -> list[CheckedQueueJob]:
+    """Check a queue against these devices, with the memory of their first steps and what ships of recorded profiles."""
+    kind = "cpu" if live[0].on_cpu else "cuda"
+    recorded = read_recorded() if live[0].on_cpu else None
+    return check_queue(queue, [each.packing for each in live], partial(job_memory, kind=kind), recorded)
 
 
 def pack(

@@ -122,7 +122,7 @@ class Policy:
 
     name: str
     summary: str
-    rank: Callable[[JobProfile, DeviceState, int], tuple[float, ...]]
+    rank: Callable[[JobProfile, DeviceState, int], float | tuple[float, ...]]
     """From the job, a device and the number of steps from the last device chosen to a key; the smallest is chosen"""
     collocates: bool = True
     """Whether it puts a job beside another"""
@@ -135,35 +135,31 @@ class Policy:
         `states` are those of all devices, in a fixed order; `last` is the position of the device chosen before.
         """
         largest_bytes = max(state.device.memory_bytes for state in states)
-        open_to_it = [
-            position
+        ranks = {
+            position: self.rank(profile, state, (position - last - 1) % len(states))
             for position, state in enumerate(states)
             if (self.collocates or not state.profiles) and admission.admits(profile, state, largest_bytes=largest_bytes)
-        ]
-        return min(
-            open_to_it,
-            key=lambda position: self.rank(profile, states[position], (position - last - 1) % len(states)),
-            default=None,
-        )
+        }
+        return min(ranks, key=ranks.__getitem__, default=None)
 
 
 _ALL = (
-    Policy("exclusive", "a device for each job", lambda profile, state, steps: (), collocates=False),
-    Policy("round-robin", "the next device in turn", lambda profile, state, steps: (steps,)),
+    Policy("exclusive", "a device for each job", lambda job, device, steps: 0, collocates=False),
+    Policy("round-robin", "the next device in turn", lambda job, device, steps: steps),
     Policy(
         "most-free-memory",
         "the device with the most free memory (CARMA's MAGM)",
-        lambda profile, state, steps: (-state.free_bytes,),
+        lambda job, device, steps: -device.free_bytes,
     ),
     Policy(
         "least-utilised",
         "the least busy device (CARMA's LUG)",
-        lambda profile, state, steps: (state.utilisation, -state.free_bytes),
+        lambda job, device, steps: (device.utilisation, -device.free_bytes),
     ),
     Policy(
         "best-fit",
         "the device whose free memory it leaves least of",
-        lambda profile, state, steps: (state.free_bytes - profile.memory_estimate_bytes,),
+        lambda job, device, steps: device.free_bytes - job.memory_estimate_bytes,
     ),
 )
 POLICIES = {policy.name: policy for policy in _ALL}
@@ -171,11 +167,7 @@ POLICIES = {policy.name: policy for policy in _ALL}
 
 
 def get_policy(name: str) -> Policy:
-    """A policy by its name.
-
-    Raises:
-        UserError: there is none of that name.
-    """
+    """A policy by its name; a UserError where there is none of it."""
     if name not in POLICIES:
         raise UserError(f"policy {name!r} is unknown: choose one of {', '.join(POLICIES)}.")
     return POLICIES[name]

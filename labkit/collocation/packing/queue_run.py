@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 from labkit.collocation.launching.job import JobEvent, OnJobEvent, told_end, worker_process
 from labkit.collocation.launching.jobs_record import JobsRecord
 from labkit.collocation.packing.live_device import EVERY_S, LiveDevice, Monitor
-from labkit.collocation.packing.policy import Admission, PackingDevice, Policy
+from labkit.collocation.packing.policy import Admission, PackingDevice, Policy, cpu_admission
 from labkit.collocation.packing.queue import QueuedJob, TrackedJob
-from labkit.collocation.packing.queue_check import admission_here
-from labkit.collocation.packing.schedule import Schedule, schedule_of
-from labkit.collocation.packing.scheduler import Scheduler
+from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
+from labkit.collocation.packing.scheduler import Schedule, Scheduler, schedule_of
 from labkit.collocation.plan.planned_job import told_of_mix
 from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
@@ -57,7 +56,6 @@ def run_queue(
     stop: StopRequest,
     name: str = "queue",
     admission: Admission | None = None,
-    monitor: Callable[[Sequence[LiveDevice]], Monitor] = Monitor,
 ) -> Path:
     """Run a queue, which has been checked, to its end; afterwards no process of it is left, however it ended.
 
@@ -66,21 +64,18 @@ def run_queue(
         devices: where they run, from `live_devices`.
         policy: who goes where.
         runs_dir: the folder that the queue's folder is made in.
-        on_event: called with what happens. An event is what a job told, or its kind is Placed (device, attempt, alone)
-            or Over (status, reason).
+        on_event: called with what jobs tell, and with events Placed (device, attempt, alone) and Over (status, reason).
         stop: ends all politely.
         name: a part of the folder's name.
-        admission: who may join whom; None takes `admission_here`.
-        monitor: makes what looks at the devices.
+        admission: who may join whom; on a CPU None takes the recorded pairs, else the utilisations.
 
     Returns:
         The queue's folder: queue.json, the jobs' run folders, and their logs.
-
-    Raises:
-        UserError: a folder cannot be made.
     """
     packing = [live.packing for live in devices]
-    scheduler = Scheduler(queue, packing, policy, admission or admission_here(devices))
+    if admission is None:
+        admission = cpu_admission(shared_slowdown(read_recorded())) if devices[0].on_cpu else Admission()
+    scheduler = Scheduler(queue, packing, policy, admission)
     content = {"policy": policy.name, "devices": packing, "jobs": list(scheduler.jobs.values())}
     mode = "cpu-shared" if devices[0].on_cpu else "naive"
     folder, record = QueueRecord.new(runs_dir, name, mode=mode, **content)
@@ -88,7 +83,7 @@ def run_queue(
     with record.kept(folder):
         record.save(folder)
         try:
-            with SupervisedJobs() as run.supervised, monitor(devices) as run.monitor:
+            with SupervisedJobs() as run.supervised, Monitor(devices) as run.monitor:
                 run.supervised.remove_at_end(temporary_of(record.file(folder)))
                 try:
                     scheduler.run(run, stop)

@@ -18,8 +18,7 @@ from labkit.collocation.packing.policy import (
     slowdown_by_utilisation,
 )
 from labkit.collocation.packing.queue import QueuedJob, TrackedJob
-from labkit.collocation.packing.schedule import Schedule, schedule_of, side_by_side
-from labkit.collocation.packing.scheduler import Scheduler
+from labkit.collocation.packing.scheduler import Schedule, Scheduler, schedule_of, side_by_side
 from labkit.errors import UserError
 
 ALLOCATES_AT = 0.05
@@ -49,7 +48,7 @@ def simulate(
         devices: what they run on.
         policy: who goes where.
         slowdown: what sharing really does in this simulated world.
-        admission: preconditions of the scheduler; by default it believes in `slowdown` itself.
+        admission: who may join whom; by default the scheduler believes in `slowdown` itself.
 
     Raises:
         UserError: a job without a profile, or without a duration or a memory in it.
@@ -109,6 +108,7 @@ class _SimulatedDevices:
             each.slowdown = times
 
     def endings(self, until_s: float | None) -> list[tuple[str, str, str]]:
+        assert self._running or until_s is not None, "a job was never started"
         arrives_s = math.inf if until_s is None else until_s
         job = min(self._running, key=lambda each: each.ahead_s, default=None)
         # an end before an arrival of the same moment: what it frees is there for the newcomer
@@ -161,10 +161,8 @@ def _check_profiles(queue: Sequence[QueuedJob]) -> None:
     for job in queue:
         if job.profile is None:
             faults.append(f"{job.place}: nobody knows what job {job.name} asks for: give it memory and utilisation.")
-            continue
-        known = {"duration": job.profile.duration_s, "memory": job.profile.memory_bytes}
-        if missing := [what for what, value in known.items() if value is None]:
-            what = " and no ".join(missing)
+        elif None in (job.profile.duration_s, job.profile.memory_bytes):
+            what = "memory" if job.profile.memory_bytes is None else "duration"
             faults.append(f"{job.place}: the profile of {job.name} has no {what}: run the job once alone, or write it.")
     if faults:
         raise UserError("\n".join(faults))

@@ -1,23 +1,19 @@
 """Writes, beside this file, the trace that the torch of this Python makes of two small steps.
 
-`python make_traces.py`, with another folder behind it or not, needs torch alone, so that it runs with each version
-whose traces are to be read.
+`python make_traces.py` needs torch alone, so that it runs with each version whose traces are to be read.
 """
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-WAITED, ACTIVE = 1, 2
 BATCH, ROWS, TABLES, DIM = 16, 50, 2, 8
 KEPT = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "bp", "s")
-SHOWN = ("schemaVersion", "displayTimeUnit", "record_shapes", "profile_memory")
-"""Fields of the file that tell nothing of the machine."""
+"""Fields that tell nothing of the machine."""
 
 
 class SmallDlrm(nn.Module):
@@ -37,14 +33,9 @@ def write(path: Path) -> None:
     torch.set_num_threads(1)
     model = SmallDlrm()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    with profile(
-        activities=[ProfilerActivity.CPU],
-        schedule=schedule(wait=0, warmup=WAITED, active=ACTIVE, repeat=1),
-        record_shapes=True,
-        profile_memory=True,
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(path)),
-    ) as profiler:
-        for _ in range(WAITED + ACTIVE):
+    plan = schedule(wait=0, warmup=1, active=2, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True, profile_memory=True) as profiler:
+        for _ in range(3):
             with record_function("input"):
                 dense, categorical = torch.randn(BATCH, 4), torch.randint(0, ROWS, (BATCH, TABLES, 3))
                 label = torch.randint(0, 2, (BATCH,)).float()
@@ -56,34 +47,22 @@ def write(path: Path) -> None:
                 optimiser.step()
                 optimiser.zero_grad()
             profiler.step()
+    profiler.export_chrome_trace(str(path))
 
 
-def strip(path: Path) -> None:
-    """Leave out what tells of the machine: its name, paths, processes."""
-    trace = json.loads(path.read_text())
-    numbers = {}
-    events = []
+def stripped(trace: dict) -> dict:
+    numbers, events = {}, []
     for event in trace["traceEvents"]:
-        if event["ph"] == "M" or event.get("cat") == "python_function":
-            continue
-        for field in ("pid", "tid"):
-            if isinstance(event.get(field), int):
+        if event["ph"] != "M" and event.get("cat") != "python_function":
+            for field in ("pid", "tid"):
                 event[field] = numbers.setdefault((field, event[field]), len(numbers) + 1)
-        events.append({field: event[field] for field in KEPT if field in event})
-    about = {"torch": torch.__version__.partition("+")[0], **{key: trace[key] for key in SHOWN if key in trace}}
-    path.write_text(json.dumps({**about, "traceEvents": events}))
-
-
-def main(folder: Path) -> Path:
-    version = ".".join(torch.__version__.split(".")[:2])
-    plain = folder / f"torch-{version}.json"
-    write(plain)
-    strip(plain)
-    zipped = folder / f"{plain.name}.gz"
-    zipped.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
-    plain.unlink()
-    return zipped
+            events.append({field: event[field] for field in KEPT if field in event})
+    return {"torch": torch.__version__.partition("+")[0], "traceEvents": events}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+    plain = Path(__file__).with_name(f"torch-{'.'.join(torch.__version__.split('.')[:2])}.json")
+    write(plain)
+    content = json.dumps(stripped(json.loads(plain.read_text())))
+    plain.with_name(f"{plain.name}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
+    plain.unlink()
