@@ -134,10 +134,9 @@ class SupervisedJobs:
         return [] if event is None else event["left"]
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
-        """Start an MPS daemon on GPUs, by UUID, until the next `sweep`; the variables of its clients, or a UserError."""
-        event = self._ask("mps", MPS_S, gpus=list(gpus)) or {
-            "why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."
-        }
+        """Start an MPS daemon on GPUs, by UUID, until the next `sweep`; its clients' variables, or a UserError."""
+        silent = {"why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."}
+        event = self._ask("mps", MPS_S, gpus=list(gpus)) or silent
         if "why_not" in event:
             raise UserError(event["why_not"])
         return event["environment"]
