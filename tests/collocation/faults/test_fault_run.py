@@ -14,7 +14,7 @@ from labkit.collocation.faults.fault import DOCUMENTED_COLUMNS, FAULTS, document
 from labkit.collocation.faults.fault_run import Client, FaultRun, fault_table, run_fault
 from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
-from labkit.plots.fault_timeline import figure_fault_timeline
+from labkit.plots.slowdowns import figure_fault_timeline
 
 
 def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):
