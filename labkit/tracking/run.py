@@ -13,6 +13,7 @@ from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
@@ -22,10 +23,12 @@ from labkit.tracking.kept import Kept
 from labkit.tracking.meter import Meter
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.position import Position
+from labkit.tracking.progress_line import ProgressLine
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
+from labkit.tracking.stop import StopRequest
 
 _open_run: Run | None = None
 
@@ -106,7 +109,8 @@ class Run:
                 f"run {_open_run.name!r} is still open in this process, and clocks, sampler and stop are one each: "
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
-        self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
+        own = Harness(StopRequest(), ScriptCommand(runs_dir=str(self._runs_dir)), ProgressLine(), is_script=True)
+        self._harness = current_harness() or SpawnedHarness.found() or own
         self._observer = self._harness.observer
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
@@ -240,15 +244,12 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule = self.position, self._schedule
+        position, schedule, every = self.position, self._schedule, self.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
-        last = schedule.is_last_batch and (
-            self.evaluate_every is None
-            or (schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs)
-        )
-        every = self.evaluate_every is not None and position.samples >= position.next_evaluation
-        if not (last or every or self._limits.out_of_time):
+        is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
+        ends = schedule.is_last_batch and (every is None or is_last_epoch)
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._limits.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
