@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,7 @@ class Run:
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
         self._schedule = Schedule(self.position, self._recording.event)
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, self._recording.event)
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
         self._limits = Limits(self._schedule, self._evaluations, self.position, self.max_seconds, self._stopped_by)
         self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
@@ -225,8 +224,6 @@ class Run:
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
-        if self._evaluations.is_new:
-            self._record_evaluation(numbers)
         if self._evaluations.take(numbers):
             self._kept.note_best()
         self._meter.tell(evaluated=True)
@@ -426,15 +423,6 @@ class Run:
             if not math.isfinite(numbers[name]):
                 raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
         return numbers
-
-    def _record_evaluation(self, numbers: dict[str, float]) -> None:
-        at = self.position.point
-        for name, number in numbers.items():
-            self._recording.metric(name, number, at)
-        name = self.target.metric.name if self.target else None
-        told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
-        told |= {"loss": self._meter.loss, "samples_per_s": self.position.samples_per_s}
-        self._recording.event("evaluated", **told, **asdict(at))
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]
