@@ -65,30 +65,16 @@ def memory(time, size, address, device=-1):
 
 
 def test_tensors_alive_at_the_peak_add_up_to_it(tmp_path):
-    events = [
-        note("ProfilerStep#0", 0, 1000),
-        event("aten::linear", 100, 400),
-        event("aten::mm", 200, 200),
-        memory(150, 100, 1),
-        memory(250, 1000, 2),
-        memory(300, 50, 3),
-        memory(350, -50, 3),
-        memory(450, -100, 1),
-        memory(600, 10, 1),
-        memory(700, -1000, 2),
-    ]
-    trace = trace_of(tmp_path, events)
+    step, calls = note("ProfilerStep#0", 0, 1000), [event("aten::linear", 100, 400), event("aten::mm", 200, 200)]
+    took = ((150, 100, 1), (250, 1000, 2), (300, 50, 3), (350, -50, 3), (450, -100, 1), (600, 10, 1), (700, -1000, 2))
+    trace = trace_of(tmp_path, [step, *calls, *(memory(*each) for each in took)])
     assert memory_over_time(trace)["held_bytes"].tolist() == [100, 1100, 1150, 1100, 1000, 1010, 10]
     alive = alive_at_peak(trace)
     assert alive["bytes"].tolist() == [1000, 100, 50]
     assert alive["operator"].tolist() == ["aten::mm in aten::linear", "aten::linear", "aten::mm in aten::linear"]
     assert alive["freed_us"].tolist() == [700, 450, 350]
-
-
-def test_what_was_freed_of_before_the_recording_is_a_row_of_its_own(tmp_path):
-    events = [note("ProfilerStep#0", 0, 1000), memory(10, -300, 77), memory(20, 500, 2), memory(30, -500, 2)]
-    alive = alive_at_peak(trace_of(tmp_path, events))
-    assert alive["bytes"].sum() == 200
+    # what was freed of before the recording is a row of its own
+    alive = alive_at_peak(trace_of(tmp_path, [step, memory(10, -300, 77), memory(20, 500, 2), memory(30, -500, 2)]))
     assert alive["bytes"].tolist() == [500, -300]
 
 

@@ -203,16 +203,11 @@ class Case:
         self, name: str, evidence: str, advice: str, us: float, most_us: float = 0.0, events: int = 0,
         of_host: bool = False,
     ) -> Finding:  # fmt: skip
-        """A claim as shares of the step.
+        """A claim as shares of the step: `us` of it that no rule has claimed before.
 
-        In a step that nobody looks at, what has few events is a larger share; the bound is that of such a step, if
-        it is the larger one.
-
-        Args:
-            us: of one step, that no rule has claimed before.
-            most_us: of one step, what it can save with what others claim, where that is more.
-            events: written down by the profiler in that time, in one step.
-            of_host: whether only the host gets quicker: a GPU that is busy meanwhile keeps the step as long as it is.
+        With what others claim it can save `most_us`, where that is more. In a step that nobody looks at, without the
+        time that the profiler takes for `events`, this is a larger share where it has few of them. Where only the host
+        gets quicker (`of_host`), a GPU that is busy meanwhile keeps the step as long as it is.
         """
         step_us, most_us = self.time.step_us, max(us, most_us)
         plain_us = step_us - self.event_cost_us * len(self.self_us) / self.time.steps
