@@ -195,26 +195,3 @@ class Case:
         names = self.time.events["name"]
         works = [operator_work(names[row], self.inputs[row]) or Work(0, 0) for row in np.flatnonzero(rows)]
         return Work(*(sum(part) / self.time.steps for part in zip((0, 0), *works, strict=True)))
-
-    def percent(self, us: float) -> str:
-        return f"{us / self.time.step_us:.0%} of the step"
-
-    def finding(
-        self, name: str, evidence: str, advice: str, us: float, most_us: float = 0.0, events: int = 0,
-        of_host: bool = False,
-    ) -> Finding:  # fmt: skip
-        """A claim as shares of the step: `us` of it that no rule has claimed before.
-
-        With what others claim it can save `most_us`, where that is more. In a step that nobody looks at, without the
-        time that the profiler takes for `events`, this is a larger share where it has few of them. Where only the host
-        gets quicker (`of_host`), a GPU that is busy meanwhile keeps the step as long as it is.
-        """
-        step_us, most_us = self.time.step_us, max(us, most_us)
-        plain_us = step_us - self.event_cost_us * len(self.self_us) / self.time.steps
-        claimed, share = us / step_us, most_us / step_us
-        if plain_us > 0:
-            share = max(share, (most_us - self.event_cost_us * events) / plain_us)
-        if of_host and self.device is not None:
-            most = self.device.idle_us / step_us
-            claimed, share = min(claimed, most), min(share, most)
-        return Finding(name, evidence, advice, claimed, min(share, 1.0))
