@@ -93,7 +93,8 @@ def run(checkout, tmp_path):
     """Run Python on the copy, in an empty folder; what it printed."""
 
     def python(*arguments: str) -> str:
-        environment = os.environ | {"PYTHONPATH": str(checkout)}
+        # compiled kernels would be compiled anew for the copy
+        environment = os.environ | {"PYTHONPATH": str(checkout), "LABKIT_COMPILED": "0"}
         done = subprocess.run(
             [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True
         )

@@ -24,8 +24,3 @@ def test_an_example_reaches_its_target(script, tmp_path, monkeypatch, capfd):
     record = read_run(answer["folder"])
     assert (record.seed, record.result["ended_by"]) == (1, "target")
     assert record.config["train"]["lr"] > 0
-
-
-def test_examples_are_short():
-    lengths = {script.stem: len(script.read_text().splitlines()) for script in EXAMPLES}
-    assert lengths["digits_cnn"] <= 60 and lengths["char_transformer"] <= 110

@@ -23,8 +23,12 @@ README = REPOSITORY / "README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-# Appended to trainings: that they start, train, and end is tested here; where they get to, elsewhere.
-SHORT = "--max-epochs 1 --max-seconds 2"
+# What makes a command smaller: that it starts, does its work and ends is tested here; where it gets to, elsewhere.
+SMALLER = [
+    (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
+    (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 2\2"),
+    (r"(labkit collocate (?!.*--baseline).*)", r"\1 --baseline none"),
+]
 # What runs instead of a command, and why that command itself does not.
 INSTEAD = [
     (r"git clone .*", "true", "the project's address is undecided, and tests use no network"),
@@ -60,7 +64,9 @@ def runnable(command: str) -> str:
         if re.fullmatch(pattern, command):
             return instead.format(make=f"make --directory '{REPOSITORY}' --dry-run")
     assert command.startswith(("labkit ", "python ")), f"no rule says how to test {command!r}"
-    return f"{command} {SHORT}" if command.startswith("labkit train ") else command
+    for pattern, smaller in SMALLER:
+        command = re.sub(f"^{pattern}$", smaller, command)
+    return command
 
 
 def write_example_files(folder: Path) -> None:
@@ -77,13 +83,11 @@ def write_example_files(folder: Path) -> None:
         file.write("clicked,price,age,city,device\n")
         for _ in range(3000):
             age = dice.randrange(18, 80)
-            clicked = int(dice.random() < age / 80)
-            file.write(f"{clicked},{dice.random():.2f},{age},{dice.choice('abcd')},{dice.choice('xy')}\n")
+            file.write(f"{int(dice.random() < age / 80)},{dice.random():.2f},{age},{dice.choice('abcd')},x\n")
     with gzip.open(folder / "day_0.gz", "wt", encoding="utf-8") as file:
         for _ in range(2000):
-            dense = [str(dice.randrange(-1, 50)) for _ in range(13)]
-            categorical = [f"{dice.randrange(40):08x}" for _ in range(26)]
-            file.write("\t".join([str(dice.randrange(2)), *dense, *categorical]) + "\n")
+            fields = [dice.randrange(2), *(dice.randrange(-1, 50) for _ in range(13))]
+            file.write("\t".join(map(str, [*fields, *(f"{dice.randrange(40):08x}" for _ in range(26))])) + "\n")
     loop = blocks(REPOSITORY / "docs" / "own-script.md", "python")[0]
     (folder / "train.py").write_text(BEFORE_THE_LOOP + loop, encoding="utf-8")
     noise = np.random.default_rng(0)

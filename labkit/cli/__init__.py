@@ -12,22 +12,9 @@ from labkit import __version__
 from labkit.errors import UserError, refusal
 
 COMMANDS = (
-    "tour",
-    "run",
-    "train",
-    "profile",
-    "collocate",
-    "pack",
-    "runs",
-    "monitor",
-    "energy",
-    "doctor",
-    "budgets",
-    "tiers",
-    "data",
-    "report",
-    "course",
-)
+    "tour", "run", "train", "profile", "collocate", "pack", "runs", "monitor", "energy", "doctor", "budgets", "tiers",
+    "data", "report", "course",
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -17,7 +16,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_budgets(args: argparse.Namespace) -> int:
-    """Print a line a budget."""
     from labkit.hardware.budgets.names import possible_budgets
 
     if args.check:
@@ -26,20 +24,20 @@ def run_budgets(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"budgets": [budget.to_dict() for budget in possible], "refused": refused}, indent=1))
         return 0
-    import pandas as pd
-
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.budgets.names import OF_A_CPU, OF_A_GPU
 
-    rows = []
-    for budget in possible:
-        lacks = ", ".join(each for each in budget.not_emulated if each not in (*OF_A_CPU, *OF_A_GPU))
-        kind = "emulated" if budget.emulated else "measured"
-        rows.append((budget.name, budget.allows(), kind, lacks))
+    rows = [
+        {
+            "budget": budget.name,
+            "what a run may use": budget.allows(),
+            "the run is": "emulated" if budget.emulated else "measured",
+            "also not emulated": ", ".join(x for x in budget.not_emulated if x not in (*OF_A_CPU, *OF_A_GPU)),
+        }
+        for budget in possible
+    ]
     console = Console(highlight=False)
-    print_frame(
-        console, pd.DataFrame(rows, columns=["budget", "what a run may use", "the run is", "also not emulated"])
-    )
+    print_frame(console, rows)
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
         alike: dict[str, list[str]] = {}
@@ -50,35 +48,15 @@ def run_budgets(args: argparse.Namespace) -> int:
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
     console.print(
-        f"What binds. Cores: {_cores()}. Memory: {_memory()}. A GPU's share: CUDA MPS with a daemon that belongs to "
-        "the run alone; its memory: the allocator's limit.\n"
         f"What is not emulated by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. "
-        "They stay as they are here. How far that leads: labkit budgets --check BUDGET."
+        "They stay as they are here. How far that leads: labkit budgets --check BUDGET. What binds: docs/budgets.md."
     )
     return 0
-
-
-def _cores() -> str:
-    threads = "as many threads in every numerical library"
-    return f"CPU affinity, and {threads}" if hasattr(os, "sched_setaffinity") else f"{threads}, on any core"
-
-
-def _memory() -> str:
-    from labkit.hardware.budgets.memory_watch import held
-
-    if held(os.getpid()) is None:
-        return "not limited, which this system cannot do for one process"
-    return (
-        "a watch beside the run, which ends it with an error that names the budget once the run and its children hold "
-        "more (mapped files not counted); should it grow faster than the watch looks, it is killed a moment later"
-    )
 
 
 def _check(names: list[str], *, as_json: bool) -> int:
     """Print a line a budget: measured shares of the whole device beside predicted ones."""
     from dataclasses import asdict
-
-    import pandas as pd
 
     from labkit.cli.console import Console, print_frame
     from labkit.hardware.budgets.check import check_budgets
@@ -87,15 +65,21 @@ def _check(names: list[str], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1))
         return 0
-    columns = "budget", "cores used", "allowed", "memory binds", "FLOP/s left", "predicted", "GB/s left", "predicted "
-    rows = []
-    for check in checks:
-        binds = {True: "yes", False: "no", None: "-"}[check.memory_binds]
-        shares = (check.arithmetic, check.predicted_arithmetic, check.bandwidth, check.predicted_bandwidth)
-        told = ("-" if share is None else f"{share:.2f}" for share in shares)
-        rows.append((check.name, f"{check.cores_used:.2f}", str(check.cores or "-"), binds, *told))
+    rows = [
+        {
+            "budget": check.name,
+            "cores used": f"{check.cores_used:.2f}",
+            "allowed": str(check.cores or "-"),
+            "memory binds": {True: "yes", False: "no", None: "-"}[check.memory_binds],
+            "FLOP/s left": check.arithmetic,
+            "predicted": check.predicted_arithmetic,
+            "GB/s left": check.bandwidth,
+            "predicted ": check.predicted_bandwidth,
+        }
+        for check in checks
+    ]
     console = Console(highlight=False)
-    print_frame(console, pd.DataFrame(rows, columns=columns), "Shares of what the whole device does")
+    print_frame(console, rows, "Shares of what the whole device does")
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
         "Predicted: by the number of cores, or by the catalogue's figures of both GPUs; a board's bandwidth at most, "

@@ -9,14 +9,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.cli.run import add_no_wait_flag
+from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
+    from labkit.collocation.launching.job import JobEvent
+    from labkit.collocation.launching.jobs_record import RoundRecord
     from labkit.collocation.plan.csv_plan import CsvPlan
     from labkit.collocation.plan.plan import Plan
 
 TRYING = "what a job takes of the memory is found out over its first steps, once ..."
+RADT_STATUS = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 EPILOG = """examples:
   labkit collocate --jobs "dlrm:tour x2, speech:tour" --mode cpu-shared,cpu-pinned --repeats 3
   labkit collocate --jobs "train.py --seed {seed} x2" --mode cpu-pinned
@@ -35,45 +38,27 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan in YAML, or a CSV of radT's")
-    parser.add_argument("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, train.py --lr 0.1"')
-    parser.add_argument(
-        "--mode",
-        metavar="M[,M]",
-        help="naive, mps, mig, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)",
-    )
-    parser.add_argument("--device", metavar="D", help="cpu, or a GPU's number or UUID (default: the first GPU, or cpu)")
-    parser.add_argument("--timeout", type=float, metavar="S", help="end a round after so long (default: 3600)")
-    parser.add_argument(
-        "--spin",
-        action="store_true",
-        help="let idle CPU threads wait busily, OpenMP's default, which is ruinous on shared cores",
-    )
-    parser.add_argument(
-        "--allow-mig-changes",
-        action="store_true",
-        help="create the MIG slices that mode mig lacks, and destroy them, and only them, at the end",
-    )
-    parser.add_argument("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="train labkit's jobs for so long, unless they say themselves"
-    )
-    parser.add_argument(
-        "--baseline",
-        choices=("each", "one", "none"),
-        default="each",
-        help="which jobs run alone first: each, one of those that differ in their seed only, or none (default: each)",
-    )
-    add_no_wait_flag(parser)
-    parser.add_argument("--check", action="store_true", help="check the plan, and start nothing")
-    parser.add_argument("--resume", metavar="GROUP", help="go on with a group that was cut short")
-    parser.add_argument("--show", metavar="GROUP", help="print the verdict on a group")
-    parser.add_argument(
-        "--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed"
-    )
-    parser.add_argument("--list", action="store_true", help="list the groups below --runs-dir")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
-    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object on the last line")
+    add = parser.add_argument
+    add("plan", nargs="?", type=Path, metavar="PLAN", help="a plan in YAML, or a CSV of radT's")
+    add("--jobs", metavar="JOBS", help='instead of a plan: "dlrm:tour x3, train.py --lr 0.1"')
+    modes = "naive, mps, mig, cpu-shared, cpu-pinned, alone (default: the plan's; else naive or cpu-shared)"
+    add("--mode", metavar="M[,M]", help=modes)
+    add("--device", metavar="D", help="cpu, or a GPU's number or UUID (default: the first GPU, or cpu)")
+    add("--timeout", type=float, metavar="S", help="end a round after so long (default: 3600)")
+    spin = "let idle CPU threads wait busily, OpenMP's default, which is ruinous on shared cores"
+    add("--spin", action="store_true", help=spin)
+    mig = "create the MIG slices that mode mig lacks, and destroy them, and only them, at the end"
+    add("--allow-mig-changes", action="store_true", help=mig)
+    add("--repeats", type=int, metavar="N", help="run every round so often; 3 or more give intervals")
+    add("--seconds", type=float, metavar="S", help="train labkit's jobs for so long, unless they say themselves")
+    alone = "which run alone first: each, one of those that differ in their seed only, or none (default: each)"
+    add("--baseline", choices=("each", "one", "none"), default="each", help=alone)
+    add("--check", action="store_true", help="check the plan, and start nothing")
+    add("--resume", metavar="GROUP", help="go on with a group that was cut short")
+    add("--show", metavar="GROUP", help="print the verdict on a group")
+    add("--undisturbed", action="store_true", help="with --show: leave out rounds that other programs disturbed")
+    add("--list", action="store_true", help="list the groups below --runs-dir")
+    add_flags(parser, "no_wait", "runs_dir", "json")
     parser.set_defaults(run=run_collocate)
 
 
@@ -83,10 +68,7 @@ def run_collocate(args: argparse.Namespace) -> int:
 
     asked = [name for name in ("plan", "jobs", "resume", "show", "list") if getattr(args, name)]
     if len(asked) != 1:
-        raise UserError(
-            "name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list"
-            + (f"; here are {' and '.join(asked)}." if asked else ".")
-        )
+        raise UserError("name one of: a plan's file, --jobs, --resume GROUP, --show GROUP, or --list.")
     if args.undisturbed and not args.show:
         raise UserError("--undisturbed leaves rounds of a group out that has run: give it with --show GROUP.")
     if args.list:
@@ -103,10 +85,9 @@ def run_collocate(args: argparse.Namespace) -> int:
 
 def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *, resumed: Path | None) -> int:
     """Check a plan, print the table, and run it, or go on with its group, where nothing is against it."""
-    from labkit.cli.collocate_live import GroupDisplay
-    from labkit.cli.collocate_text import print_check, print_verdict
+    from labkit.cli.collocate_text import GroupDisplay, print_check, print_verdict
     from labkit.cli.console import Console, print_last
-    from labkit.collocation.launching.plan_run import resume_plan, run_plan
+    from labkit.collocation.launching.plan_run import RoundEvent, resume_plan, run_plan
     from labkit.collocation.modes.cpu import leased_cpu
     from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
@@ -132,13 +113,28 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
             if args.json:
                 print_last(json.dumps({"rows": [asdict(row) for row in found.rows], "warnings": found.warnings}))
             return 0
-        with StopRequest() as stop, GroupDisplay(console, plan, csv) as display:
-            events = {"on_event": display.show, "stop": stop}
+        with StopRequest() as stop, GroupDisplay(console) as display:
+
+            def hear(event: JobEvent | RoundEvent) -> None:
+                display.show(event)
+                if csv is not None and isinstance(event, RoundEvent) and event.record.ended_at is not None:
+                    keep_statuses(csv, event.record, plan.repeats)
+
             if resumed:
-                resume_plan(resumed, **events)
+                resume_plan(resumed, on_event=hear, stop=stop)
             else:
-                resumed = run_plan(plan, runs_dir=args.runs_dir, needs=found.needs, quiet=found.quiet, **events)
+                known = {"needs": found.needs, "quiet": found.quiet}
+                resumed = run_plan(plan, runs_dir=args.runs_dir, on_event=hear, stop=stop, **known)
     return print_verdict(resumed, as_json=args.json, stopped=bool(stop))
+
+
+def keep_statuses(csv: CsvPlan, ended: RoundRecord, repeats: int) -> None:
+    """Write what became of a CSV's rows beside it, in the words of MLflow, which radT writes."""
+    rows = csv.rows.get(ended.workload, {})
+    for job in ended.jobs:
+        # a row is finished when its last repeat is
+        if job.job in rows and (job.status != "done" or ended.repeat == repeats - 1):
+            csv.record(ended.workload, job.job, RADT_STATUS.get(job.status, "FAILED"), job.run or "")
 
 
 def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
@@ -147,18 +143,21 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     from labkit.collocation.plan.csv_plan import read_csv_plan
     from labkit.collocation.plan.plan import in_modes, on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
+    from labkit.hardware.devices import find_device, get_devices
 
+    is_cpu = find_device(args.device, get_devices()).kind == "cpu"
+    usual = "cpu-shared" if is_cpu else "naive"  # plain processes, as that is called on the device
     modes = [mode.strip() for mode in args.mode.split(",")] if args.mode else []
     suffix, csv = "" if args.jobs else args.plan.suffix.lower(), None
     if args.jobs:
-        plan = plan_of(args.jobs, modes or [_usual_mode(args.device)], baseline="none")
+        plan = plan_of(args.jobs, modes or [usual], baseline="none")
     elif suffix == ".csv":
         if modes:
             raise UserError(f"{args.plan}: the column Collocation says how its rows share: leave --mode away.")
         csv = read_csv_plan(args.plan)
         plan = csv.plan
     elif suffix in (".yaml", ".yml"):
-        plan = read_yaml_plan(args.plan, default_mode=_usual_mode(args.device))
+        plan = read_yaml_plan(args.plan, default_mode=usual)
         plan = in_modes(plan, modes) if modes else plan
     else:
         raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
@@ -167,10 +166,3 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     given: dict[str, Any] = {"repeats": args.repeats, "timeout_s": args.timeout, "spin": args.spin or None}
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     return with_baseline(with_seconds(plan, args.seconds), args.baseline), csv
-
-
-def _usual_mode(device: str | None) -> str:
-    """Plain processes, as that is called on the device."""
-    from labkit.hardware.devices import find_device, get_devices
-
-    return "cpu-shared" if find_device(device, get_devices()).kind == "cpu" else "naive"

@@ -1,4 +1,4 @@
-"""What `labkit collocate` prints before a plan starts and after it has ended."""
+"""What `labkit collocate` prints before a plan starts, while it runs, and after it has ended."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from rich.text import Text
 
 from labkit.cli.console import Console, print_frame, print_last
+from labkit.cli.display import Display
+from labkit.collocation.launching.job import JobEvent
+from labkit.collocation.launching.jobs_record import GroupRecord
+from labkit.collocation.launching.plan_run import RoundEvent
+from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan_check import PlanCheck
+from labkit.collocation.verdict.advice import advise, not_attributed
+from labkit.collocation.verdict.verdict import Verdict, disturbed_rounds, verdict
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
 from labkit.runs.notes import note_left_out
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from labkit.collocation.plan.plan import Plan
-    from labkit.collocation.plan_check import PlanCheck
-    from labkit.collocation.verdict.verdict import Verdict
+from labkit.tracking.events import read_event
 
 LEGEND = (
     "Gain: work done together, of that one after another (weighted speed-up). Slowdown: a job's time for its steps, of "
@@ -33,33 +36,44 @@ ENDED_BADLY = 1
 
 def print_check(console: Console, plan: Plan, found: PlanCheck) -> None:
     """Print the table before the start: a row a job, with what it would have and need, or what is against it."""
-    import pandas as pd
-
     rows = [
-        (
-            row.mode,
-            row.job,
-            "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
-            "" if row.free_bytes is None else size_text(row.free_bytes),
-            Text("; ".join(row.why_not), "red") if row.why_not else row.device,
-        )
+        {
+            "mode": row.mode,
+            "job": row.job,
+            "needs": "unknown" if row.needs_bytes is None else size_text(row.needs_bytes),
+            "free": "" if row.free_bytes is None else size_text(row.free_bytes),
+            "may have": Text("; ".join(row.why_not), "red") if row.why_not else row.device,
+        }
         for row in found.rows
     ]
     if rows:
-        frame = pd.DataFrame(rows, columns=["mode", "job", "needs", "free", "may have"])
-        print_frame(console, frame, f"{plan.name}: before the start")
+        print_frame(console, rows, f"{plan.name}: before the start")
     needs = "Needs: measured over a job's first steps, or as the plan gives it."
     console.print(f"{needs} Each round runs {plan.repeats} time{'s' * (plan.repeats > 1)}.", soft_wrap=True)
     for warning in found.warnings:
         console.print(warning, style="yellow", soft_wrap=True)
 
 
+class GroupDisplay(Display):
+    """The rounds of a plan, and on a terminal each job of the one under way."""
+
+    def __init__(self, console: Console):
+        super().__init__(console, evaluations=False)
+
+    def show(self, event: JobEvent | RoundEvent) -> None:
+        """Take an event of `run_plan`."""
+        if isinstance(event, RoundEvent):
+            self.begin(event.words)
+            if event.record.ended_at is not None or not self.console.is_terminal:
+                self.print(event.words)
+        elif event.event["kind"] == "Over":
+            self.says(event.job, event.event["status"].replace("_", " "))
+        elif event.event["kind"] not in ("Go", "Ended", "Failed"):
+            super().show(read_event(event.event), event.job)
+
+
 def print_groups(runs_dir: Path, *, as_json: bool) -> None:
     """Print a row a group."""
-    import pandas as pd
-
-    from labkit.collocation.launching.jobs_record import GroupRecord
-
     rows = []
     for folder in GroupRecord.folders(runs_dir):
         try:
@@ -68,22 +82,18 @@ def print_groups(runs_dir: Path, *, as_json: bool) -> None:
             note_left_out(folder, str(error))
             continue
         done = sum(each.status == "done" for each in group.rounds)
-        rows.append((group.id, group.status, group.plan.name, len(group.rounds), done))
-    frame = pd.DataFrame(rows, columns=["group", "status", "plan", "rounds", "done"])
+        named = {"group": group.id, "status": group.status, "plan": group.plan.name}
+        rows.append(named | {"rounds": len(group.rounds), "done": done})
     if as_json:
-        print_last(frame.to_json(orient="records"))
+        print_last(json.dumps(rows))
     elif rows:
-        print_frame(Console(highlight=False), frame)
+        print_frame(Console(highlight=False), rows)
     else:
         Console(highlight=False).print(f"There are no groups in {runs_dir}.")
 
 
 def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undisturbed: bool = False) -> int:
     """Print what a group came to; the command's exit status."""
-    from labkit.collocation.launching.jobs_record import GroupRecord
-    from labkit.collocation.verdict.advice import advise, not_attributed
-    from labkit.collocation.verdict.verdict import disturbed_rounds, verdict
-
     record, found = GroupRecord.read(folder), verdict(folder, undisturbed=undisturbed)
     if undisturbed and found.jobs.empty:
         raise UserError(f"{folder}: other programs disturbed every round, so none is left to judge.")
@@ -99,59 +109,56 @@ def print_verdict(folder: Path, *, as_json: bool, stopped: bool = False, undistu
         print_last(json.dumps(content | frames | {"advice": [vars(each) for each in advice]}))
         return status
     console = Console(highlight=False)
-
-    def say(words: str, style: str | None = None) -> None:
-        if words:
-            console.print(words, style=style, soft_wrap=True)
-
     # a job alone is in the tables of its mixes
     mixes = found.modes.loc[(found.modes["jobs"] > 1) | (found.modes["mode"] != "alone"), "mix"].unique()
     for mix in mixes:
         _print_mix(console, found, mix)
-    for words in [LEGEND] if len(mixes) else map(_job_alone, found.jobs.to_dict("records")):
-        say(words, "dim" if len(mixes) else None)
-    for each in advice:
-        say(f"Verdict on {each.mix}: {each.reason}")
+    lines = [(LEGEND, "dim")] if len(mixes) else [(_job_alone(row), "") for row in found.jobs.to_dict("records")]
+    lines += [(f"Verdict on {each.mix}: {each.reason}", "") for each in advice]
     for job in broken:
-        say(f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}; what it printed: {folder / job.log}", "red")
-    say(not_attributed(found.jobs), "dim")
-    say(f"group {record.id} ({record.status}): {folder}")
-    say(f"what the jobs printed: {folder / 'logs'}")
+        ended = f"{job.job}: {job.status.replace('_', ' ')}: {job.reason}"
+        lines.append((f"{ended}; what it printed: {folder / job.log}", "red"))
+    lines.append((not_attributed(found.jobs), "dim"))
+    lines.append((f"group {record.id} ({record.status}): {folder}\nwhat the jobs printed: {folder / 'logs'}", ""))
     if disturbed := disturbed_rounds(found.jobs):
         words = f"{len(disturbed)} of {found.jobs['round'].nunique()} rounds were disturbed "
         words += f"({next(iter(disturbed.values()))}): `labkit collocate --show {record.id} --undisturbed` "
-        say(f"{words}leaves them out.", "yellow")
+        lines.append((f"{words}leaves them out.", "yellow"))
     if record.status in ("stopped", "interrupted"):
         ended = sum(each.status in ("done", "failed") for each in record.rounds)
-        say(f"{ended} of {len(record.rounds)} rounds have ended; what is said above is of these.")
-        say(f"go on with: labkit collocate --resume {folder}")
+        words = f"{ended} of {len(record.rounds)} rounds have ended; what is said above is of these."
+        lines.append((f"{words}\ngo on with: labkit collocate --resume {folder}", ""))
+    for words, style in lines:
+        if words:
+            console.print(words, style=style, soft_wrap=True)
     return status
 
 
 def _print_mix(console: Console, found: Verdict, mix: str) -> None:
-    import pandas as pd
-
-    modes = found.modes[found.modes["mix"] == mix]
-    rows = modes.to_dict("records")
-    columns = {name: [_interval(row, name) for row in rows] for name in ("gain", "slowdown")}
-    columns |= {"worst": [_text(row["worst_slowdown"]) for row in rows]}
-    columns |= {"fairness": [_text(row["fairness"]) for row in rows]}
-    columns |= {"makespan": [_text(row["makespan_s"], " s") for row in rows]}
-    columns |= {"energy": [_text(row["energy_j"], " J", "unknown") for row in rows]}
-    title = f"{mix}: {', '.join(sorted(set(modes['provenance'])))}"
-    print_frame(console, pd.DataFrame({"mode": list(modes["mode"])} | columns), title)
-
-    slow = found.slowdowns[(found.slowdowns["mix"] == mix) & (found.slowdowns["mode"] != "alone")]
-    times = found.time_to_accuracy[found.time_to_accuracy["mix"] == mix]
-    both = times.merge(slow, on=["mode", "job"], how="outer", sort=False)
-    if len(both):
-        cells = both.assign(text=[_of_job(row) for row in both.to_dict("records")])
-        order = {"index": list(dict.fromkeys([*slow["job"], *times["job"]]))}
-        order |= {"columns": list(dict.fromkeys([*times["mode"], *slow["mode"]]))}
-        table = cells.pivot(index="job", columns="mode", values="text").reindex(**order).reset_index()
-        print_frame(console, table, "time to target (slowdown)" if len(times) else "slowdown of each job")
+    modes, slow, times = (
+        frame[frame["mix"] == mix] for frame in (found.modes, found.slowdowns, found.time_to_accuracy)
+    )
+    shown = {
+        "mode": modes["mode"],
+        "gain": _intervals(modes, "gain"),
+        "slowdown": _intervals(modes, "slowdown"),
+        "worst": modes["worst_slowdown"],
+        "fairness": modes["fairness"],
+        "makespan (s)": modes["makespan_s"].round(1),
+        "energy (J)": modes["energy_j"].round(1),
+    }
+    print_frame(console, pd.DataFrame(shown), f"{mix}: {', '.join(sorted(set(modes['provenance'])))}")
+    times = times.assign(median_s=[_time(row) for row in times.to_dict("records")])
+    for title, frame, value in (
+        ("slowdown of each job", slow[slow["mode"] != "alone"], "slowdown"),
+        ("time to target", times, "median_s"),
+    ):
+        if len(frame):
+            cells = frame.pivot(index="job", columns="mode", values=value)
+            order = {"index": frame["job"].unique(), "columns": frame["mode"].unique()}
+            print_frame(console, cells.reindex(**order).reset_index(), title)
     notes = modes["energy_note"].dropna().unique()
-    if not modes["energy_j"].notna().any() and len(notes):
+    if modes["energy_j"].isna().all() and len(notes):
         console.print(f"Energy: {notes[0]}.", soft_wrap=True)
 
 
@@ -166,26 +173,18 @@ def _job_alone(row: dict[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _of_job(row: dict[str, Any]) -> str:
-    """Time to target and slowdown, of which each may be missing."""
-    slowdown = f"{row['slowdown']:.2f}" if math.isfinite(row["slowdown"]) else ""
-    if math.isnan(row["rounds"]):
-        return slowdown
-    time = f"{row['median_s']:.3g} s"
-    if not math.isfinite(row["median_s"]):
-        time = f"not reached in {row['rounds'] - row['reached']:.0f} of {row['rounds']:.0f}"
-    return f"{time} ({slowdown})" if slowdown else time
+def _time(row: dict[str, Any]) -> str:
+    if math.isfinite(row["median_s"]):
+        return f"{row['median_s']:.3g} s"
+    return f"not reached in {row['rounds'] - row['reached']:.0f} of {row['rounds']:.0f}"
 
 
-def _interval(row: dict[str, Any], name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return f"{_text(row[name])} ({low:.2f} to {high:.2f})" if math.isfinite(low) else _text(row[name])
-
-
-def _text(value: float, unit: str = "", unknown: str = "-") -> str:
-    if not math.isfinite(value):
-        return unknown
-    return f"{value:.1f}{unit}" if unit else f"{value:.2f}"
+def _intervals(modes: pd.DataFrame, name: str) -> list[str]:
+    told = []
+    for value, low, high in modes[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False):
+        interval = f" ({low:.2f} to {high:.2f})" if math.isfinite(low) else ""
+        told.append(f"{value:.2f}{interval}" if math.isfinite(value) else "-")
+    return told
 
 
 def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

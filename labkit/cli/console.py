@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -65,48 +65,43 @@ def marked(template: str, *values: object) -> Text:
     return Text.from_markup(template.format(*(escape(harmless(str(value))) for value in values)), emoji=False)
 
 
-def print_frame(console: Console, frame: pd.DataFrame, title: str | None = None) -> None:
-    """Print a frame as a table: numbers to the right, missing cells empty, long text wrapped.
-
-    Args:
-        console: where to.
-        frame: its columns' names are the headings. Cells are numbers (a caller who wants other digits gives text),
-            text, or a `rich.text.Text` of its own colour; a column of texts that all begin with a number (`2.5 s`)
-            stands to the right too. The first column names the rows.
-        title: above it.
-    """
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    columns = [[_cell(value) for value in frame[name]] for name in frame]
-    for place, (name, cells) in enumerate(zip(frame, columns, strict=True)):
-        said = [str(cell) for cell in cells if str(cell)]
-        right = place > 0 and bool(said) and all(_NUMBER.match(cell) for cell in said)
-        short = place == 0 and max(map(len, said), default=0) <= LONGEST_LABEL
-        table.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
-    for row in zip(*columns, strict=True):
-        table.add_row(*row)
-    print_wide(console, table)
-
-
-def print_wide(console: Console, table: Table) -> None:
-    """Print a table as wide as the terminal is; elsewhere so wide that `grep` finds whole lines."""
+def print_frame(console: Console, table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> None:
+    """Print a `frame_table` as wide as the terminal is; elsewhere so wide that `grep` finds whole lines."""
     width = console.width
     console.width = width if console.is_terminal else max(width, WIDTH_FOR_PROGRAMS)
-    console.print(table)
+    console.print(frame_table(table, title))
     console.width = width
 
 
-def _cell(value: Any) -> str | Text:
-    import pandas as pd
+def frame_table(table: pd.DataFrame | Sequence[dict[str, Any]], title: str | None = None) -> Table:
+    """A frame, or rows by their columns' names, for a terminal: numbers to the right, missing cells empty.
 
+    Cells are numbers (a caller who wants other digits gives text), text, which is wrapped where it is long, or a
+    `rich.text.Text` of its own colour; a column of texts that all begin with a number (`2.5 s`) stands to the right
+    too. The first column names the rows.
+    """
+    shown = Table(box=box.SIMPLE, title=title, title_justify="left")
+    rows = list(table) if isinstance(table, Sequence) else table.to_dict("records")
+    names = list(rows[0] if rows else ()) if isinstance(table, Sequence) else list(table)
+    cells = [[_cell(row[name]) for name in names] for row in rows]
+    for place, name in enumerate(names):
+        said = [str(row[place]) for row in cells if str(row[place])]
+        right = place > 0 and bool(said) and all(_NUMBER.match(cell) for cell in said)
+        short = place == 0 and max(map(len, said), default=0) <= LONGEST_LABEL
+        shown.add_column(str(name), justify="right" if right else "left", no_wrap=short, overflow="fold")
+    for row in cells:
+        shown.add_row(*row)
+    return shown
+
+
+def _cell(value: Any) -> str | Text:
     if isinstance(value, Text):
         return value
-    if pd.isna(value):
-        return ""
     if isinstance(value, bool) or not isinstance(value, Real):
-        return str(value)
-    if isinstance(value, Integral) or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+        return "" if value is None or value != value else str(value)  # pandas' missing values differ from themselves
+    if value != value:
+        return ""
+    return f"{value:,.0f}" if isinstance(value, Integral) or abs(value) >= 100 else f"{value:.3g}"
 
 
 def say(line: object, *, to_stderr: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 
@@ -20,16 +19,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     run.add_argument("--profile", default="smoke", choices=("smoke", "standard", "full"), help="default: smoke")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at once (default: 1)")
     run.add_argument("--out", type=Path, default=Path("course-run"), metavar="DIR", help="default: course-run")
-    run.add_argument(
-        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one more parameter"
-    )
-    run.add_argument(
-        "--cell-timeout", type=int, metavar="S", help="seconds a cell may take (by profile: 120, 600, 3600)"
-    )
-    run.add_argument("--timeout", type=float, metavar="S", help="seconds a notebook may take (600, 1800, 10800)")
-    run.add_argument(
-        "--memory", metavar="SIZE", help="most memory of a notebook (default: 2GB, and no bound at profile full)"
-    )
+    one_more = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    run.add_argument("-p", "--parameter", help="one more parameter", **one_more)
     run.set_defaults(run=run_run)
 
     site = commands.add_parser("site", help="make a static site from executed notebooks")
@@ -38,10 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
     site.set_defaults(run=run_site)
 
+    where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
     for command in (build, run):
-        command.add_argument(
-            "--notebooks", type=Path, default=Path("notebooks"), metavar="DIR", help="where they are: notebooks"
-        )
+        command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
 
 def run_build(args: argparse.Namespace) -> int:
@@ -63,42 +53,30 @@ def run_build(args: argparse.Namespace) -> int:
 
 
 def run_run(args: argparse.Namespace) -> int:
-    import pandas as pd
-
     from labkit.cli.console import Console, print_frame
     from labkit.course.notebook_file import authored
     from labkit.course.runner import PROFILES, literal, run_notebooks
     from labkit.course.site import build_site
     from labkit.errors import UserError
-    from labkit.hardware.sizes import parse_size, size_text
+    from labkit.hardware.sizes import size_text
 
-    memory = args.memory and parse_size(args.memory)
-    if args.memory and not memory:
-        raise UserError(f"--memory is {args.memory!r}: give a size such as 2GB.")
     if args.jobs < 1:
         raise UserError(f"--jobs is {args.jobs}: give a whole number of at least 1.")
-    limits = {"cell_s": args.cell_timeout, "notebook_s": args.timeout, "memory_bytes": memory}
     console = Console(highlight=False, soft_wrap=True)
     executed = run_notebooks(
         [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
         args.out,
         parameters={"profile": args.profile} | {name: literal(value) for name, value in args.parameter},
         jobs=args.jobs,
-        limits=replace(PROFILES[args.profile], **{name: each for name, each in limits.items() if each is not None}),
+        limits=PROFILES[args.profile],
         say=console.print,
     )
-    rows = [
-        {
-            "notebook": each.source.stem,
-            "time": f"{each.seconds:.1f} s",
-            "peak memory": size_text(each.peak_memory_bytes),
-            "cells": each.cells,
-            "figures": each.figures,
-            "verdict": each.verdict,
-        }
-        for each in executed
-    ]
-    print_frame(console, pd.DataFrame(rows))
+    rows = []
+    for each in executed:
+        told = {"notebook": each.source.stem, "time": f"{each.seconds:.1f} s"}
+        told |= {"peak memory": size_text(each.peak_memory_bytes), "cells": each.cells, "figures": each.figures}
+        rows.append(told | {"verdict": each.verdict})
+    print_frame(console, rows)
     for each in executed:
         for fault in each.faults:
             console.print(f"{each.source}: {fault}")
@@ -120,7 +98,7 @@ def _find(which: str, folder: Path) -> Path:
     from labkit.course.notebook_file import authored
     from labkit.errors import UserError
 
-    if Path(which).suffix == ".ipynb":
+    if which.endswith(".ipynb"):
         return Path(which)
     found = [path for path in authored(folder) if path.name.startswith(which)]
     if len(found) != 1:

@@ -9,23 +9,25 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from labkit.hardware.sizes import size_text
+
 STEPS_SHOWN = 6
 """Times of a training step that fit on a screen; `--json` has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser(
-        "doctor", help="what this machine is, which labs run here, and what to install for the others"
-    )
+    what = "what this machine is, which labs run here, and what to install for the others"
+    parser = subparsers.add_parser("doctor", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    parser.add_argument(
-        "--forget-steps", action="store_true", help="drop the remembered training steps: the next run measures anew"
-    )
+    forget = "drop the remembered training steps: the next run measures anew"
+    parser.add_argument("--forget-steps", action="store_true", help=forget)
     parser.set_defaults(run=run_doctor)
 
 
 def run_doctor(args: argparse.Namespace) -> int:
-    """Examine the machine and print the report; the status is 0 whatever is found."""
+    from rich.text import Text
+
+    from labkit.cli.console import Console, print_frame
     from labkit.course.labs import labs_on
     from labkit.fast.times import forget, remembered
     from labkit.hardware.doctor import examine
@@ -38,51 +40,39 @@ def run_doctor(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report, indent=2))
         return 0
+    mark, versions = {True: "yes ", False: "no  "}, report["packages"]
+    missing = ", ".join(name for name, version in versions.items() if version is None)
     sections = {
         "This machine": _machine(report),
         "GPUs": _gpus(report),
-        "Training steps as measured here, which decides the precision of all budgets": (
+        "Training steps as measured here, which decides the precision of all budgets": [
             (times.job, f"{times}\n{times.machine}") for times in steps[-STEPS_SHOWN:]
-        ),
-        "Profilers": (
-            (tool["name"], f"{_mark(tool['works'])} {tool['version'] or ''} {tool['note'] or ''}")
+        ],
+        "Profilers": [
+            (tool["name"], f"{mark[tool['works']]}{tool['version'] or ''} {tool['note'] or ''}")
             for tool in report["profilers"]
-        ),
-        "Packages": _packages(report["packages"]),
-        "Labs": (
-            (lab["notebook"], f"{_mark(lab['runs'])} {lab['title'] if lab['runs'] else lab['why']}")
+        ],
+        "Packages": [
+            ("installed", ", ".join(f"{name} {version}" for name, version in versions.items() if version)),
+            *([("missing", missing)] if missing else []),
+        ],
+        "Labs": [
+            (lab["notebook"], mark[lab["runs"]] + (lab["title"] if lab["runs"] else lab["why"]))
             for lab in report["labs"]
-        ),
+        ],
     }
-    _print(sections, report["advice"])
+    console = Console(highlight=False)
+    for title, rows in sections.items():
+        if rows := list(rows):
+            print_frame(console, [{title: name, "": words} for name, words in rows])
+    console.print(Text("What to do about it" if report["advice"] else "Nothing is missing.", style="bold"))
+    for item in report["advice"]:
+        console.print(f"  {item['why']}")
+        console.print(f"    {item['do']}", style="cyan")
     return 0
 
 
-def _print(sections: dict[str, Iterator[tuple[str, str]]], advice: list[dict[str, str]]) -> None:
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    from labkit.cli.console import Console
-
-    console = Console(highlight=False)
-    for title, rows in sections.items():
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", no_wrap=True)
-        grid.add_column(overflow="fold")
-        for row in rows:
-            grid.add_row(*row)
-        if grid.row_count:
-            console.print(Panel(grid, title=title, title_align="left", border_style="dim"))
-    console.print(Text("What to do about it" if advice else "Nothing is missing.", style="bold"))
-    for item in advice:
-        console.print(f"  {item['why']}")
-        console.print(f"    {item['do']}", style="cyan")
-
-
 def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from labkit.hardware.sizes import size_text
-
     cpu, memory, disk = report["cpu"], report["memory"], report["disk"]
     quota = f", container quota {cpu['quota_cores']:g}" if cpu["quota_cores"] else ""
     physical = f"{cpu['physical_cores']} physical, " if cpu["physical_cores"] else ""
@@ -101,8 +91,6 @@ def _machine(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from labkit.hardware.sizes import size_text
-
     driver, mig, mps = report["driver"], report["mig"], report["mps"]
     yield "Driver", driver["version"] or f"none: {driver['reason'] or 'no GPU'}"
     if report["cuda_visible_devices"] is not None:
@@ -111,23 +99,14 @@ def _gpus(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     daemon = ", a daemon's pipe is there" if mps["daemon_seen"] else ""
     yield "MPS", f"available{daemon}" if mps["available"] else f"no: {mps['note']}"
     for gpu in report["gpus"]:
-        facts = [
-            gpu["name"],
-            gpu["memory_bytes"] and size_text(gpu["memory_bytes"]),
-            gpu["sm_count"] and f"{gpu['sm_count']} SMs",
-            gpu["compute_capability"] and f"compute capability {gpu['compute_capability']}",
-            gpu["power_limit_w"] and f"{gpu['power_limit_w']:g} W",
-            gpu["tier"] and f"priced as {gpu['tier']}",
-        ]
+        facts = {
+            "{}": gpu["name"],
+            "{} of memory": gpu["memory_bytes"] and size_text(gpu["memory_bytes"]),
+            "{} SMs": gpu["sm_count"],
+            "compute capability {}": gpu["compute_capability"],
+            "{:g} W": gpu["power_limit_w"],
+            "priced as {}": gpu["tier"],
+        }
         unread = [f"{name}: {reason}" for name, reason in gpu["missing"].items() if name != "torch_name"]
-        yield gpu["torch_name"] or "-", "\n".join([", ".join(filter(None, facts)), *unread])
-
-
-def _packages(versions: dict[str, str | None]) -> Iterator[tuple[str, str]]:
-    yield "installed", ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    if absent := [name for name, version in versions.items() if version is None]:
-        yield "missing", ", ".join(absent)
-
-
-def _mark(good: bool) -> str:
-    return "yes" if good else "no "
+        known = ", ".join(words.format(fact) for words, fact in facts.items() if fact)
+        yield gpu["torch_name"] or "-", "\n".join([known, *unread])

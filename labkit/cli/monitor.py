@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 
 DATE_DIGITS = 8
 """A run's id begins with its date; Linux' largest process number has seven digits."""
-PADDING = 3
-"""Characters between two columns of a table."""
-LEAST_COURSE = 6
-"""Characters; narrower, a course says nothing."""
+PADDING, LEAST_COURSE = 3, 6
+"""Characters between two columns of a table, and below which a course says nothing"""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -34,19 +33,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Shows every counter with its latest value, its course and its source (docs/counters.md): of "
         "this machine; of a process and its children, by its number; or of a run, by its folder or its id.",
     )
-    parser.add_argument("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
-    parser.add_argument("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
-    parser.add_argument("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
-    parser.add_argument("--once", action="store_true", help="print the counters once and end, as where no terminal is")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write down every reading, too")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    add = parser.add_argument
+    add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
+    add("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
+    add("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
+    add("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
+    add("--once", action="store_true", help="print the counters once and end, as where no terminal is")
+    add("--record", type=Path, metavar="FILE", help="write down every reading, too")
+    add("--replay", type=Path, metavar="FILE", help="show such a recording in place of this machine")
+    add_flags(parser, "runs_dir")
     parser.set_defaults(run=run_monitor)
 
 
 def run_monitor(args: argparse.Namespace) -> int:
-    """Show the counters until the end of what is watched, Ctrl-C, or the time given."""
     from rich.live import Live
 
     from labkit.cli.console import WIDTH_FOR_PROGRAMS, Console
@@ -57,75 +56,72 @@ def run_monitor(args: argparse.Namespace) -> int:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above zero.")
-    wanted = _device(args.device)
-    console, latest = Console(highlight=False), Latest()
+    wanted, console, latest = _device(args.device), Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
-    began, turns, status = time.monotonic(), 0, ""
+    # rates and shares need two samples, some way apart
+    ends_s, least_turns = args.seconds or (1.0 if once else math.inf), 2 if args.seconds is None else 1
+    began, title = time.monotonic(), ""
     with contextlib.ExitStack() as stack:
-        title, readings = stack.enter_context(_watched(args))
+        readings = stack.enter_context(_watched(args))
         live = None if once else stack.enter_context(Live(console=console, auto_refresh=False, transient=False))
         with contextlib.suppress(KeyboardInterrupt):
-            for status, new in readings:
-                turns += 1
+            for turn, (title, new) in enumerate(readings, start=1):
                 latest.take(reading for reading in new if wanted(reading.device))
                 if live:
-                    live.update(_view(f"{title}{status}", latest, console.width), refresh=True)
-                elif args.seconds is None and turns > 1 and time.monotonic() - began > 1.0:
-                    break  # rates and shares need two samples, some way apart
-                if args.seconds is not None and time.monotonic() - began >= args.seconds:
+                    live.update(_view(title, latest, console.width), refresh=True)
+                if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
     if args.replay is not None and args.device is None and not latest.courses:
         raise UserError(f"{args.replay}: there is no reading in this recording.")
     if args.device is not None and not latest.courses:
         raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
-        console.print(_view(f"{title}{status}", latest, console.width))
+        console.print(_view(title, latest, console.width))
     return 0
 
 
 @contextlib.contextmanager
-def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
-    """A title, and an endless iterator of (status, new readings)."""
+def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
+    """An endless iterator of a title and new readings."""
     if args.record and args.replay:
         raise UserError("--record and --replay contradict each other: give one of them.")
-    from labkit.telemetry.sampling import Schedule
-
     if args.replay:
         from labkit.telemetry.reading import replayed
 
-        yield f"played from {args.replay}", _on_schedule(replayed(args.replay), Schedule(args.hz), [])
+        yield _on_schedule(replayed(args.replay), args.hz, f"played from {args.replay}", [])
         return
     if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
         from labkit.runs import find_run
 
-        folder = find_run(args.which, args.runs_dir)
-        yield folder.name, _of_run(folder)
+        yield _of_run(find_run(args.which, args.runs_dir))
         return
     from labkit.hardware.devices import get_devices
     from labkit.telemetry.reading import recorded
     from labkit.telemetry.sources.ladder import open_ladder
 
-    pid = None if args.which is None else int(args.which)
-    faults: list[str] = []
+    pid, faults = None if args.which is None else int(args.which), []
     try:
         with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
             turns = iter(lambda: list(ladder.read()), None)
             turns = recorded(args.record, turns) if args.record else turns
             title = "this machine" if pid is None else f"process {pid} and its children"
-            yield title, _on_schedule(turns, Schedule(args.hz), faults)
+            yield _on_schedule(turns, args.hz, title, faults)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _on_schedule(turns: Iterator[list], schedule, faults: list[str]) -> Iterator:
+def _on_schedule(turns: Iterator[list], hz: float, title: str, faults: list[str]) -> Iterator:
+    from labkit.telemetry.sampling import Schedule
+
+    schedule = Schedule(hz)
     with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
         for readings in turns:
             schedule.arrive()
-            yield "".join(f"; {fault}" for fault in faults), readings
+            yield "; ".join([title, *faults]), readings
             time.sleep(schedule.wait_s())
 
 
@@ -133,19 +129,15 @@ def _of_run(folder: Path) -> Iterator:
     from labkit.runs import read_events, read_run
     from labkit.telemetry.samples import Tail
 
-    tail = Tail(folder)
-    while True:
-        status = read_run(folder).status
-        evaluated = [event for event in read_events(folder) if event["event"] == "evaluated"]
-        point = ""
-        if evaluated:
-            latest = evaluated[-1]
-            value = "-" if latest.get("value") is None else f"{latest['value']:.4f}"  # a diverged run has none
-            point = f", {latest.get('metric')} {value} after {latest.get('wall_s', 0):.0f} s"
-        yield f": {status}{point}", [row.reading for row in tail.rows()]
-        if status != "running":
-            return
-        time.sleep(LOOK_S)
+    tail, status = Tail(folder), "running"
+    while status == "running":
+        status, point = read_run(folder).status, ""
+        for event in read_events(folder):
+            if event["event"] == "evaluated":
+                value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
+                point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
+        yield f"{folder.name}: {status}{point}", [row.reading for row in tail.rows()]
+        time.sleep(LOOK_S if status == "running" else 0)
 
 
 def _device(name: str | None) -> Callable[[str], bool]:
@@ -154,37 +146,32 @@ def _device(name: str | None) -> Callable[[str], bool]:
     Raises:
         UserError: there is no GPU of that number.
     """
-    if name is None:
-        return lambda device: True
-    if not name.isdecimal():
-        return lambda device: name.lower() in device.lower()
+    if name is None or not name.isdecimal():
+        return lambda device: (name or "").lower() in device.lower()
     from labkit.hardware.devices import get_devices
 
     found = [device for device in get_devices() if device.kind != "cpu" and device.index == int(name)]
-    uuids = {uuid for device in found for uuid in (device.uuid, device.gpu_uuid)}
-    if not uuids:
+    if not found:
         raise UserError(f"--device {name}: this machine has no GPU of that number (`labkit doctor` lists what it has).")
-    return lambda device: device in uuids
+    return lambda device: any(device in (each.uuid, each.gpu_uuid) for each in found)
 
 
 def _view(title: str, latest: Latest, width: int) -> RenderableType:
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
+    from labkit.cli.console import frame_table
     from labkit.telemetry.latest import value_text
 
     rows = []
     for course in latest.shown():
         device, scope, counter, value, unit, source, _ = course.reading
-        rows.append((device, scope, counter, value_text(value, unit), source, course.bars))
-    table = Table(box=box.SIMPLE, title=title, title_justify="left")
-    for heading in ("device", "scope", "counter", "latest", "source", "course"):
-        table.add_column(heading, justify="right" if heading == "latest" else "left", no_wrap=True)
+        told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
+        rows.append(told | {"source": source, "course": course.bars})
     # what a narrow terminal has no room for is the older part of the courses
-    others = sum(max(map(len, cells)) + PADDING for cells in [*zip(*rows, strict=True)][:-1])
-    for *before, bars in rows:
-        table.add_row(*before, bars[-max(LEAST_COURSE, width - others - PADDING) :])
+    others = ("device", "scope", "counter", "latest", "source")
+    beside = sum(max([len(name), *(len(row[name]) for row in rows)]) + PADDING for name in others)
+    room = width - beside - PADDING - 1  # and the frame
+    rows = [row | {"course": row["course"][-max(LEAST_COURSE, room) :]} for row in rows]
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
-    return Group(table, *missing)
+    return Group(frame_table(rows, title), *missing)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.cli.collocate import TRYING
-from labkit.cli.run import add_no_wait_flag
+from labkit.cli.flags import add_flags
 from labkit.collocation.packing.policy import POLICIES, Admission, PackingDevice, cpu_admission, get_policy
 from labkit.errors import UserError
+from labkit.hardware.sizes import parse_size, size_text
 
 if TYPE_CHECKING:
     from labkit.collocation.packing.queue import QueuedJob
@@ -35,22 +37,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("queue", nargs="?", type=Path, metavar="QUEUE", help="a queue in YAML")
-    parser.add_argument("--policy", choices=POLICIES, default="best-fit", help="(default: best-fit)")
-    parser.add_argument(
-        "--compare", action="store_true", help="run it under exclusive first; with --simulate, under all policies"
-    )
-    parser.add_argument("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
-    parser.add_argument("--check", action="store_true", help="check the queue, and start nothing")
-    parser.add_argument("--simulate", action="store_true", help="start nothing; predict from recorded profiles")
-    parser.add_argument(
-        "--devices", type=int, metavar="N", help=f"simulate so many devices (default: {SIMULATED_DEVICES})"
-    )
-    parser.add_argument("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
-    parser.add_argument("--show", metavar="QUEUE", help="print what a queue came to")
-    add_no_wait_flag(parser)
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="(default: runs)")
-    parser.add_argument("--json", action="store_true", help="print the totals as one JSON object on the last line")
+    add = parser.add_argument
+    add("queue", nargs="?", type=Path, metavar="QUEUE", help="a queue in YAML")
+    add("--policy", choices=POLICIES, default="best-fit", help="(default: best-fit)")
+    compare = "run it under exclusive first; with --simulate, under all policies"
+    add("--compare", action="store_true", help=compare)
+    add("--device", metavar="D[,D]", help="cpu, or GPUs' numbers or UUIDs (default: all GPUs, or cpu)")
+    add("--check", action="store_true", help="check the queue, and start nothing")
+    add("--simulate", action="store_true", help="start nothing; predict from recorded profiles")
+    add("--devices", type=int, metavar="N", help=f"simulate so many devices (default: {SIMULATED_DEVICES})")
+    add("--memory", metavar="SIZE", help="of each device that counts (default: what is free)")
+    add("--show", metavar="QUEUE", help="print what a queue came to")
+    add_flags(parser, "no_wait", "runs_dir", "json")
     parser.set_defaults(run=run_pack)
 
 
@@ -71,7 +69,9 @@ def run_pack(args: argparse.Namespace) -> int:
 
 
 def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
-    from labkit.cli.pack_text import print_simulated
+    from labkit.cli.collocate_text import json_rows
+    from labkit.cli.console import Console, print_last
+    from labkit.cli.pack_text import print_totals
     from labkit.collocation.packing.pack import check_queue, refuse_if_any
     from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
     from labkit.collocation.packing.simulate import pack_report
@@ -89,7 +89,14 @@ def _simulate(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     admission = cpu_admission(slowdown) if of_cpu else Admission(slowdown=slowdown)
     names = tuple(POLICIES) if args.compare else (args.policy,)
     report = pack_report(queue, devices, names, slowdown=slowdown, admission=admission)
-    return print_simulated(report.totals, recorded, devices, of_cpu=of_cpu, as_json=args.json)
+    if args.json:
+        print_last(json.dumps({"provenance": "predicted", "policies": json_rows(report.totals)}))
+        return 0
+    console, on = Console(highlight=False), f"{count} devices of {size_text(memory_bytes)}"
+    print_totals(console, report.totals, f"{len(queue)} jobs on {on}: predicted from recorded profiles")
+    by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
+    console.print(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
+    return 0
 
 
 def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
@@ -140,20 +147,15 @@ def _timed_alone(record: QueueRecord) -> list[QueuedJob]:
     """The jobs with the durations that they had under exclusive, which the others' slowdowns are against."""
     queue = []
     for job in record.jobs:
+        profile = job.queued.profile
         if job.status == "done":
-            duration_s = job.attempts[-1].ends_s - job.attempts[-1].starts_s
-            queue.append(replace(job.queued, profile=replace(job.profile, duration_s=duration_s)))
-        else:
-            queue.append(job.queued)
+            profile = replace(job.profile, duration_s=job.attempts[-1].ends_s - job.attempts[-1].starts_s)
+        queue.append(replace(job.queued, profile=profile))
     return queue
 
 
 def _size(text: str | None) -> int | None:
-    from labkit.hardware.sizes import parse_size
-
-    if text is None:
-        return None
-    size = parse_size(text)
-    if not size:
+    size = None if text is None else parse_size(text)
+    if text is not None and not size:
         raise UserError(f"--memory {text!r} is no size: give one such as 2GiB.")
     return size

@@ -1,4 +1,4 @@
-"""What `labkit pack` prints before a queue starts, while it runs, and after it has ended."""
+"""What `labkit pack` prints before a queue starts, and after it has ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.text import Text
@@ -15,15 +14,9 @@ from labkit.cli.collocate_text import ENDED_BADLY, json_rows
 from labkit.cli.console import Console, marked, print_frame, print_last
 from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.pack import CheckedQueueJob
-from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.packing.queue_run import QueueRecord
 from labkit.collocation.packing.scheduler import side_by_side
-from labkit.collocation.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN
 from labkit.hardware.sizes import size_text
-from labkit.runs.query import list_rows
-
-if TYPE_CHECKING:
-    from labkit.collocation.packing.recorded_profiles import RecordedProfiles
 
 LEGEND = (
     "Makespan: from the first arrival to the last end. Completion and wait: means over the jobs that are done. "
@@ -46,84 +39,37 @@ def print_queue_check(console: Console, checked: Sequence[CheckedQueueJob], live
                 "fits on": Text("; ".join(row.why_not), "red") if row.why_not else ", ".join(row.fits),
             }
         )
-    print_frame(console, pd.DataFrame(rows), "before the start")
+    print_frame(console, rows, "before the start")
     for each in live:
         free = size_text(each.packing.memory_bytes)
         console.print(f"{each.packing.name}: {each.share.device}; {free} are free for the queue", soft_wrap=True)
     console.print("; ".join(dict.fromkeys(row.source for row in checked)), style="dim", soft_wrap=True)
 
 
-def print_simulated(
-    totals: pd.DataFrame,
-    recorded: RecordedProfiles,
-    devices: Sequence[PackingDevice],
-    *,
-    of_cpu: bool,
-    as_json: bool,
-) -> int:
-    """Print policies side by side as predicted; the command's exit status."""
-    if as_json:
-        print_last(json.dumps({"provenance": "predicted", "policies": json_rows(totals)}))
-        return 0
-    console, on = Console(highlight=False), f"{len(devices)} devices of {size_text(devices[0].memory_bytes)}"
-    _print_totals(console, totals, f"{totals['jobs'].iloc[0]} jobs on {on}: predicted from recorded profiles")
-    by = f"recorded pairs of jobs on {recorded.device}" if of_cpu else "utilisations"
-    console.print(f"Slowdowns by {by}; profiles recorded {recorded.provenance.when[:10]}.", soft_wrap=True)
-    return 0
-
-
 def print_queues(records: Sequence[tuple[Path, QueueRecord]], *, as_json: bool, stopped: bool) -> int:
-    """Print what queues that ran came to; the command's exit status.
-
-    Args:
-        records: folder and record of each, exclusive first where it was run.
-        as_json: as one JSON object on the last line.
-        stopped: whether the user ended it.
-    """
+    """Print what queues that ran came to, exclusive first where it was run; the command's exit status."""
     totals = side_by_side([record.schedule for _, record in records])
     status = 130 if stopped else ENDED_BADLY if (totals["failed"] > 0).any() else 0
-    times = [row for folder, record in records for row in _times_to_target(folder, record)]
     if as_json:
         queues = [{"queue": record.id, "folder": str(folder), "status": record.status} for folder, record in records]
-        print_last(json.dumps({"queues": queues, "policies": json_rows(totals), "time_to_accuracy": times}))
+        print_last(json.dumps({"queues": queues, "policies": json_rows(totals)}))
         return status
     console = Console(highlight=False)
-    _print_totals(console, totals, f"{len(records[0][1].jobs)} jobs: measured")
-    if times:
-        named = pd.DataFrame(times).rename(columns={"time_to_target_s": "reached after (s)"})
-        print_frame(console, named.fillna("not reached"), "Time to target, measured")
+    print_totals(console, totals, f"{len(records[0][1].jobs)} jobs: measured")
     for folder, record in records:
-        _print_failures(console, record)
+        for job in record.jobs:
+            for attempt in job.attempts:
+                if attempt.ending not in ("done", None):
+                    again = ", then it ran alone" if attempt is not job.attempts[-1] else ""
+                    head = marked("[red]{}: {}[/red]{}: {}", job.name, attempt.ending, again, attempt.reason)
+                    console.print(head, soft_wrap=True)
         console.print(f"queue {record.id} ({record.status}): {folder}", soft_wrap=True)
         console.print(f"what the jobs printed: {folder / 'logs'}", soft_wrap=True)
     return status
 
 
-def _times_to_target(folder: Path, record: QueueRecord) -> list[dict[str, Any]]:
-    """The time to target of each job of a queue whose script watches one."""
-    job_of = {attempt.run: job.name for job in record.jobs for attempt in job.attempts}
-    return [
-        {
-            "policy": record.policy,
-            "job": job_of[row["run"]],
-            "target": f"{row['target_metric']} {row['target']:g}",
-            "time_to_target_s": row["time_to_target_s"],
-        }
-        for row in list_rows(folder)
-        if row["run"] in job_of and row["target"] is not None
-    ]
-
-
-def _print_failures(console: Console, record: QueueRecord) -> None:
-    for job in record.jobs:
-        for attempt in job.attempts:
-            if attempt.ending not in ("done", None):
-                again = ", then it ran alone" if attempt is not job.attempts[-1] else ""
-                head = marked("[red]{}: {}[/red]{}: {}", job.name, attempt.ending, again, attempt.reason)
-                console.print(head, soft_wrap=True)
-
-
-def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
+def print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
+    """Print policies side by side (`labkit.collocation.packing.schedule.side_by_side`)."""
     shown = {
         "policy": totals["policy"],
         "makespan (s)": _beside(totals, "makespan", "s"),
@@ -138,12 +84,6 @@ def _print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
     console.print(LEGEND, style="dim", soft_wrap=True)
     unknown = " is unknown" if totals["energy_j"].isna().any() else ""
     console.print(f"Energy{unknown}: {totals['energy_note'].iloc[-1]}.", soft_wrap=True)
-    if (totals["policy"] != "exclusive").any() and len(totals) > 1:
-        console.print(
-            f"CARMA's best policy against exclusive: {CARMA_MAKESPAN - 1:+.0%} makespan and {CARMA_ENERGY - 1:+.0%} "
-            "energy (arXiv 2508.19073: its own jobs, on GPUs).",
-            soft_wrap=True,
-        )
 
 
 def _beside(totals: pd.DataFrame, name: str, unit: str) -> list[str]:

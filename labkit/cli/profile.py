@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.cli.run import add_harness_flags, add_script, given_command, harness_command, script_output
+from labkit.cli.display import TrainingDisplay
+from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
+from labkit.cli.run import given_command, harness_command, script_output
 from labkit.cli.train import add_job_parser, print_help
 from labkit.errors import UserError
 from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
 
 if TYPE_CHECKING:
-    from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import ProfileSettings
     from labkit.tracking.command import ScriptCommand
+    from labkit.tracking.events import OnEvent
 
 EPILOG = """\
 The first steps of a run are slow (memory is touched, kernels are chosen), so --skip of them pass, of which the later
@@ -46,19 +47,17 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, job in JOBS.items():
         _add_schedule(add_job_parser(commands, name, f"profile the training of {job.words}", run_job))
-    script = commands.add_parser(
-        "run",
-        help="profile any training script, unchanged",
-        description="Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, "
-        "else with its optimiser's.",
-        epilog=EPILOG,
+    words = (
+        "Profile a script that trains with torch, unchanged: a step ends with run.step of its labkit.Run, else with "
     )
+    about = {"description": f"{words}its optimiser's.", "epilog": EPILOG}
+    script = commands.add_parser("run", help="profile any training script, unchanged", **about)
     add_harness_flags(script)
     _add_schedule(script)
     add_script(script)
-    script.set_defaults(run=run_script, job=None)
+    script.set_defaults(run=run_script)
     show = commands.add_parser("show", help="open the interactive view of a profile, or say it again")
-    show.add_argument("which", metavar="RUN", help="a profiled run's folder, id, or the beginning of its id")
+    show.add_argument("which", **RUN)
     show.add_argument("--text", action="store_true", help="print the answer instead of opening a page")
     show.add_argument("--out", type=Path, metavar="FILE", help="the page to write (default: in the run's trace/)")
     show.add_argument("--no-browser", action="store_true", help="write the page, and open nothing")
@@ -69,8 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     diff.add_argument("--top", type=int, default=12, metavar="N", help="rows to print (default: 12); --json has all")
     diff.set_defaults(run=run_diff)
     for command in (show, diff):
-        command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
-        command.add_argument("--json", action="store_true", help="print JSON")
+        add_flags(command, "runs_dir", "json")
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
@@ -87,19 +85,14 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    """Profile one of labkit's own jobs."""
-    if args.help:
-        return print_help(args)
-    return _profile(args, harness_command(args, script_of(args.job), args.passed_on))
+    return print_help(args) if args.help else _profile(args, harness_command(args, script_of(args.job), args.passed_on))
 
 
 def run_script(args: argparse.Namespace) -> int:
-    """Profile a script."""
     return _profile(args, given_command(args))
 
 
 def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
-    from labkit.cli.progress import TrainingDisplay
     from labkit.profiling.recording.settings import CHATTER, ProfileSettings
     from labkit.profiling.tools.programs import BY_HAND, check_tool, command_by_hand
 
@@ -107,47 +100,43 @@ def _profile(args: argparse.Namespace, command: ScriptCommand) -> int:
     settings = ProfileSettings(args.skip, args.warmup, args.steps, shapes=not args.no_shapes, memory=args.memory)
     words = settings.in_words()
     if args.tool != "torch":
-        for flag in ("memory", "no_shapes"):
-            if getattr(args, flag):
-                raise UserError(
-                    f"--{flag.replace('_', '-')} says what torch.profiler records, and {args.tool} does not: leave it "
-                    "away, or take --tool torch."
-                )
+        if given := [flag for flag in ("memory", "no_shapes") if getattr(args, flag)]:
+            what = f"--{given[0].replace('_', '-')} says what torch.profiler records, and {args.tool} does not"
+            raise UserError(f"{what}: leave it away, or take --tool torch.")
         check_tool(args.tool, command)
         words = f"steps 1 to {args.skip + args.warmup} pass, then {args.tool} looks at {args.steps} or more"
     if args.tool in BY_HAND:
         print(f"{command_by_hand(args.tool, command)}\n\nRun this yourself: {BY_HAND[args.tool][1]}.")
         return 0
     with TrainingDisplay(to_stderr=args.json) as display, script_output(args.json):
-        say = functools.partial(display.console.print, style="dim", highlight=False)
-        say(words)
+        display.print(words, "dim")
         if args.tool == "nsys":
             from labkit.profiling.tools.nsys import profile_under_nsys
 
             folder, notes = profile_under_nsys(command, settings, display.show)
         else:
-            folder, notes = _profile_here(args.tool, command, settings, display)
-    for note in notes:
-        say(note)
+            folder, notes = _profile_here(args.tool, command, settings, display.show)
+        for note in notes:
+            display.print(note, "dim")
     if args.tool == "torch":
         _measure_card(folder)
     return _tell(folder, args.json)
 
 
 def _profile_here(
-    tool: str, command: ScriptCommand, settings: ProfileSettings, display: TrainingDisplay
+    tool: str, command: ScriptCommand, settings: ProfileSettings, tell: OnEvent
 ) -> tuple[Path, list[str]]:
     """Profile a script in this process: the run's folder, and what its user should know."""
     from labkit.tracking.binding import bind_process
     from labkit.tracking.stop import StopRequest
 
     with StopRequest() as stop:
-        bind_process(command, display.show, stop)
+        bind_process(command, tell, stop)
         from labkit.profiling.recording.profile_steps import profile_script  # torch comes with it
         from labkit.profiling.recording.recorder import SteadySteps, StepRecorder
 
         watcher = StepRecorder(settings) if tool == "torch" else SteadySteps(settings, tool, command.script)
-        return profile_script(command, watcher, stop, display.show)
+        return profile_script(command, watcher, stop, tell)
 
 
 def _measure_card(folder: Path) -> None:
@@ -170,7 +159,6 @@ def _measure_card(folder: Path) -> None:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Open the page of a profile."""
     from labkit.profiling.profile import read_profile
     from labkit.profiling.tools.programs import is_tool_profile
     from labkit.runs import find_run
@@ -190,7 +178,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    """Print what makes two steps differ."""
     from labkit.cli.profile_text import print_diff
     from labkit.profiling.comparison import compare
     from labkit.profiling.profile import read_profile

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from labkit.cli.console import Console, marked, print_frame
+from labkit.plots.words import rate_text
 
 if TYPE_CHECKING:
     from labkit.profiling.comparison import Comparison
@@ -32,64 +34,47 @@ def print_profile(profile: Profile) -> None:
         )
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
-    _print_operators(console, profile)
+    top = profile.operators.head(SHOWN_OPERATORS)
+    shown = {"operator": top["operator"], "calls": [f"{calls:,.0f}" for calls in top["calls"]]}
+    shown |= {"GPU ms": _ms(top["device_us"])} if "device_us" in top else {}
+    shown |= {"ms": _ms(top["self_us"]), "share": _shares(top["share"])}
+    shown |= {"GFLOP/s": map(rate_text, top["gflop_per_s"]), "GB/s": map(rate_text, top["gb_per_s"])}
+    shown["of limit"] = [f"{share:.0%}" if share >= 0 else "–" for share in top["of_peak"]]
+    _print_table(console, shown, "The dearest operators, by their own time")
     (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
     step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
     if not profile.settings.shapes:
         step = "Without shapes, nothing can be said of what the step achieved."
     console.print(f"{limits} of memory (a cache gives more). {step}")
-    _print_findings(console, profile)
-    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
-
-
-def _print_operators(console: Console, profile: Profile) -> None:
-    from labkit.plots.words import rate_text
-
-    top = profile.operators.head(SHOWN_OPERATORS)
-    shown = {"operator": top["operator"], "calls": [f"{calls:,.0f}" for calls in top["calls"]]}
-    if "device_us" in top:
-        shown["GPU ms"] = _ms(top["device_us"])
-    shown |= {"ms": _ms(top["self_us"]), "share": _shares(top["share"])}
-    shown |= {"GFLOP/s": map(rate_text, top["gflop_per_s"]), "GB/s": map(rate_text, top["gb_per_s"])}
-    shown["of limit"] = ["–" if math.isnan(share) else f"{share:.0%}" for share in top["of_peak"]]
-    _print_table(console, shown, "The dearest operators, by their own time")
-
-
-def _print_findings(console: Console, profile: Profile) -> None:
-    if not profile.findings:
-        console.print(marked("\n[bold]What to try:[/bold] nothing worth more than 5 % of the step was found."))
-        return
-    console.print(
-        marked("\n[bold]What to try[/bold], the largest share first, and a bound of what it can gain (predicted):")
-    )
+    if profile.findings:
+        words = ", the largest share first, and a bound of what it can gain (predicted):"
+    else:
+        words = ": nothing worth more than 5 % of the step was found."
+    console.print(marked(f"\n[bold]What to try[/bold]{words}"))
     for number, finding in enumerate(profile.findings, start=1):
         bound = f"{finding.claimed_share:.0%} of the step, training at most {finding.bound_text} as fast"
         console.print(marked("{}. [bold]{}[/bold] ({}): {}.", number, finding.name, bound, finding.evidence))
         console.print(f"   {finding.advice[0].upper()}{finding.advice[1:]}.")
+    console.print(f"\nThe interactive view: labkit profile show {profile.folder}", soft_wrap=True)
 
 
 def print_diff(difference: Comparison, rows: int) -> None:
     """Print what makes two steps differ, the largest difference first."""
-    console, total = Console(highlight=False), difference.total_us
+    console, total, frame = Console(highlight=False), difference.total_us, difference.operators
     console.print(difference.headline())
-    frame = difference.operators
-    shown, rest = frame.head(rows), frame.iloc[rows:]
     times = ["before_us", "after_us", "difference_us"]
-    added = [(f"({len(rest)} others)", *rest[times].sum())] * bool(len(rest))
-    added.append(("the step", difference.before_us, difference.after_us, total))
-    before, after, differs = (
-        [*shown[name], *(row[place] for row in added)] for place, name in enumerate(times, start=1)
-    )
-    calls = (
-        f"{one:,.0f} → {other:,.0f}" for one, other in zip(shown["calls_before"], shown["calls_after"], strict=True)
-    )
+    rest, sums = frame.iloc[rows:], {"before_us": difference.before_us, "after_us": difference.after_us}
+    added = [{"operator": f"({len(rest)} others)", **rest[times].sum()}] if len(rest) else []
+    added.append({"operator": "the step", "difference_us": total, **sums})
+    shown = pd.concat([frame.head(rows), pd.DataFrame(added)], ignore_index=True)
+    calls = shown[["calls_before", "calls_after"]].itertuples(index=False)
     columns = {
-        "operator": [*shown["operator"], *(row[0] for row in added)],
-        "calls": [*calls, *[""] * len(added)],
-        "ms before": _ms(before),
-        "ms after": _ms(after),
-        "difference": [f"{us / 1e3:+.3f}" for us in differs],
-        "of all": [f"{us / total:.0%}" if total else "–" for us in differs],
+        "operator": shown["operator"],
+        "calls": [f"{one:,.0f} → {other:,.0f}" if one >= 0 else "" for one, other in calls],
+        "ms before": _ms(shown["before_us"]),
+        "ms after": _ms(shown["after_us"]),
+        "difference": [f"{us / 1e3:+.3f}" for us in shown["difference_us"]],
+        "of all": [f"{us / total:.0%}" if total else "–" for us in shown["difference_us"]],
     }
     _print_table(console, columns)
 
@@ -108,7 +93,9 @@ def print_tool_profile(profile: ToolProfile) -> None:
             "function": table["function"],
             "own": _shares(table["share"]),
             "with callees": _shares(table["with_callees"]),
-            "file:line": [f"{_shortened(file)}:{line}" for file, line in zip(table["file"], lines, strict=True)],
+            "file:line": [
+                f"{'/'.join(Path(file).parts[-3:])}:{line}" for file, line in zip(table["file"], lines, strict=True)
+            ],
         }
         _print_table(console, shown, "Python functions with most samples of their own")
     if profile.text:
@@ -117,8 +104,6 @@ def print_tool_profile(profile: ToolProfile) -> None:
 
 
 def _print_table(console: Console, columns: dict[str, Any], title: str | None = None) -> None:
-    import pandas as pd
-
     print_frame(console, pd.DataFrame({name: list(cells) for name, cells in columns.items()}), title)
 
 
@@ -128,13 +113,3 @@ def _ms(times_us: Iterable[float]) -> list[str]:
 
 def _shares(shares: Iterable[float]) -> list[str]:
     return [f"{share:.1%}" for share in shares]
-
-
-def _shortened(file: str) -> str:
-    """A file from its package on.
-
-    >>> _shortened("/usr/lib/python3.12/inspect.py"), _shortened("/home/me/labkit/models/dlrm.py")
-    ('inspect.py', 'labkit/models/dlrm.py')
-    """
-    parts = re.split(r"/(?:site-packages|dist-packages|python3\.\d+)/", file.replace("\\", "/"))
-    return parts[-1] if len(parts) > 1 else "/".join(parts[0].split("/")[-3:])

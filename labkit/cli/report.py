@@ -14,22 +14,10 @@ def add_parser(subparsers) -> None:
         help="write one offline page about a folder of runs",
         description="Write one self-contained page, with time-to-accuracy plots, about the runs in a folder.",
     )
-    parser.add_argument(
-        "runs_dir",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        metavar="RUNS_DIR",
-        help="folder of runs (default: runs)",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("report/index.html"),
-        metavar="FILE",
-        help="the page to write (default: report/index.html)",
-    )
-    parser.add_argument("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
+    add, runs, page = parser.add_argument, Path("runs"), Path("report/index.html")
+    add("runs_dir", nargs="?", type=Path, default=runs, metavar="RUNS_DIR", help="folder of runs (default: runs)")
+    add("--out", type=Path, default=page, metavar="FILE", help=f"the page to write (default: {page})")
+    add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
     parser.set_defaults(run=run_report)
 
 
@@ -46,20 +34,21 @@ def run_report(args: argparse.Namespace) -> int:
     runs = list_runs(args.runs_dir)
     profiled = runs["profiled"].astype(bool)
     disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
-    folders = [Path(folder) for folder in runs.loc[~(profiled | disturbed), "folder"]]
-    if profiled.any():
-        print(f"{_runs(int(profiled.sum()), 'profiled ')} left out: `labkit profile show RUN` shows one.")
-    if disturbed.any():
-        print(f"{_runs(int(disturbed.sum()), 'disturbed ')} left out; `labkit runs list` names them.")
-    if not folders:
+    for kind, left_out, words in (
+        ("profiled ", profiled, ": `labkit profile show RUN` shows one."),
+        ("disturbed ", disturbed, "; `labkit runs list` names them."),
+    ):
+        if left_out.any():
+            print(f"{_runs(int(left_out.sum()), kind)} left out{words}")
+    count = len(runs) - int((profiled | disturbed).sum())
+    if not count:
         raise UserError(
             f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "
             "`labkit tour`, or give the folder that holds them."
         )
     # of all: the page names those that cannot be read
     page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
-    print(f"{_runs(len(folders))} in {page}")
-    print(f"Open it in a browser: {page.as_uri()}")
+    print(f"{_runs(count)} in {page}\nOpen it in a browser: {page.as_uri()}")
     return 0
 
 

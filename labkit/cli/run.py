@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.cli.display import TrainingDisplay
+from labkit.cli.flags import add_flags, add_harness_flags, add_script
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -37,49 +39,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_harness_flags(parser)
-    add_resume_flag(parser)
+    add_flags(parser, "resume")
     words = "run it N times, with seeds from 0; {seed} in its arguments stands for one"
     parser.add_argument("--seeds", type=int, metavar="N", help=words)
     add_script(parser, nargs="?")
     parser.set_defaults(run=run_run)
 
 
-def add_script(parser: argparse.ArgumentParser, **settings: Any) -> None:
-    """Add the script to run, and its arguments."""
-    parser.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as for python -m")
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file that trains", **settings)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
-
-
-def add_resume_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run: its folder, id, or the beginning of its id")
-
-
-def add_no_wait_flag(parser: argparse.ArgumentParser) -> None:
-    words = "refuse where other runs hold the cores, instead of waiting for them"
-    parser.add_argument("--no-wait", action="store_true", help=words)
-
-
-def add_harness_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the harness: what a script is run with, whatever it trains."""
-    words = "one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)"
-    parser.add_argument("--budget", metavar="B", help=words)
-    add_no_wait_flag(parser)
-    words = "telemetry samples a second, 0.1 to 100 (default: 2)"
-    parser.add_argument("--sample-hz", type=float, metavar="N", help=words)
-    words = "where run folders go (default: runs)"
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help=words)
-    parser.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
-
-
 def run_run(args: argparse.Namespace) -> int:
     if args.resume is not None:
-        if args.seeds is not None:
-            raise UserError("--resume goes on with one run, and --seeds starts several: leave one of the two away.")
-        given = [args.script, *args.arguments] if args.script else []
-        if args.script and args.script.endswith(".py"):
-            raise UserError(f"--resume goes on with the run's own script: leave {args.script} away.")
-        return run_here(resumed_command(args, given), args.json)
+        if args.seeds is not None or (args.script or "").endswith(".py"):
+            what = args.script or "--seeds"
+            raise UserError(f"--resume goes on with one run, of its own script and seed: leave {what} away.")
+        return run_here(resumed_command(args, [args.script, *args.arguments] if args.script else []), args.json)
     if args.script is None:
         raise UserError("labkit run: name the script to run, such as `labkit run train.py`, or --resume a run.")
     command = given_command(args)
@@ -89,25 +61,10 @@ def run_run(args: argparse.Namespace) -> int:
         raise UserError(f"--seeds is {args.seeds}: give a whole number from 1 to {MOST_SEEDS}.")
     ended = [_run_seed(command, seed, args.json) for seed in range(args.seeds)]
     if not args.json:
-        print(f"{_in_words([answer for _, answer in ended])} `labkit report {args.runs_dir}` compares them.")
+        statuses = Counter(answer.get("status", "failed") for _, answer in ended)
+        said = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        print(f"{args.seeds} runs: {said}. `labkit report {args.runs_dir}` compares them.")
     return max(status for status, _ in ended)
-
-
-def _in_words(answers: list[dict[str, Any]]) -> str:
-    """What came of one script with several seeds.
-
-    >>> answer = {"status": "done", "result": {"target_reached": True, "time_to_target_s": 4.2}}
-    >>> _in_words([answer, answer | {"status": "failed", "result": {"target_reached": False}}])
-    '2 runs: 1 done, 1 failed; 1 of 2 reached the target, after 4.2 s.'
-    """
-    statuses = Counter(answer.get("status", "failed") for answer in answers)
-    said = f"{len(answers)} runs: " + ", ".join(f"{count} {status}" for status, count in statuses.items())
-    results = [answer.get("result", {}) for answer in answers]
-    if all(result.get("target_reached") is None for result in results):
-        return f"{said}."
-    reached = [f"{result['time_to_target_s']:.1f}" for result in results if result.get("target_reached")]
-    after = f", after {', '.join(reached)} s" if reached else ""
-    return f"{said}; {len(reached)} of {len(answers)} reached the target{after}."
 
 
 def given_command(args: argparse.Namespace) -> ScriptCommand:
@@ -121,14 +78,8 @@ def harness_command(args: argparse.Namespace, script: Path, arguments: list[str]
     from labkit.hardware.budgets.names import parse_budget
     from labkit.tracking.command import ScriptCommand
 
-    if args.sample_hz is not None:
-        from labkit.telemetry.sampler import LEAST_HZ, MOST_HZ
-
-        if not LEAST_HZ <= args.sample_hz <= MOST_HZ:
-            raise UserError(
-                f"--sample-hz is {args.sample_hz:g}: give a number of samples a second from {LEAST_HZ:g} to "
-                f"{MOST_HZ:g}, such as 10."
-            )
+    if args.sample_hz is not None and not 0.1 <= args.sample_hz <= 100:
+        raise UserError(f"--sample-hz is {args.sample_hz:g}: give a number of samples a second from 0.1 to 100.")
     return ScriptCommand(
         str(script),
         tuple(arguments),
@@ -152,27 +103,26 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 
     folder = find_run(args.resume, args.runs_dir)
     record = read_run(folder)
+    script, keeps = record.config.get("script"), record.config.get("train", {}).get("keeps")
+    keeps = keeps or (folder / "checkpoint" / "latest.pt").exists()
     if args.budget is not None:
-        raise UserError(
-            f"{folder}: a resumed run keeps its own settings, so --budget cannot be given: leave it out, or start a "
-            "new run."
+        why = "a resumed run keeps its own settings, so --budget cannot be given: leave it out, or start a new run."
+    elif job is not None and record.config["job"] != job:
+        why = f"this run trains {record.config['job']}: resume it with `labkit run --resume {folder}`."
+    elif script is None:
+        why = (
+            "this run was none of a script's, so there is nothing to start again: go on with it where it was made, or "
+            "put its code into a file and use `labkit run`."
         )
-    script = record.config.get("script")
-    if job is not None and record.config["job"] != job:
-        raise UserError(
-            f"{folder}: this run trains {record.config['job']}: resume it with `labkit run --resume {folder}`."
+    elif not (keeps or record.profiled or "collocation" in record.config):
+        why = (
+            "the script keeps nothing, so there is nothing to go on with: open a labkit.Run in it, name what it trains "
+            "with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
-    if script is None:
-        raise UserError(
-            f"{folder}: this run was none of a script's, so there is nothing to start again: go on with it where it "
-            "was made, or put its code into a file and use `labkit run`."
-        )
-    keeps = (folder / "checkpoint" / "latest.pt").exists() or record.config.get("train", {}).get("keeps")
-    if not (keeps or record.profiled or "collocation" in record.config):
-        raise UserError(
-            f"{folder}: the script keeps nothing, so there is nothing to go on with: open a labkit.Run in "
-            "it, name what it trains with run.keep(model=model, optimizer=optimizer), and start a new run."
-        )
+    else:
+        why = ""
+    if why:
+        raise UserError(f"{folder}: {why}")
     module = None if script.endswith(".py") else script
     path, budget = _script(restored(script), module is not None), record.budget.get("name")
     return ScriptCommand(
@@ -190,7 +140,6 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
 def run_here(command: ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
     from labkit.cli.console import print_last, say
-    from labkit.cli.progress import TrainingDisplay
     from labkit.tracking.binding import bind_process
     from labkit.tracking.ending import RunFailed
     from labkit.tracking.stop import StopRequest

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
+
+from labkit.cli.flags import RUN, add_flags
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -18,16 +19,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     ):
         command = commands.add_parser(name, help=words)
         command.set_defaults(run=run)
-        command.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
         if name != "list":
-            command.add_argument("which", metavar="RUN", help="a run's folder, id, or the beginning of its id")
-        if name != "stop":
-            command.add_argument("--json", action="store_true", help="print JSON")
+            command.add_argument("which", **RUN)
+        add_flags(command, "runs_dir", *["json"] * (name != "stop"))
 
 
 def run_list(args: argparse.Namespace) -> int:
-    import pandas as pd
-
     from labkit.cli.console import Console, print_frame
     from labkit.runs.query import list_rows
 
@@ -39,7 +36,7 @@ def run_list(args: argparse.Namespace) -> int:
     else:
         marked = sorted({row["provenance"] for row in rows} - {"measured"})
         console = Console()
-        print_frame(console, pd.DataFrame([_line_of(row) for row in rows]))
+        print_frame(console, [_line_of(row) for row in rows])
         console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
     return 0
 
@@ -75,7 +72,7 @@ def run_show(args: argparse.Namespace) -> int:
     provenance = record.provenance
     console.print(f"{provenance.kind} by {provenance.by} on {record.host}, {provenance.when} {provenance.note}")
     told = [_told(event) for event in events if event["event"] != "checkpoint"]
-    print_frame(console, pd.DataFrame(told), "what happened")
+    print_frame(console, told, "what happened")
     for title, content in (("result", record.result or {}), ("config", record.config), ("software", record.software)):
         flat = pd.json_normalize(content).iloc[:1].astype(str)
         print_frame(console, pd.DataFrame({title: [*flat], "": [*flat.to_numpy().ravel()]}))
@@ -92,15 +89,11 @@ def run_stop(args: argparse.Namespace) -> int:
 
 
 def _told(event: dict[str, Any]) -> dict[str, str]:
-    rest = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
-    if event["event"] == "evaluated":
-        metrics = {name: value for name, value in event.get("metrics", {}).items() if value is not None}
-        rest = {name: round(metrics[name], 5) for name in metrics if event.get("metric") in (None, name)}
-    elif event["event"] == "resumed":
-        rest = {"after step": event["step"], "on": event.get("host")}
+    others = {k: v for k, v in event.items() if k not in ("event", "time", "wall_s", "train_s", "samples", "step")}
+    metrics = {name: round(value, 5) for name, value in event.get("metrics", {}).items() if value is not None}
     return {
         "event": event["event"],
         "wall s": f"{event['wall_s']:.2f}" if "wall_s" in event else "",
         "samples": f"{event['samples']:,}" if "samples" in event else "",
-        "what": ", ".join(f"{name} {value}" for name, value in rest.items()),
+        "what": ", ".join(f"{name} {value}" for name, value in (metrics or others).items()),
     }

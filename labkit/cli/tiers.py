@@ -7,12 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from labkit.hardware.tiers import Figure, Tier
 
 TABLE_WIDTH = 116
-"""Characters the catalogue needs"""
+"""Characters the catalogue needs: wider than a classic terminal, where long lines are better than numbers cut in two"""
 LEGEND = """FP32, TF32, BF16: dense peaks in TFLOP/s. $: list price, $/h: rent.
 - no source found, or there is none.  * not read in the source named.
 `labkit tiers NAME` shows the source and date of every figure."""
@@ -26,62 +24,40 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run_tiers(args: argparse.Namespace) -> int:
-    """Print the catalogue, or one tier of it."""
-    from labkit.hardware.tiers import get_tier, load_tiers
+    from labkit.cli.console import Console, print_frame
+    from labkit.hardware.tiers import FIGURES, get_tier, load_tiers
 
-    if args.name:
-        tier = get_tier(args.name)
-        print(json.dumps(tier.to_dict(), indent=2)) if args.json else _print_tier(tier)
-    elif args.json:
-        print(json.dumps([tier.to_dict() for tier in load_tiers().values()], indent=2))
+    tiers = [get_tier(args.name)] if args.name else list(load_tiers().values())
+    if args.json:
+        told = [tier.to_dict() for tier in tiers]
+        print(json.dumps(told[0] if args.name else told, indent=2))
+    elif args.name:
+        _print_tier(tiers[0])
     else:
-        _print_catalogue(list(load_tiers().values()))
+        rows = [
+            {"tier": tier.name, "year": tier.year or "-", "cores": tier.cores or "-"}
+            | {heading: _cell(tier.figure(name)) for name, (heading, _) in FIGURES.items()}
+            for tier in tiers
+        ]
+        print_frame(Console(width=max(Console().width, TABLE_WIDTH)), rows)
+        print(LEGEND)
     return 0
 
 
-def _print_catalogue(tiers: list[Tier]) -> None:
-    from labkit.cli.console import Console
-    from labkit.hardware.tiers import FIGURES
-
-    rows = [
-        [tier.name, str(tier.year or "-"), str(tier.cores or "-"), *(_cell(tier.figure(name)) for name in FIGURES)]
-        for tier in tiers
-    ]
-    # wider than a classic terminal: better long lines than numbers cut in two
-    console = Console(width=max(Console().width, TABLE_WIDTH))
-    console.print(_table(["tier", "year", "cores", *(heading for heading, _ in FIGURES.values())], rows))
-    print(LEGEND)
-
-
-def _table(headings: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)) -> Table:
-    """Not `print_frame`: the catalogue is there at once, without pandas."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _print_tier(tier: Tier) -> None:
-    from labkit.cli.console import Console
+    from labkit.cli.console import Console, print_frame
     from labkit.hardware.tiers import FIGURES
 
     console = Console(highlight=False)
     about = ", ".join(str(part) for part in (tier.kind, tier.year, tier.cores and f"{tier.cores} cores") if part)
-    console.print(f"{tier.label}   {tier.name}: {about}")
-    if tier.note:
-        console.print(tier.note)
+    console.print("\n".join(filter(None, [f"{tier.label}   {tier.name}: {about}", tier.note])))
     rows = []
     for name, (_, meaning) in FIGURES.items():
         figure = tier.figure(name)
         remarks = [figure.source, figure.note, None if figure.checked else "not read in the source named"]
-        said = "\n".join(filter(None, remarks))
-        rows.append([meaning, _cell(figure), said, figure.date or ""])
-    console.print(_table(["figure", "value", "source", "date"], rows, left=(0, 2, 3)))
+        told = {"figure": meaning, "value": _cell(figure), "source": "\n".join(filter(None, remarks))}
+        rows.append(told | {"date": figure.date})
+    print_frame(console, rows)
     pages = {figure.source: figure.url for figure in tier.figures.values() if figure.source}
     for title, url in pages.items():
         console.print(f"{title}\n  {url}", soft_wrap=True)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.cli.flags import add_flags
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,14 +22,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--jobs", nargs="+", choices=("dlrm", "speech"), default=["dlrm", "speech"], help="which jobs")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1], metavar="N", help="which seeds (default: 0 1)")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="where run folders go")
+    add_flags(parser, "runs_dir")
     parser.add_argument("--out", type=Path, default=Path("report/index.html"), metavar="FILE", help="the page to write")
     parser.set_defaults(run=run_tour)
 
 
 def run_tour(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
-    from labkit.cli.progress import TourDisplay
+    from labkit.cli.display import TourDisplay
     from labkit.tour.run import plan_tour, run_tour
 
     console = Console()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from labkit.cli.run import add_harness_flags, add_resume_flag, harness_command, resumed_command, run_here
+from labkit.cli.flags import add_flags, add_harness_flags
+from labkit.cli.run import harness_command, resumed_command, run_here
 from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
 
@@ -13,7 +14,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train a model to a target accuracy, and record what it took")
     jobs = parser.add_subparsers(title="jobs", dest="job", metavar="JOB", required=True)
     for name, job in JOBS.items():
-        add_resume_flag(add_job_parser(jobs, name, job.words, run_train))
+        add_flags(add_job_parser(jobs, name, job.words, run_train), "resume")
 
 
 def add_job_parser(subparsers: argparse._SubParsersAction, name: str, words: str, run) -> argparse.ArgumentParser:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 
@@ -46,26 +45,8 @@ def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def called_names(source: str) -> set[str]:
-    """The names of the functions and methods that a cell calls; none where it holds magics, which are no Python.
-
-    >>> sorted(called_names("show(figures.roofline(x))"))
-    ['roofline', 'show']
-    """
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return set()
-    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return {getattr(function, "id", getattr(function, "attr", "")) for function in called}
-
-
 def canonical(notebook: nbformat.NotebookNode | dict) -> str:
-    """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed.
-
-    Args:
-        notebook: its cells' sources may be texts or lists of lines.
-    """
+    """The text of a notebook file: JSON with sorted keys, so that a change shows as the lines that changed."""
     content = json.loads(nbformat.writes(nbformat.from_dict(notebook)))
     return json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
 from nbformat import NotebookNode
 
-from labkit.course.notebook_file import called_names, code_cells
+from labkit.course.notebook_file import code_cells
 from labkit.course.results import MIME as RESULTS
 from labkit.plots.show import MIME as PLOTLY
 from labkit.runs.record import Kind
@@ -32,10 +33,12 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
     records = [cell.outputs for cell in code if "results" in cell.metadata.get("tags", [])]
     record = next(_of_type(RESULTS, itertools.chain(*records)), None)
     if record is None:
-        found.append("gave no results record: call labkit.course.results in a cell tagged results")
-    else:
-        found += [f"results: {breach}" for breach in breaches(record)]
-    return found
+        return [*found, "gave no results record: call labkit.course.results in a cell tagged results"]
+    return found + [
+        f"results: {name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
+        for name, entry in record.items()
+        if entry["value"] is not None and not entry["low"] <= entry["value"] <= entry["high"]
+    ]
 
 
 def faults_until_stopped(notebook: NotebookNode) -> list[str]:
@@ -48,19 +51,6 @@ def output_faults(notebook: NotebookNode, cells: list[NotebookNode]) -> list[str
     found = [f"cell {cell.id}: {fault}" for cell in cells for fault in _cell_faults(cell)]
     hidden = _errors_in(notebook.metadata.get("widgets", {}).get(WIDGETS, {}))
     return found + [f"an error is hidden in the widget state: {error}" for error in hidden]
-
-
-def breaches(record: dict[str, dict[str, Any]]) -> list[str]:
-    """What of a results record is out of its bounds or no number.
-
-    >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})
-    ['auc is 1.2, not from 0.5 to 1']
-    """
-    return [
-        f"{name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
-        for name, entry in record.items()
-        if entry["value"] is not None and not entry["low"] <= entry["value"] <= entry["high"]
-    ]
 
 
 def count_figures(notebook: NotebookNode) -> int:
@@ -94,9 +84,9 @@ def _cell_faults(cell: NotebookNode) -> Iterator[str]:
     written = "".join(output.text for output in cell.outputs if output.get("name") == "stderr")
     yield from (f"stderr: {line}" for line in written.splitlines() if line.strip())
     shown = {mime for output in cell.outputs for mime in output.get("data", {})}
-    for name in sorted(called_names(cell.source) & SHOWN_BY.keys()):
-        if SHOWN_BY[name] not in shown:
-            yield f"calls {name}, and no {SHOWN_BY[name]} came out"
+    for name, mime in SHOWN_BY.items():
+        if re.search(rf"\b{name}\(", cell.source) and mime not in shown:
+            yield f"calls {name}, and no {mime} came out"
     if shown - ALLOWED_MIME:
         yield f"an output of an unexpected type: {', '.join(sorted(shown - ALLOWED_MIME))}"
     for place, output in enumerate(cell.outputs):

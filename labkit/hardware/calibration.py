@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,6 @@ class Calibration:
     fp32_gflops: float
     """Billions of floating-point operations a second in a product of 1024 × 1024 matrices."""
     bf16_gflops: float
-    """The same with bf16 operands."""
     bandwidth_gb_per_s: float
     """Bytes read and written a second, in 1e9, in a copy that no cache holds."""
     launch_us: float
@@ -44,7 +44,6 @@ class Calibration:
         return self.fp32_gflops / self.bandwidth_gb_per_s
 
     def save(self, path: Path) -> None:
-        """Write the card as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
@@ -104,11 +103,8 @@ def cache_curve(
 ) -> pd.DataFrame:
     """Copy speed by the size of what is copied: it falls where a cache ends.
 
-    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more,
-    torch would share out the large copies only, a step that is no cache's.
-
-    Returns:
-        Columns size_bytes (read and written together), gb_per_s.
+    On a GPU, copies of less than some MiB show what starting them costs. A CPU copies on one thread: with more, torch
+    would share out the large copies only, a step that is no cache's. Columns: size_bytes (read and written), gb_per_s.
     """
     import pandas as pd
     import torch
@@ -144,10 +140,9 @@ def _best_s(work: Callable[[], object], device: torch.device, repeats: int) -> f
 def _once_s(work: Callable[[], object], device: torch.device) -> float:
     import torch
 
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait()
     began = time.perf_counter()
     work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait()
     return time.perf_counter() - began

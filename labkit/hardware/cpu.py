@@ -47,7 +47,7 @@ class CpuInfo:
     available_cores: int
     """Cores left by CPU affinity and the container's quota"""
     machine_cores: int
-    """Cores of the machine, or of the container: what its first process may use, within the quota"""
+    """What the first process of the machine or container may use, within the quota"""
     quota_cores: float | None
     """The container's CPU quota in cores"""
     isa: tuple[str, ...] | None
@@ -62,11 +62,7 @@ class CpuInfo:
 
 
 def read_cpu(root: Path = Path("/")) -> CpuInfo:
-    """Return what this process may use of the CPU.
-
-    Args:
-        root: the root of the file system, for tests.
-    """
+    """Return what this process may use of the CPU; `root` is that of the file system, for tests."""
     cpuinfo = _cpuinfo(root)
     quota, limit = cgroup_limits(root)
     memory = psutil.virtual_memory()
@@ -74,6 +70,9 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
     logical = psutil.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else logical
     board = root / "proc/device-tree/model"
+
+    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", _text(root / "proc/1/status") or "", re.MULTILINE)
+    machine = int(allowed[1].replace(",", ""), 16).bit_count() if allowed else logical
 
     def within_quota(cores: int) -> int:
         return cores if quota is None else max(1, min(cores, math.floor(quota)))
@@ -85,7 +84,7 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
         physical_cores=psutil.cpu_count(logical=False),
         logical_cores=logical,
         available_cores=within_quota(usable),
-        machine_cores=within_quota(max(usable, _first_process_cores(root) or logical)),
+        machine_cores=within_quota(max(usable, machine)),
         quota_cores=quota,
         isa=_isa(cpuinfo),
         caches=_caches(root),
@@ -161,12 +160,6 @@ def _isa(cpuinfo: Mapping[str, str]) -> tuple[str, ...] | None:
         return tuple(ours for flag, ours in ISA_FLAGS.items() if flag in present)
     # Every 64-bit Arm has Advanced SIMD; what else it has, this system does not say.
     return ("neon",) if platform.machine().lower() in ("arm64", "aarch64") else None
-
-
-def _first_process_cores(root: Path) -> int | None:
-    """How many cores the first process of this machine or container may use; None where the system does not say."""
-    allowed = re.search(r"^Cpus_allowed:\s+([0-9a-f,]+)$", _text(root / "proc/1/status") or "", re.MULTILINE)
-    return int(allowed[1].replace(",", ""), 16).bit_count() if allowed else None
 
 
 def _caches(root: Path) -> dict[str, int]:

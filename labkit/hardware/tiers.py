@@ -61,7 +61,7 @@ class Tier:
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     def figure(self, name: str) -> Figure:
-        """Return a figure with its source, for example `tier.figure("power_w")`."""
+        """A figure with its source, for example `tier.figure("power_w")`."""
         return self.figures[name]
 
     def __getattr__(self, name: str) -> float | None:

@@ -1,4 +1,8 @@
-"""Frames to figures: pure functions, one module a topic, in one theme."""
+"""Frames to figures: pure functions, one module a topic, in one theme.
+
+Of every figure, `template` is "labkit_light" or "labkit_dark", and `provenance` says where the numbers come from:
+"measured", "recorded", "emulated" or "predicted".
+"""
 
 from labkit.plots.describe import describe
 from labkit.plots.time_against_target import figure_time_against_target

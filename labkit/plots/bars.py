@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -33,11 +34,9 @@ def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:
     figure = new_figure("Budget", "Of the whole device (%)", f"Left by the budget: {words}.")
     for _, name, own in series(shares, "quantity", "provenance"):
         quantity, provenance = own[["quantity", "provenance"]].iloc[0]
-        look = {
-            "color": encoding(list(PATTERNS).index(quantity)).color,
-            "pattern": {"shape": PATTERNS[quantity][provenance == "predicted"]},
-        }
-        _add_bars(figure, own["budget"], own["share"], name, look)
+        color = encoding(list(PATTERNS).index(quantity)).color
+        pattern = {"shape": PATTERNS[quantity][provenance == "predicted"]}
+        _add_bars(figure, own["budget"], own["share"], name, {"color": color, "pattern": pattern})
     return figure
 
 
@@ -48,8 +47,7 @@ def figure_busy(busy: pd.DataFrame) -> go.Figure:
         busy: columns load, cpu_percent, share_of_peak, share_of_bandwidth (all %), provenance.
     """
     words = ", ".join(
-        f"{row.load} {_percent(row.share_of_peak)} of the arithmetic and {_percent(row.share_of_bandwidth)} of the "
-        "bandwidth"
+        f"{row.load} {row.share_of_peak:.3g} % of the arithmetic and {row.share_of_bandwidth:.3g} % of the bandwidth"
         for row in busy[busy["cpu_percent"] > 90].itertuples()
     )
     figure = new_figure("What one core does", "Share (%)", f"At more than 90 % utilisation: {words}.")
@@ -77,26 +75,18 @@ def figure_gains(gains: pd.DataFrame) -> go.Figure:
     Args:
         gains: columns change, measured (times as fast), at_most (the bound; NaN where none was stated), in order.
     """
-    best = gains.loc[gains["measured"].idxmax()]
-    finding = (
-        f"{escape(str(best['change']))} gained most: {best['measured']:.3g} times as fast; all together "
-        f"{gains['measured'].prod():.3g} times."
-    )
+    best, product = gains.loc[gains["measured"].idxmax()], gains["measured"].prod()
+    gained = f"{escape(str(best['change']))} gained most: {best['measured']:.3g} times as fast"
+    finding = f"{gained}; all together {product:.3g} times."
     figure = new_figure("What was changed, one after the other", "Times as fast as before it", finding)
     _add_bars(figure, gains["change"], gains["measured"], "gain · measured", {"color": encoding(0).color}, "times")
-    figure.add_scatter(
-        x=gains["change"],
-        y=gains["at_most"],
-        name="at most · predicted",
-        mode="markers",
-        marker={**encoding(1).mark(13), "line": {"color": "white", "width": 1}},
-        hovertemplate="%{x}: at most %{y:.3g} times as fast<extra></extra>",
+    mark = encoding(1).mark(13) | {"line": {"color": "white", "width": 1}}
+    hover, bound = (
+        "%{x}: at most %{y:.3g} times as fast<extra></extra>",
+        {"mode": "markers", "name": "at most · predicted"},
     )
+    figure.add_scatter(x=gains["change"], y=gains["at_most"], marker=mark, hovertemplate=hover, **bound)
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def _add_columns(figure: go.Figure, ticks: list[str], frame: pd.DataFrame, titles: dict[str, str]) -> go.Figure:
@@ -107,7 +97,7 @@ def _add_columns(figure: go.Figure, ticks: list[str], frame: pd.DataFrame, title
     return figure
 
 
-def _add_bars(figure: go.Figure, x: list, y: list, name: str, look: dict, unit: str = "%") -> None:
+def _add_bars(figure: go.Figure, x: Any, y: pd.Series, name: str, look: dict[str, Any], unit: str = "%") -> None:
     hover = f"%{{x}}<br>{name}: %{{y:.3g}} {unit}<extra></extra>"
     figure.add_bar(x=x, y=y, name=name, marker=look, hovertemplate=hover)
     figure.update_layout(barmode="group").update_yaxes(rangemode="tozero")

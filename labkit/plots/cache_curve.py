@@ -16,7 +16,6 @@ def figure_cache_curve(
     Args:
         curve: columns size_bytes, gb_per_s (`labkit.hardware.calibration.cache_curve`).
         caches: bytes of each cache by its name, drawn as vertical lines; None draws none.
-        provenance: where the numbers come from.
     """
     fastest, largest, kib = curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1], curve["size_bytes"] / 2**10
     finding = (

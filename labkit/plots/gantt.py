@@ -21,8 +21,6 @@ def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured", templat
 
     Args:
         phases: columns step (a label), phase, time_ms.
-        provenance: where the numbers come from.
-        template: "labkit_light" or "labkit_dark".
     """
     of_step = phases.groupby("step", sort=False)["time_ms"]
     largest = phases.loc[of_step.idxmax()].assign(total=of_step.sum().to_numpy())
@@ -42,8 +40,6 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
 
     Args:
         tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
-        provenance: where the numbers come from.
-        template: "labkit_light" or "labkit_dark".
     """
     dearest = tree.loc[tree["self_us"].idxmax()]
     finding = (
@@ -65,8 +61,6 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
 
     Args:
         events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.traces.timeline`).
-        provenance: where the numbers come from.
-        template: "labkit_light" or "labkit_dark".
     """
     lanes = sorted(events["lane"].unique(), key=lambda lane: (not lane.startswith("thread"), lane))
     longest = events[events["kind"] != "annotation"].nlargest(1, "duration_us")

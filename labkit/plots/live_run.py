@@ -22,9 +22,7 @@ def figure_live_run(
     Args:
         panels: by title, seconds and values; a title ends with its unit in brackets where it has one. The first is the
             watched metric.
-        provenance: where the numbers come from.
         target: drawn as a line in the first panel.
-        template: "labkit_light" or "labkit_dark".
     """
     rows = -(-len(panels) // 2)
     titles = [title.partition(" (")[0] for title in panels]

@@ -18,8 +18,6 @@ def figure_memory_held(
 
     Args:
         held: columns time_us, device (−1: the host), held_bytes (`labkit.profiling.traces.memory.memory_over_time`).
-        provenance: where the numbers come from.
-        template: "labkit_light" or "labkit_dark".
     """
     figure = new_figure("Time since the recording began (ms)", "Allocated since then (MiB)", template=template)
     peaks = []

@@ -32,7 +32,6 @@ def figure_roofline(
     Args:
         roofs: columns name, provenance ("measured", "predicted", …), peak_gflops, bandwidth_gb_per_s.
         marks: columns name, provenance, flop_per_byte, gflops; None draws none.
-        template: "labkit_light" or "labkit_dark".
     """
     finding = "; ".join(
         f"{roof.name} becomes limited by arithmetic at {roof.peak_gflops / roof.bandwidth_gb_per_s:.3g} operations a "

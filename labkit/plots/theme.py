@@ -11,8 +11,6 @@ import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from labkit.errors import UserError
-
 # Okabe and Ito (2008), "Color Universal Design"; of their eight, those that reach 3:1 on the background.
 PALETTES = {
     "labkit_light": ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000"),
@@ -26,16 +24,6 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 _PATTERNS = ("", "/", "x", ".", "\\", "+", "-", "|")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-
-
-def check_template(name: str) -> None:
-    """Refuse a theme that is none of labkit's.
-
-    Raises:
-        UserError: it is none.
-    """
-    if name not in PALETTES:
-        raise UserError(f"template is {name!r}: give one of {', '.join(map(repr, PALETTES))}.")
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,6 @@ def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_lig
         x: the horizontal axis' title, with its unit.
         y: the vertical axis' title, with its unit.
         finding: what the figure shows, in a sentence (`labkit.plots.describe`).
-        template: "labkit_light" or "labkit_dark".
         layout: more of plotly's layout.
     """
     figure = go.Figure(layout={"template": template, "showlegend": True, "meta": {"finding": finding}, **layout})

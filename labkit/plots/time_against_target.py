@@ -36,7 +36,6 @@ def figure_time_against_target(
         metric: its metric.
         higher_is_better: its direction; falling metrics have a reversed axis.
         x: what `median` counts: "wall_s", "train_s", "samples" or "cost_usd".
-        template: "labkit_light" or "labkit_dark".
 
     Returns:
         A figure. A line ends where half of the runs do not reach the target; the shading is the median's interval, of

@@ -39,7 +39,6 @@ def figure_time_to_accuracy(
         bands: level, low, high (in the unit of x) and kind a series (`labkit.tta.band`); shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
         log_y: whether the metric's axis is logarithmic; None chooses by the metric, as `value_axis` says.
-        template: "labkit_light" or "labkit_dark".
 
     Returns:
         A figure with one trace of each kind a series (of runs that differ by seed only): in `meta`, its kind (band,

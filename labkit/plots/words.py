@@ -46,26 +46,16 @@ def rate_text(value: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration with three figures or so.
-
-    >>> [seconds_text(value) for value in (0.0421, 0.819, 6.249, 63.44, 1234.0, 9000.0)]
-    ['0.042 s', '0.82 s', '6.2 s', '63.4 s', '20.6 min', '2.50 h']
-    """
+    """A duration with three figures or so."""
     if not math.isfinite(seconds):
         return "not reached"
-    if seconds < 1:
-        return f"{seconds:.{2 if seconds >= 0.1 else 3}f} s"
     if seconds < 300:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.{1 if seconds >= 1 else 2 if seconds >= 0.1 else 3}f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def count_text(count: float) -> str:
-    """A count, shortened from a thousand on.
-
-    >>> [count_text(value) for value in (7, 51200, 1310720)]
-    ['7', '51.2 k', '1.31 M']
-    """
+    """A count, shortened from a thousand on."""
     if not math.isfinite(count):
         return "–"
     if count < 1000:
@@ -74,29 +64,29 @@ def count_text(count: float) -> str:
 
 
 def usd_text(usd: float) -> str:
-    """Money; tenths of a cent and less in cents.
-
-    >>> [usd_text(value) for value in (0.000123, 0.0421, 3.5)]
-    ['0.012 ¢', '4.21 ¢', '$3.50']
-    """
-    if usd < 0.01:
-        return f"{usd * 100:.3f} ¢"
-    return f"{usd * 100:.2f} ¢" if usd < 1 else f"${usd:.2f}"
+    """Money; tenths of a cent and less in cents."""
+    if usd >= 1:
+        return f"${usd:.2f}"
+    return f"{usd * 100:.{2 if usd >= 0.01 else 3}f} ¢"
 
 
 def joules_text(joules: float) -> str:
-    """Energy with three figures or so.
-
-    >>> [joules_text(value) for value in (0.25, 812.4, 45_300.0)]
-    ['0.25 J', '812.4 J', '45.3 kJ']
-    """
-    if joules >= 1000:
-        return f"{joules / 1000:.1f} kJ"
-    return f"{joules:.{2 if joules < 1 else 1}f} J"
+    """Energy with three figures or so."""
+    return f"{joules / 1000:.1f} kJ" if joules >= 1000 else f"{joules:.{2 if joules < 1 else 1}f} J"
 
 
 def axis_text(value: float, x: str) -> str:
-    """A place on the x axis `x`, in words."""
+    """A place on the x axis `x`, in words.
+
+    >>> [axis_text(value, "wall_s") for value in (0.0421, 0.819, 6.249, 63.44, 1234.0, 9000.0, math.inf)]
+    ['0.042 s', '0.82 s', '6.2 s', '63.4 s', '20.6 min', '2.50 h', 'not reached']
+    >>> [axis_text(value, "samples") for value in (7, 51200, 1310720)]
+    ['7', '51.2 k', '1.31 M']
+    >>> [axis_text(value, "cost_usd") for value in (0.000123, 0.0421, 3.5)]
+    ['0.012 ¢', '4.21 ¢', '$3.50']
+    >>> [axis_text(value, "energy_j") for value in (0.25, 812.4, 45_300.0)]
+    ['0.25 J', '812.4 J', '45.3 kJ']
+    """
     words = {"samples": count_text, "energy_j": joules_text, "cost_usd": usd_text}
     return words.get(x, seconds_text)(value) if math.isfinite(value) else "not reached"
 

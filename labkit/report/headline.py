@@ -22,19 +22,15 @@ VERSIONS_SHOWN = ("labkit", "python", "torch", "numpy", "cuda")
 
 
 def headline(summary: pd.DataFrame) -> str:
-    """What one job's runs say about its target: the fastest and the slowest budget, and how far apart.
-
-    Args:
-        summary: the rows of one job.
-    """
+    """What the rows of one job say about its target: the fastest and the slowest budget, and how far apart."""
     first = summary.iloc[0]
     job, goal = job_name(first["job"]), goal_text(first["metric"], first["target"])
     if math.isnan(first["target"]):
         return f"{job} has no target, and was not evaluated."
     if not first["target_given"]:
         goal += " (a value that its runs share; none was trained to it)"
-    done = summary[summary["time_median_s"].map(math.isfinite)].sort_values("time_median_s", kind="stable")
-    missed = summary[~summary["time_median_s"].map(math.isfinite)]
+    arrives = summary["time_median_s"].map(math.isfinite)
+    done, missed = summary[arrives].sort_values("time_median_s", kind="stable"), summary[~arrives]
     if done.empty:
         got_there = f"{summary['reached'].sum()} of {summary['runs'].sum()} runs got there"
         if all(is_not_known(row["time_median_s"], row["failed"], row["runs"]) for row in summary.to_dict("records")):
@@ -43,12 +39,10 @@ def headline(summary: pd.DataFrame) -> str:
             return f"{job} reached {goal} in half of its runs or fewer: {got_there}."
         return f"{job} did not reach {goal}: {got_there}."
     fastest, slowest = done.iloc[0], done.iloc[-1]
-    best = f"{seconds_text(fastest['time_median_s'])} ({_basis(fastest)})"
-    sentence = f"{job} reached {goal} in {best} on {_place(fastest, done)}"
+    best, worst = (seconds_text(row["time_median_s"]) for row in (fastest, slowest))
+    sentence = f"{job} reached {goal} in {best} ({_basis(fastest)}) on {_place(fastest, done)}"
     if len(done) > 1:
-        sentence += (
-            f" and {seconds_text(slowest['time_median_s'])} on {_place(slowest, done)}: {_sooner(fastest, slowest)}"
-        )
+        sentence += f" and {worst} on {_place(slowest, done)}: {_sooner(fastest, slowest)}"
     if len(missed):
         sentence += f"; not by half of the runs on {', '.join(_place(row, summary) for _, row in missed.iterrows())}"
     return sentence + "."
@@ -81,12 +75,7 @@ def _place(row: pd.Series, among: pd.DataFrame) -> str:
 
 
 def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[str, str]:
-    """Term and words, in the order in which the page shows them.
-
-    Args:
-        records: of the runs.
-        left_out: notes of what could not be read.
-    """
+    """Term and words, in the order in which the page shows them; with notes of what could not be read."""
     if not records:
         return {}
     status = ", ".join(f"{count} {name}" for name, count in Counter(each.status for each in records).most_common())
@@ -109,9 +98,10 @@ def _each(texts: Iterable[str]) -> str:
 def _machine(record: RunRecord) -> str:
     devices = []
     for device in record.devices:
-        cores = f", {device['cores']} cores" if device.get("cores") else ""
-        memory = f", {device['memory_bytes'] / 2**30:.1f} GiB" if device.get("memory_bytes") else ""
-        devices.append(f"{device.get('name', 'unnamed device')}{cores}{memory}")
+        facts = [device.get("name", "unnamed device")]
+        facts += [f"{device['cores']} cores"] if device.get("cores") else []
+        facts += [f"{device['memory_bytes'] / 2**30:.1f} GiB"] if device.get("memory_bytes") else []
+        devices.append(", ".join(facts))
     return f"{' + '.join(devices)} ({record.host})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,38 +13,29 @@ from plotly.utils import PlotlyJSONEncoder
 
 from labkit.plots import figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.describe import in_words
+from labkit.plots.theme import encoding
 from labkit.plots.time_to_accuracy import finding, nearest, with_gaps
 from labkit.plots.words import axis_text, metric_label, seconds_text
-from labkit.report import markup
 from labkit.report.headline import headline
-from labkit.report.table import NO_METRIC, goal_text, target_cells
+from labkit.report.table import NO_METRIC, bracketed, goal_text, job_name, notes, summary_cells, target_cells
 from labkit.tta import band, crossings, default_target, higher_is_better, summary, survival, with_cost
 from labkit.tta.summary import target_columns
 from labkit.tta.thresholds import CLOCKS, SERIES, attempts
 
+AXES = {"wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "cost_usd": "Cost"}
+"""Those that the page offers"""
 BAND_LEVELS = 80
 SLIDER_STEPS = 100
+SHAPES = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖"}
 ENDINGS = {"done": "ended", "interrupted": "was interrupted", "running": "still running,"}
 """How a run without an evaluation is told of, where its status is no such word"""
 
 
-@dataclass(frozen=True)
-class Section:
-    """One job, ready for the page."""
+def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    """The section of one (job, metric), of which the identifier is an HTML id on the page.
 
-    headline: str
-    html: str
-    payload: dict
-    """What page.js reads. Lists go by place in the grid, then by series, then by run"""
-
-
-def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> Section:
-    """The section of one (job, metric).
-
-    Args:
-        identifier: unique on the page; a valid HTML id.
-        curves: the job's evaluations; may be empty.
-        runs: the job's rows of `run_table`.
+    Returns:
+        What job.html shows, and as `payload` what page.js reads.
     """
     # those that can be drawn first, so that a series has the same number in the tables as in the figures
     runs = runs.sort_values("run", key=lambda run: ~run.isin(set(curves["run"])), kind="stable", ignore_index=True)
@@ -60,15 +51,34 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         grid = target_grid(curves["value"].dropna(), [target, *runs["target"].dropna().unique()], up)
     table = summary(curves, runs, target)
     series = list(runs.groupby(SERIES, sort=False, dropna=False).indices.values())
+    start, labels = grid.index(target) if measured else 0, [goal_text(metric, each) for each in grid]
     payload = {
         "id": identifier,
         "grid": grid if measured else [],
-        "labels": [goal_text(metric, each) for each in grid],
-        "start": grid.index(target) if measured else 0,
+        "labels": labels,
+        "start": start,
         **_of_runs(curves, runs, grid, series),
         **(_figures(curves, runs, grid, target, up) if measured else {"axes": []}),
     }
-    return Section(headline(table), markup.section(payload, table, runs, curves, series, up=up), payload)
+    section = {
+        "payload": payload,
+        "headline": headline(table),
+        "id": identifier,
+        "title": job_name(runs["job"].iloc[0]),
+        "about": _about(runs, curves, len(series)),
+        "goal": "the training" if math.isnan(target) else labels[start],
+        "results": [summary_cells(row) for row in table.to_dict("records")],
+        "drawn": [SHAPES[encoding(number).marker] for number in range(curves.groupby(SERIES, dropna=False).ngroups)],
+        "notes": notes(table),
+        "runs": _rows(payload, runs, curves, series),
+        "axes": {axis["key"]: AXES[axis["key"]] for axis in payload["axes"]},
+    }
+    if measured:
+        (first, *_), ways = payload["axes"], ("easier", "harder") if up else ("harder", "easier")
+        section |= {"metric": metric_label(metric), "most": len(grid) - 1, "start": start, "target": target}
+        section |= {"ends": list(zip((grid[0], grid[-1]), ways, strict=True)), "description": first["description"]}
+        section |= {"finding": first["findings"][start], "targets_description": first["targets_description"]}
+    return section
 
 
 def target_grid(values: pd.Series, targets: list[float], up: bool) -> list[float]:
@@ -93,8 +103,24 @@ def target_grid(values: pd.Series, targets: list[float], up: bool) -> list[float
     return sorted(each for each in {*round_ones, *targets} if each > 0 or low <= 0)
 
 
-def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series: list[np.ndarray]) -> dict:
-    """Which evaluation of each run reaches a target: its point on the series' line, and when each point was."""
+def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
+    metric, kinds = runs["metric"].iloc[0], ", ".join(dict.fromkeys(runs["provenance"]))
+    measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
+    text = f"{_counted(len(runs), 'run')} under {_counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
+    if metric and (unread := len(runs) - curves["run"].nunique()):
+        text += f" {_counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
+    return text
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series: list[np.ndarray]) -> dict[str, Any]:
+    """Which evaluation of each run reaches a target: its point on the series' line, and when each point was.
+
+    Lists go by place in the grid, then by series, then by run.
+    """
     counts = runs["run"].map(curves.groupby("run").size()).fillna(0).to_numpy(int)
     begins = np.zeros(len(runs), int)
     for places in series:
@@ -124,24 +150,37 @@ def _missed(run: pd.Series, last_s: float, clock: str) -> str:
     return f"censored at {seconds_text(last_s)}"
 
 
-def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target: float, up: bool) -> dict:
+def _rows(payload: dict, runs: pd.DataFrame, curves: pd.DataFrame, series: list[np.ndarray]) -> list[dict[str, Any]]:
+    """What the list of runs says at the target that is shown first; page.js changes its times."""
+    of_run, rows = curves.groupby("run")["value"], []
+    evaluations, last = of_run.size(), of_run.last()
+    for number, places in enumerate(series):
+        for place, run in enumerate(runs.iloc[places].to_dict("records")):
+            first, held = (payload[name][payload["start"]][number][place] for name in ("first", "held"))
+            time, confirmed = payload["missed"]["wall_s"][number][place], ""
+            if first >= 0:
+                when = payload["when"]["wall_s"][number]
+                time, confirmed = when[first], f"from {when[held]}" if held >= 0 else "no"
+            count = evaluations.get(run["run"], 0)
+            value = f"{last[run['run']]:.4f}" if count else "–"
+            told = {"value": f"{value} ({_counted(count, 'evaluation')})", "time": time, "confirmed": confirmed}
+            rows.append(run | told | {"place": f"{number}-{place}"})
+    return rows
+
+
+def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target: float, up: bool) -> dict[str, Any]:
     metric = str(curves["metric"].iloc[0])
     levels = np.linspace(curves["value"].min(), curves["value"].max(), BAND_LEVELS)
-    keys = [key for key in markup.AXES if curves[key].notna().any()]
-    found = {key: survival(curves, runs, [*grid, *levels], x=key) for key in keys}
-    is_target = {key: np.arange(len(frame)) % (len(grid) + BAND_LEVELS) < len(grid) for key, frame in found.items()}
-    times = {key: frame[is_target[key]].reset_index(drop=True) for key, frame in found.items()}
-    hits, axes = crossings(curves, runs, target), []
-    for key in keys:
-        own = times[key]
-        curve = figure_time_to_accuracy(
-            curves,
-            target,
-            crossings=hits,
-            survival=own[own["target"] == target],
-            bands=band(found[key][~is_target[key]]),
-            x=key,
-        )
+    hits, axes, cells = crossings(curves, runs, target), [], {}
+    times: dict[str, pd.DataFrame] = {}
+    for key in AXES:
+        if curves[key].isna().all():
+            continue
+        found = survival(curves, runs, [*grid, *levels], x=key)
+        is_target = np.arange(len(found)) % (len(grid) + BAND_LEVELS) < len(grid)
+        times[key] = own = found[is_target].reset_index(drop=True)
+        marks = {"crossings": hits, "survival": own[own["target"] == target], "bands": band(found[~is_target])}
+        curve = figure_time_to_accuracy(curves, target, **marks, x=key)
         low, high = curve.layout.yaxis.range
         ends = np.log10([grid[0], grid[-1]]) if curve.layout.yaxis.type == "log" else (grid[0], grid[-1])
         curve.update_yaxes(range=[min(low, ends[0]), max(high, ends[1])])  # every target can be seen
@@ -158,10 +197,9 @@ def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target
                 "targets_description": in_words(against),
             }
         )
-    cells = {}
     for clock in CLOCKS:
         rows = target_columns(times, runs, clock).to_dict("records")
-        rows = [list(map(markup.cell, target_cells(row))) for row in rows]
+        rows = [list(map(bracketed, target_cells(row))) for row in rows]
         cells[clock] = [rows[at :: len(grid)] for at in range(len(grid))]
     return {"axes": axes, "cells": cells}
 

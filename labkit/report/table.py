@@ -7,22 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
+from markupsafe import Markup, escape
 
 from labkit.jobs.presets import JOBS
 from labkit.plots.words import axis_text, count_text, is_not_known, joules_text, metric_label
 
 HEADINGS = (
-    "Budget",
-    "Provenance",
-    "Reached",
-    "Time to target, median",
-    "Expected with restarts",
-    "Samples",
-    "Samples/s",
-    "Peak memory",
-    "Energy",
-    "Cost with restarts",
-)
+    "Budget", "Provenance", "Reached", "Time to target, median", "Expected with restarts", "Samples", "Samples/s",
+    "Peak memory", "Energy", "Cost with restarts",
+)  # fmt: skip
 OF_TARGET = (2, 3, 4, 5, 9)
 """Places of those that follow the target"""
 NOT_KNOWN = "not known"
@@ -77,6 +70,16 @@ def target_cells(row: pd.Series) -> list[str]:
     ]
 
 
+def bracketed(cell: str) -> Markup:
+    """A cell in HTML, what it has in brackets being smaller.
+
+    >>> print(bracketed("6.2 s (range 5 – 7 s)"))
+    6.2 s <small>(range 5 – 7 s)</small>
+    """
+    main, bracket, rest = cell.partition(" (")
+    return Markup("{} <small>({}</small>").format(main, rest) if bracket else escape(main)
+
+
 def reached_text(row: pd.Series) -> str:
     """How many runs reached the target; the interval of their share, where more than one was run."""
     cut_off = f", {row['censored']:.0f} cut off" if row["censored"] else ""
@@ -84,16 +87,12 @@ def reached_text(row: pd.Series) -> str:
     return f"{row['reached']:.0f} of {row['runs']:.0f}{cut_off}{share}"
 
 
-def time_text(
-    median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s", *, is_known: bool = True
-) -> str:
+def time_text(median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s") -> str:
     """The median with its interval or, where level is NaN, its range; on the axis x.
 
     >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2), time_text(6.2, 5.9, math.inf, 0.95)
     ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
-    if not is_known:
-        return NOT_KNOWN
     if not math.isfinite(median) or low == high:
         return axis_text(median, x)
     name = "range" if math.isnan(level) else f"{100 * level:.0f} % CI"
@@ -119,14 +118,15 @@ def _ends(low: float, high: float, x: str) -> str:
 
 def times_table(times: pd.DataFrame, x: str) -> str:
     """`labkit.tta.survival` on the axis x as a small table in HTML."""
-    heads = ("Budget", "Provenance", "Reached", "Median to target", "Expected with restarts")
     rows = []
     for row in times.to_dict("records"):
-        is_known = not is_not_known(row["median"], row["failed"], row["runs"])
-        median = time_text(row["median"], row["low"], row["high"], row["level"], x, is_known=is_known)
+        told = {"Budget": row["budget"], "Provenance": row["provenance"], "Reached": reached_text(row)}
+        told["Median to target"] = NOT_KNOWN
+        if not is_not_known(row["median"], row["failed"], row["runs"]):
+            told["Median to target"] = time_text(row["median"], row["low"], row["high"], row["level"], x)
         expected = expected_text(row["expected"], row["expected_low"], row["expected_high"], x)
-        rows.append((row["budget"], row["provenance"], reached_text(row), median, expected))
-    html = pd.DataFrame(rows, columns=heads).to_html(index=False, border=0, justify="left")
+        rows.append(told | {"Expected with restarts": expected})
+    html = pd.DataFrame(rows).to_html(index=False, border=0, justify="left")
     # a notebook's own style sets numbers right, without a gap
     return re.sub("<(t[dh])>", r'<\1 style="text-align: left; padding: 2px 20px 2px 0">', html)
 
@@ -142,29 +142,27 @@ def memory_text(host_bytes: float, gpu_bytes: float) -> str:
 
 def notes(summary: pd.DataFrame) -> list[str]:
     """What lines differ in, why cells are empty, what costs rest on: each reason once, with the budgets it is for."""
-    lines = [
-        f"{job_name(row['job'])}: {row['budget']} differs from the fastest, {_fastest(rows)}, in "
-        f"{in_words(row['differs_in'])}, so what comes of which cannot be told."
-        for _, rows in summary.groupby("job", sort=False)
-        for _, row in rows.iterrows()
-        if len(row["differs_in"]) > 1
-    ]
-    lines += [
-        f"{job_name(row['job'])}, {row['budget']}: other programs disturbed {row['disturbed']} of {row['runs']} runs. "
-        "`labkit report --undisturbed` leaves them out."
-        for row in summary[summary["disturbed"] > 0].to_dict("records")
-    ]
-    for subject, value, note in (("Energy", "energy_j", "energy_note"), ("Cost", "cost_usd", "cost_note")):
-        told = summary if subject == "Cost" else summary[summary[value].isna()]
-        for reason, rows in told.dropna(subset=[note]).groupby(note, sort=False):
-            everywhere = len(rows) == len(summary)
-            where = "" if everywhere else f" ({', '.join(dict.fromkeys(rows['budget']))})"
+    lines = []
+    for _, rows in summary.groupby("job", sort=False):
+        fastest = rows["budget"].iloc[int(rows["time_median_s"].to_numpy().argmin())]
+        for row in rows.to_dict("records"):
+            who = f"{job_name(row['job'])}, {row['budget']}"
+            if len(row["differs_in"]) > 1:
+                what = in_words(row["differs_in"])
+                lines.append(
+                    f"{who} differs from the fastest, {fastest}, in {what}, so what comes of which cannot be told."
+                )
+            if row["disturbed"]:
+                lines.append(
+                    f"{who}: other programs disturbed {row['disturbed']} of {row['runs']} runs. "
+                    "`labkit report --undisturbed` leaves them out."
+                )
+    told = {"Energy": summary[summary["energy_j"].isna()], "Cost": summary}
+    for subject, rows in told.items():
+        for reason, own in rows.groupby(f"{subject.lower()}_note", sort=False):
+            where = "" if len(own) == len(summary) else f" ({', '.join(dict.fromkeys(own['budget']))})"
             lines.append(f"{subject}{where}: {reason}.")
     return lines
-
-
-def _fastest(rows: pd.DataFrame) -> str:
-    return rows["budget"].iloc[int(rows["time_median_s"].to_numpy().argmin())]
 
 
 def in_words(names: Sequence[str]) -> str:

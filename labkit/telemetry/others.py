@@ -72,9 +72,7 @@ class Look:
 
     def _largest(self, before: dict[int, float], now: dict[int, float], elapsed: float) -> str | None:
         took = {pid: cpu_s - before.get(pid, 0.0) for pid, cpu_s in now.items()}
-        for pid in sorted(took, key=took.get, reverse=True):
-            if took[pid] < BUSY * elapsed:
-                return None
+        for pid in sorted((pid for pid in took if took[pid] >= BUSY * elapsed), key=took.get, reverse=True):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 if not hasattr(process, "cpu_affinity") or {*process.cpu_affinity()} & {*self._cores}:

@@ -58,41 +58,31 @@ class Explorer(FigureView):
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
         jobs = [(job_name(job), job) for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]
+        whole_title = {"style": {"description_width": "initial"}, "layout": {"width": "420px"}}
         self.job = widgets.Dropdown(options=jobs, description="Job", layout={"width": "260px"})
         self.metric = widgets.Dropdown(description="Metric", layout={"width": "290px"})
         self.target = widgets.FloatSlider(description="Target", readout_format=".4g", layout={"width": "420px"})
-        self.x = widgets.Dropdown(
-            description="Horizontal axis", style={"description_width": "initial"}, layout={"width": "420px"}
-        )
+        self.x = widgets.Dropdown(description="Horizontal axis", **whole_title)
         self.log_x, self.log_y = _box("logarithmic horizontally"), _box("logarithmic vertically")
         self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
-        self.undisturbed = _box("leave out runs that other programs disturbed")
-        if not (self._runs["disturbed"] != "").any():
-            self.undisturbed.layout.display = "none"
-        self.save = widgets.Button(
-            description="Save CSV", tooltip="Write these crossings into the notebook's folder", icon="save"
-        )
+        tooltip = "Write these crossings into the notebook's folder"
+        self.save = widgets.Button(description="Save CSV", tooltip=tooltip, icon="save")
         self.save.on_click(lambda _: self._save())
         self.without, self.saved, self.code = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.crossings, self.times = pd.DataFrame(), pd.DataFrame()
         self._setting_up = False
         self._choose_job()
         self._on_change(self._choose_job, self.job)
         self._on_change(self._choose_metric, self.metric)
-        self._on_change(self._show, self.target, self.x, self.log_x, self.log_y, self.undisturbed)
-        rows = [
-            [self.job, self.metric, self.target],
-            [self.x, self.log_x, self.log_y],
-            [self.without],
-            [self.budgets],
-            [self.undisturbed],
-            [self.plot],
-            [self.words],
-            [self.save, PictureButton(), self.saved],
-            [self.code],
-        ]
+        self._on_change(self._show, self.target, self.x, self.log_x, self.log_y)
         self.children = [
-            row[0] if len(row) == 1 else widgets.HBox(row, layout={"flex_flow": "row wrap"}) for row in rows
+            _row(self.job, self.metric, self.target),
+            _row(self.x, self.log_x, self.log_y),
+            self.without,
+            self.budgets,
+            self.plot,
+            self.words,
+            _row(self.save, PictureButton(), self.saved),
+            self.code,
         ]
 
     def in_code(self) -> str:
@@ -100,10 +90,9 @@ class Explorer(FigureView):
         x, target = self.x.value, f"{self._target:.9g}"
         read = f"curves(folders, metric={self.metric.value!r}, runs=runs)"
         read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, runs)"}.get(x, read)
-        undisturbed = ", undisturbed=True" * self.undisturbed.value
         chosen = f"job == {self.job.value!r} and budget in {self._budgets!r}"
         lines = [
-            f"runs = run_table(folders{undisturbed}).query({chosen!r})",
+            f"runs = run_table(folders).query({chosen!r})",
             f"evaluations = {read}.dropna(subset={x!r})",
             f"crossed = crossings(evaluations, runs, {target}, x={x!r})",
             f"times = survival(evaluations, runs, {target}, x={x!r})",
@@ -129,15 +118,14 @@ class Explorer(FigureView):
     def _metrics_of(self, job: str) -> list[str]:
         return [name for name, frame in self._by_metric.items() if (frame["job"] == job).any()]
 
-    def _own_runs(self) -> pd.DataFrame:
-        return self._runs[self._runs["job"] == self.job.value]
-
-    def _evaluations(self) -> pd.DataFrame:
-        frame = self._by_metric[self.metric.value]
-        return frame[frame["job"] == self.job.value]
+    def _own(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Runs of the job, and their evaluations of the metric."""
+        return tuple(
+            frame[frame["job"] == self.job.value] for frame in (self._runs, self._by_metric[self.metric.value])
+        )
 
     def _choose_job(self) -> None:
-        names, own = self._metrics_of(self.job.value), self._own_runs()
+        names, own = self._metrics_of(self.job.value), self._runs[self._runs["job"] == self.job.value]
         watched = own["metric"].mode().iloc[0]
         self._setting_up = True  # each control below is set before the figure is drawn once
         self.metric.options = [(metric_named(name, None).label, name) for name in names]
@@ -147,27 +135,24 @@ class Explorer(FigureView):
         self._choose_metric()
 
     def _choose_metric(self) -> None:
-        frame, own = self._evaluations(), self._own_runs()
-        low, high = float(frame["value"].min()), float(frame["value"].max())
-        watched = own[own["metric"] == self.metric.value]
-        target = default_target(frame, watched) if len(watched) else float(frame["value"].median())
-        self._setting_up = True
-        self.target.step = step = float(f"{max((high - low) / 200, 1e-9):.1g}")
-        # whole steps from the target: a browser moves a value that lies between two places of a slider
-        low = target - math.ceil(max(target - low, 0) / step) * step
-        high = target + math.ceil(max(high - target, 0) / step) * step
-        # a slider's limits must hold its value and each other at every moment
-        self.target.min, self.target.max = min(low, self.target.min), max(high, self.target.max)
-        self.target.value = target
-        self.target.min, self.target.max = low, max(high, low + step)
+        own, frame = self._own()
+        values, watched = frame["value"].dropna(), own[own["metric"] == self.metric.value]
+        target = default_target(frame, watched) if len(watched) else float(values.median())
         known = own[own["run"].isin(frame["run"])]
         told = frame.assign(energy_j=known["energy_j"].max())  # of each evaluation it is read when it is asked for
-        has = {name: told[name].notna().any() for name in AXIS_TITLES}
-        chosen = self.x.value if has.get(self.x.value) else "wall_s"
-        self.x.options = [(AXIS_TITLES[name], name) for name, is_known in has.items() if is_known]
-        self.x.value = chosen
+        axes = [(title, name) for name, title in AXIS_TITLES.items() if told[name].notna().any()]
+        chosen = self.x.value
+        self._setting_up = True
+        # whole steps from the target: a browser moves a value that lies between two places of a slider
+        step = float(f"{max((values.max() - values.min()) / 200, 1e-9):.1g}")
+        below, above = (math.ceil(max(away, 0) / step) for away in (target - values.min(), values.max() - target))
+        with self.target.hold_trait_notifications():
+            self.target.step, self.target.value = step, target
+            self.target.min, self.target.max = target - below * step, target + max(above, 1) * step
+        self.x.options = axes
+        self.x.value = chosen if chosen in dict(axes).values() else "wall_s"
         self.without.value = _missing_axes(known)
-        self.log_y.value = value_axis(frame["value"], target, self.metric.value).log
+        self.log_y.value = value_axis(values, target, self.metric.value).log
         self._setting_up = False
         self._show()
 
@@ -175,11 +160,10 @@ class Explorer(FigureView):
         x, target, name = self.x.value, self._target, self.metric.value
         if x == "energy_j" and x not in self._by_metric[name]:  # it reads the samples of every run
             self._by_metric[name] = with_energy(self._by_metric[name], self._runs)
-        runs, frame = self._own_runs(), self._evaluations()
-        runs = runs[runs["budget"].isin(self._budgets) & ~(self.undisturbed.value & (runs["disturbed"] != ""))]
+        runs, frame = self._own()
+        runs = runs[runs["budget"].isin(self._budgets)]
         frame = frame[frame[x].notna() & frame["run"].isin(runs["run"])]
-        self.saved.value = ""
-        self.save.disabled = frame.empty
+        self.saved.value, self.save.disabled = "", frame.empty
         if frame.empty:
             self.crossings, self.times = pd.DataFrame(), pd.DataFrame()
             self.draw(go.Figure(layout={"template": self.template}))
@@ -197,16 +181,17 @@ class Explorer(FigureView):
         self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"
 
     def _save(self) -> None:
-        """Write the crossings beside the notebook; a file of that name gets the new ones."""
-        x, table = self.x.value, self.crossings
+        """Write the crossings beside the notebook, their columns named after the axis; an older file is replaced."""
+        x = self.x.value
         path = Path(f"time_to_{self.metric.value}_{self.target.value:.6g}_{x}.csv")
-        if x == "samples":  # which are there already, under their name
-            table = table.drop(columns=["time_to_target_s", "sustained_time_s", "last_time_s", "spent_s"])
-        elif x != "wall_s":
-            named = {"time_to_target_s": f"{x}_to_target", "sustained_time_s": f"sustained_{x}"}
-            table = table.rename(columns=named | {"last_time_s": f"last_{x}", "spent_s": f"spent_{x}"})
-        table.to_csv(path, index=False)
+        named = {"time_to_target_s": f"{x}_to_target", "sustained_time_s": f"sustained_{x}", "last_time_s": f"last_{x}"}
+        table = self.crossings.rename(columns=named | {"spent_s": f"spent_{x}"})
+        table.loc[:, ~table.columns.duplicated()].to_csv(path, index=False)  # samples are there already
         self.saved.value = f"<span role='status'>Saved {len(table)} rows to {escape(str(path.resolve()))}</span>"
+
+
+def _row(*controls: widgets.Widget) -> widgets.HBox:
+    return widgets.HBox(controls, layout={"flex_flow": "row wrap"})
 
 
 def _box(description: str, *, value: bool = False) -> widgets.Checkbox:

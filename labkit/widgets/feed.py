@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.plots.words import metric_label
-from labkit.runs import read_events, read_run
+from labkit.runs import RunRecord, read_events, read_run
 from labkit.telemetry.energy import gpu_of
-from labkit.telemetry.latest import Latest
 from labkit.telemetry.samples import Tail
 
 SHOWN = {
@@ -24,28 +23,21 @@ SHOWN = {
 class Snapshot:
     """A run at one moment."""
 
-    name: str
-    """Job and data."""
-    budget: str
-    status: str
-    reason: str
-    """Why it ended; empty before that"""
-    provenance: str
-    metric: str
-    """Label of the target's, else of the first that was evaluated"""
-    target: float | None
+    record: RunRecord
     panels: dict[str, tuple[list[float], list[float]]]
     """Seconds and values by title: the metric, training loss, throughput, then telemetry, whose seconds count from the
     first sample, a moment before training begins"""
-    counters: Latest
-    """Every counter, with its latest value."""
 
     def __str__(self) -> str:
         """Its state in one sentence."""
-        words, (seconds, values) = f"{self.name}, {self.budget}: {self.status}", self.panels[self.metric]
+        config, metric = self.record.config, next(iter(self.panels))
+        data, (seconds, values) = config.get("data", {}).get("name"), self.panels[metric]
+        name = str(config.get("job", self.record.name)) + (f" on {data}" if data else "")
+        words = f"{name}, {self.record.budget.get('name', 'whole machine')}: {self.record.status}"
         if values:
-            words += f", {seconds[-1]:.1f} s, {self.metric} {values[-1]:.4f}"
-        return f"{words} ({self.reason})." if self.reason and self.status != "running" else f"{words}."
+            words += f", {seconds[-1]:.1f} s, {metric} {values[-1]:.4f}"
+        reason = (self.record.result or {}).get("reason")
+        return f"{words} ({reason})." if reason and self.record.status != "running" else f"{words}."
 
 
 class RunFeed:
@@ -54,7 +46,7 @@ class RunFeed:
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
         self._telemetry: dict[str, tuple[list[float], list[float]]] = {}
-        self._tail, self._latest = Tail(folder), Latest()
+        self._tail = Tail(folder)
         self._first_ns: int | None = None
 
     def read(self) -> Snapshot:
@@ -64,10 +56,10 @@ class RunFeed:
             UserError: this is no run folder.
         """
         record = read_run(self.folder)
-        train, data = record.config.get("train", {}), record.config.get("data", {}).get("name")
         evaluated = [each for each in read_events(self.folder) if each["event"] == "evaluated" and "wall_s" in each]
         metrics = [each.get("metrics", {}) for each in evaluated]
-        metric = train.get("target_metric") or next((name for names in metrics for name in names), "")
+        metric = record.config.get("train", {}).get("target_metric")
+        metric = metric or next((name for names in metrics for name in names), "")
         told = {
             metric_label(metric) or "Metric": [each.get(metric) for each in metrics],
             "Training loss": [each.get("loss") for each in evaluated],
@@ -78,24 +70,11 @@ class RunFeed:
             points = [(at["wall_s"], value) for at, value in zip(evaluated, values, strict=True) if value is not None]
             panels[title] = [seconds for seconds, _ in points], [value for _, value in points]
         self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
-        job = str(record.config.get("job", record.name))
-        return Snapshot(
-            job if data is None else f"{job} on {data}",
-            str(record.budget.get("name", "whole machine")),
-            record.status,
-            (record.result or {}).get("reason", ""),
-            record.provenance.kind,
-            next(iter(told)),
-            train.get("target"),
-            panels | self._telemetry,
-            self._latest,
-        )
+        return Snapshot(record, panels | self._telemetry)
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:
         """Take the rows that are new; of several GPUs only those of the one that the run computes on."""
-        rows = self._tail.rows()
-        self._latest.take(row.reading for row in rows)
-        for time_ns, reading in rows:
+        for time_ns, reading in self._tail.rows():
             title = SHOWN.get((reading.scope, reading.counter))
             if title is None or reading.value is None or (reading.scope == "device" and reading.device != own_gpu):
                 continue

@@ -9,7 +9,6 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from labkit.plots.describe import in_words
-from labkit.plots.theme import check_template
 from labkit.quick_nbformat import import_nbformat
 
 _ESM = """
@@ -40,12 +39,6 @@ class FigureView(widgets.VBox):
     """Whether a screen reader tells each change"""
 
     def __init__(self, template: str):
-        """Begin with an empty figure in this theme.
-
-        Raises:
-            UserError: there is no such theme.
-        """
-        check_template(template)
         import_nbformat()  # before plotly does
         self.template, self.plot, self.words = template, go.FigureWidget(), widgets.HTML()
         super().__init__()
@@ -53,7 +46,7 @@ class FigureView(widgets.VBox):
     @property
     def figure(self) -> go.Figure:
         """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
-        return go.Figure(self.plot.to_dict())
+        return go.Figure(self.plot)
 
     def draw(self, drawn: go.Figure, more_html: str = "") -> None:
         """Show another figure, and its words, in place of what is there."""

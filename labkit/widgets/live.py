@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython import get_ipython
 from IPython.display import display
 
-from labkit.plots.theme import INK, encoding, new_figure
+from labkit.plots.theme import encoding, new_figure
 from labkit.plots.words import AXIS_TITLES, metric_label, number_text
 from labkit.runs import read_run
 from labkit.tracking.events import Progress
@@ -42,14 +42,13 @@ class LiveRun(FigureView):
 
     def __init__(self, run: Run, template: str):
         super().__init__(template)
-        look, target = encoding(0, template), run.target
+        target = run.target
         self._metric = target.metric.name if target else ""
         name = f"{escape(run.name)} · {read_run(run.folder).provenance.kind}"
         drawn = new_figure(AXIS_TITLES["wall_s"], "", "No value yet.", template=template, height=340)
-        drawn.add_scatter(x=[], y=[], name=name, mode="lines+markers", line=look.line(), marker=look.mark())
+        drawn.add_scatter(x=[], y=[], name=name, **encoding(0, template).curve())
         if target and target.value is not None:
-            line = {"color": INK[template], "dash": "dash", "width": 1.5}
-            drawn.add_hline(y=target.value, line=line, annotation={"text": f"target {target.value:g}"})
+            drawn.add_hline(y=target.value, line_dash="dash", annotation={"text": f"target {target.value:g}"})
         self.draw(drawn.update_xaxes(rangemode="tozero"))
         self.children = [self.plot, self.words]
 

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import ipywidgets as widgets
 import numpy as np
-import pandas as pd
 
 from labkit.errors import UserError
 from labkit.plots.live_run import figure_live_run, latest_values
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
-from labkit.telemetry.latest import Latest, value_text
 from labkit.widgets.feed import RunFeed, Snapshot
 from labkit.widgets.figures import FigureView
 
@@ -36,22 +34,13 @@ def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "l
     Raises:
         UserError: there is no run.
     """
-    return Monitor(find(run), refresh_s, template)
-
-
-def find(run: Path | str) -> Path:
-    """The run folder that is meant.
-
-    Raises:
-        UserError: there is none.
-    """
     if (Path(run) / "run.json").is_file():
-        return Path(run)
+        return Monitor(Path(run), refresh_s, template)
     rows = list_rows(run)
     if not rows:
         raise UserError(f"{run}: there is no run here: start one, or name another folder.")
     running = [row for row in rows if row["status"] == "running"]
-    return Path((running or rows)[-1]["folder"])
+    return Monitor(Path((running or rows)[-1]["folder"]), refresh_s, template)
 
 
 class Monitor(FigureView):
@@ -63,22 +52,18 @@ class Monitor(FigureView):
         self.folder, self._refresh_s = folder, refresh_s
         self._feed = RunFeed(folder)
         self._drawing = threading.Lock()
-        self.status, self.counters = widgets.HTML(), widgets.HTML()
-        self.pause = widgets.ToggleButton(
-            description="Pause view", tooltip="Freeze what is shown; the run goes on", icon="pause"
-        )
-        self.stop = widgets.Button(
-            description="Stop run", tooltip="End the run after its step under way; all is saved", icon="stop"
-        )
+        self.status = widgets.HTML()
+        tips = "Freeze what is shown; the run goes on", "End the run after its step under way; all is saved"
+        self.pause = widgets.ToggleButton(description="Pause view", tooltip=tips[0], icon="pause")
+        self.stop = widgets.Button(description="Stop run", tooltip=tips[1], icon="stop")
         self.stop.on_click(lambda _: self._stop_run())
-        code = f"RunFeed({str(folder)!r}).read()</code>, <code>request_stop({str(folder)!r})"
+        code = [f"RunFeed({str(folder)!r}).read()", f"request_stop({str(folder)!r})", f"labkit monitor {folder}"]
         self.children = [
             self.status,
             widgets.HBox([self.pause, self.stop]),
             self.plot,
             self.words,
-            widgets.Accordion([self.counters], titles=["All counters, as `labkit monitor` shows them"]),
-            widgets.HTML(f"<p>The same in code: <code>{code}</code>.</p>"),
+            widgets.HTML(f"<p>The same in code, and all counters: <code>{escape('; '.join(code))}</code></p>"),
         ]
         self.refresh()
         self._thread = threading.Thread(target=self._keep_fresh, daemon=True)
@@ -98,7 +83,7 @@ class Monitor(FigureView):
         with self._drawing:  # the view's own thread and the notebook may both ask
             snapshot = self._feed.read()
             self._show(snapshot)
-        return snapshot.status
+        return snapshot.record.status
 
     def _keep_fresh(self) -> None:
         while not self._closed.wait(self._refresh_s):
@@ -106,19 +91,20 @@ class Monitor(FigureView):
                 if not self.pause.value and self.refresh() != "running":
                     return
             except Exception as error:  # a thread's error would go unseen
-                self.status.value = (
-                    f"<p role='alert'>The view stopped: {escape(str(error))}. The run is not affected.</p>"
-                )
+                self._tell(f"The view stopped: {error}. The run is not affected.")
                 return
 
     def _stop_run(self) -> None:
         try:
             request_stop(self.folder)
         except UserError as error:
-            self.status.value = f"<p role='status'>{escape(str(error))}</p>"
+            self._tell(error)
         else:
             self.stop.description = "Stopping …"
             self.stop.disabled = True
+
+    def _tell(self, words: object) -> None:
+        self.status.value = f"<p role='status'>{escape(str(words))}</p>"
 
     def _show(self, snapshot: Snapshot) -> None:
         panels = {title: (thinned(x), thinned(y)) for title, (x, y) in snapshot.panels.items()}
@@ -129,31 +115,16 @@ class Monitor(FigureView):
                 self.plot.layout.meta = {"finding": latest_values(panels)}
             self.tell()
         else:
-            told = {"provenance": snapshot.provenance, "target": snapshot.target}
+            record = snapshot.record
+            told = {"provenance": record.provenance.kind, "target": record.config.get("train", {}).get("target")}
             self.draw(figure_live_run(panels, **told, template=self.template))
-        self.status.value = f"<p role='status'>{escape(str(snapshot))}</p>"
-        self.counters.value = counters_html(snapshot.counters)
-        if snapshot.status != "running":
+        self._tell(snapshot)
+        if snapshot.record.status != "running":
             self.stop.disabled = self.pause.disabled = True
             self.stop.description = "Stop run"
 
 
-def counters_html(latest: Latest) -> str:
-    """Every counter with its latest value, its course and its source; those that have none with the reason."""
-    rows = [
-        (each.device, each.scope, each.counter, value_text(each.value, each.unit), course.bars, each.source)
-        for course in latest.shown()
-        for each in (course.reading,)
-    ]
-    frame = pd.DataFrame(rows, columns=["device", "scope", "counter", "now", "course", "source"])
-    missing = "".join(
-        f"<li>{escape(', '.join(counters))}: {escape(why)}</li>" for why, counters in latest.missing().items()
-    )
-    return f"{frame.to_html(index=False, border=0)}<ul>{missing}</ul>"
-
-
 def thinned(values: list[float]) -> list[float]:
     """At most MOST_POINTS of the values at even distances, first and last among them: a browser redraws them all."""
-    if len(values) <= MOST_POINTS:
-        return list(values)
-    return [values[place] for place in np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]
+    places = np.linspace(0, len(values) - 1, min(len(values), MOST_POINTS)).round().astype(int)
+    return [values[place] for place in places]

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from labkit.profiling.profile import Profile, read_profile
-from labkit.report.profile_views import VIEWS, html_table, operator_columns, what_to_try
+from labkit.report.profile_views import VIEWS, operator_texts, what_to_try
 from labkit.widgets.figures import FigureView, PictureButton
 
 SHOWN_OPERATORS = 12
@@ -46,7 +46,7 @@ class ProfileView(FigureView):
         tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
         self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
         self.about, self.code = widgets.HTML(), widgets.HTML()
-        dearest = widgets.HTML(html_table(operator_columns(profile.operators.head(SHOWN_OPERATORS))))
+        dearest = widgets.HTML(operator_texts(profile.operators.head(SHOWN_OPERATORS)).to_html(index=False, border=0))
         operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
         self.view.observe(lambda _: self._show(), names="value")
         self._show()

@@ -68,21 +68,6 @@ def test_ways_take_turns_and_ratios_are_of_medians_or_of_pairs():
     assert (ratio.low, ratio.high) == pytest.approx((4 * math.exp(-half), 4 * math.exp(half)), rel=1e-4)
 
 
-def test_a_run_that_misses_its_target_leaves_no_ratio_but_what_restarts_cost(capsys):
-    from time_to_target import compared
-
-    def run(way, to_target_s):
-        reached = {"to_target_s": to_target_s, "trained_s": to_target_s and 0.9 * to_target_s, "samples": 512}
-        return {"job": "dlrm", "way": way, "wall_s": 20.0} | reached
-
-    runs = [run("fast", 2.0), run("plain", 8.0), run("fast", 2.0), run("plain", 18.0)]
-    time, samples = compared("dlrm", runs)
-    assert (time.ratio, samples.ratio) == (pytest.approx(6.0), pytest.approx(1.0))
-    assert "10% of the fast runs' time to the target is not training" in capsys.readouterr().out
-    assert compared("dlrm", [*runs[:3], run("plain", None)]) == []
-    assert "1 of 2 runs reached the target, 28.0 s to expect with restarts" in capsys.readouterr().out
-
-
 def test_what_benchmarks_and_makers_import_of_labkit_is_there():
     repository = Path(__file__).parents[2]
     missing = []

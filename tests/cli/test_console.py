@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from labkit.cli import main
 from labkit.cli.console import Console, marked, print_frame
-from labkit.cli.live import LiveDisplay
+from labkit.cli.display import Display
 from labkit.runs import Provenance, RunWriter
+from labkit.tracking.events import Notice, Preparing
 
 NAME = "[red]cnn[/red] [v2] \x1b[2J:smile:"
 SHOWN = "[red]cnn[/red] [v2] ␛[2J:smile:"
@@ -44,32 +46,24 @@ def test_a_run_of_any_name_is_shown(tmp_path, capsys):
 
 
 def test_a_frame_is_printed_with_numbers_to_the_right_and_nothing_where_nothing_is_known():
-    console = Console(file=io.StringIO())
-    frame = pd.DataFrame(
-        {
-            "job": [NAME, "b"],
-            "steps": [1234, 5],
-            "took": ["2.5 s", None],
-            "gain": [float("nan"), 0.12345],
-            "why": [Text("bad", "red"), "word " * 50],
-        }
-    )
-    print_frame(console, frame, "two jobs")
-    title, _, heads, _, first, second, more, *_ = console.file.getvalue().splitlines()
-    assert title.strip() == "two jobs" and "nan" not in first and "None" not in second
-    assert first.split() == [*SHOWN.split(), "1,234", "2.5", "s", "bad"] and second.split()[:3] == ["b", "5", "0.123"]
+    console, texts = Console(file=io.StringIO()), ["word " * 50, Text("bad", "red")]
+    frame = pd.DataFrame({"job": [NAME, "b"], "steps": [1234, 5], "took": ["2.5 s", None], "gain": [np.nan, 0.12345]})
+    print_frame(console, frame.assign(why=texts), "two jobs")
+    title, _, heads, _, first, more, *_, second, _ = console.file.getvalue().splitlines()
+    assert title.strip() == "two jobs" and "nan" not in first and "None" not in second and "word" in more
+    assert first.split()[:-1][:7] == [*SHOWN.split(), "1,234", "2.5", "s", "word"]
+    assert second.split() == ["b", "5", "0.123", "bad"]
     for name, line, text in (("steps", second, " 5"), ("took", first, "2.5 s"), ("gain", second, "0.123")):
         assert line.index(text) + len(text) == heads.index(name) + len(name)
-    assert more.strip().startswith("word")
 
 
-def test_a_display_has_lines_that_change_on_a_terminal_and_lines_of_a_log_elsewhere():
+def test_a_display_has_lines_that_change_on_a_terminal_only():
     for is_terminal in (True, False):
         console = Console(file=io.StringIO(), force_terminal=is_terminal)
-        with LiveDisplay(console) as display:
-            display.update("50 %")
-            display.line("half of it")
-            display.notice("no GPU")
-            display.notice("no GPU")
+        with Display(console) as display:
+            display.show(Preparing(0.5, "rows"), "job")
+            display.show(Notice("no GPU"))
+            display.show(Notice("no GPU"))
+            display.print("ended")
         text = console.file.getvalue()
-        assert ("50 %" in text) == is_terminal and ("half of it" in text) != is_terminal and text.count("no GPU") == 1
+        assert ("preparing data 50%" in text) == is_terminal and "ended" in text and text.count("no GPU") == 1

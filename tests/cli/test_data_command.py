@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,21 +23,16 @@ def run(*words: str) -> int:
 
 def test_the_list_says_what_there_is_and_whether_it_is_here(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    assert run("list", "--json") == 0
-    before = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert before["synthetic-small"]["state"] == "on first use"
-    assert before["adult"]["licence"] == "CC BY 4.0" and before["adult"]["state"] == "give its path"
-    assert before["librispeech-clean-100"]["state"] == "to download"
-    assert {row["kind"] for row in before.values()} == {"clicks", "speech"}
+
+    def states() -> dict[str, str]:
+        assert run("list", "--json") == 0
+        return {row["name"]: row["state"] for row in json.loads(capsys.readouterr().out)}
+
+    before = states()
+    assert before["synthetic-small"] == "on first use" and before["adult"] == "give its path"
+    assert before["librispeech-clean-100"] == "to download"
     load_clicks("synthetic-small")
-    run("list", "--json")
-    after = {row["name"]: row["state"] for row in json.loads(capsys.readouterr().out)}
-    assert after["synthetic-small"] == "prepared" and after["synthetic"] == "on first use"
-
-
-def test_the_list_for_people_names_every_dataset_and_the_cache(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    assert states()["synthetic-small"] == "prepared"
     assert run("list") == 0
     shown = capsys.readouterr().out
     assert all(item.name in shown for item in list_datasets()) and str(tmp_path) in shown
@@ -64,21 +58,19 @@ def test_a_file_that_is_there_is_replaced_only_when_asked(tmp_path):
     assert len(out.read_text().splitlines()) == 50
 
 
-def test_no_rows_are_no_dataset(tmp_path):
+def test_what_cannot_be_prepared_or_made_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "adult.csv").write_text("a,b\n")
+    for name, words in {
+        "adult": r"does not ship with labkit.*UCI Adult",
+        "criteo": r"does not ship with labkit.*train.txt",
+        "fsdd": r"does not ship with labkit.*recordings",
+        str(tmp_path): r"here are adult\.csv",
+        "nothing-of-the-kind": "neither a file or folder",
+    }.items():
+        with pytest.raises(UserError, match=words):
+            run("prepare", name)
     with pytest.raises(UserError, match="--rows is 0"):
         run("make", "clicks", "--rows", "0", "--out", str(tmp_path / "made.tsv"))
-
-
-@pytest.mark.parametrize(("name", "words"), [("adult", "UCI Adult"), ("criteo", "train.txt"), ("fsdd", "recordings")])
-def test_a_listed_name_that_stands_for_the_readers_copy_asks_for_its_path(name, words):
-    with pytest.raises(UserError, match=f"does not ship with labkit.*{words}"):
-        run("prepare", name)
-
-
-def test_a_folder_of_tables_says_which_file_to_name(tmp_path):
-    (tmp_path / "adult.csv").write_text("a,b\n")
-    with pytest.raises(UserError, match=r"here are adult\.csv"):
-        run("prepare", str(tmp_path))
 
 
 def test_skipped_rows_are_shown(capsys, tmp_path):
@@ -117,24 +109,11 @@ def test_a_generated_log_tells_its_limit(capsys):
     assert "The true probabilities reach AUC 0.8" in capsys.readouterr().out
 
 
-def test_a_missing_dataset_is_a_users_error():
-    with pytest.raises(UserError, match="neither a file or folder"):
-        run("prepare", "nothing-of-the-kind")
-
-
-def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path, capsys):
+def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path):
     (tmp_path / "speech").mkdir()
-    asked = []
-    monkeypatch.setattr(
-        "labkit.data.fetch.fetch", lambda name, archives, progress: asked.append(name) or tmp_path / "speech"
-    )
-
-    class Prepared:
-        info = MappingProxyType({})
-        folder = tmp_path
-
-    speech = SimpleNamespace(load_speech=lambda data, **options: asked.append(data) or Prepared())
-    monkeypatch.setitem(sys.modules, "labkit.data.speech", speech)
+    asked, prepared = [], SimpleNamespace(info={}, folder=tmp_path)
+    monkeypatch.setattr("labkit.data.fetch.fetch", lambda name, *_, **__: asked.append(name) or tmp_path / "speech")
+    monkeypatch.setattr("labkit.data.speech.load_speech", lambda data, **_: asked.append(data) or prepared)
     assert run("prepare", "fsdd-1.0.9") == 0
     assert asked == ["fsdd-1.0.9", str(tmp_path / "speech")]
 
@@ -143,17 +122,9 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "day_0.gz").touch()
     (tmp_path / "wav").mkdir()
-    assert kind_of(str(tmp_path / "days")) == "clicks"
-    assert kind_of(str(tmp_path / "wav")) == "speech"
-    assert kind_of("manifest.jsonl") == "speech"
-    assert kind_of("train.csv") == "clicks"
-    assert kind_of("synthetic") == "clicks" and kind_of("librispeech-clean-100") == "speech"
-
-
-def test_the_shipped_corpus_is_listed_by_the_name_that_loads_it():
-    from labkit.data.speech.layouts import SHIPPED
-
-    assert [item.name for item in list_datasets() if item.origin == "shipped"] == [SHIPPED]
+    kinds = {str(tmp_path / "days"): "clicks", str(tmp_path / "wav"): "speech", "manifest.jsonl": "speech"}
+    kinds |= {"train.csv": "clicks", "synthetic": "clicks", "librispeech-clean-100": "speech"}
+    assert {path: kind_of(path) for path in kinds} == kinds
 
 
 def test_every_download_has_a_checksum_an_address_and_a_licence():

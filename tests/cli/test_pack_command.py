@@ -43,29 +43,23 @@ def test_a_queue_is_checked_run_and_told(queue, capsys):
     queue.write_text(QUEUE.replace("0.3}", "0.3, duration: 5}"))
     assert main(["pack", str(queue), "--check", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
-    assert "before the start" in said and "1 GiB" in said
-    assert not Path("runs").exists()
+    assert "before the start" in said and "1 GiB" in said and not Path("runs").exists()
     assert main(["pack", str(queue), "--device", "cpu", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    (ran,) = answer["queues"]
-    assert ran["status"] == "done"
-    (row,) = answer["policies"]
-    assert (row["policy"], row["provenance"], row["done"]) == ("best-fit", "measured", 2)
-    assert row["makespan_s"] > 0 and row["energy_note"]
-    assert row["mean_slowdown"] > 0
-    record = QueueRecord.read(ran["folder"])
-    assert all((Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file() for job in record.jobs)
+    (ran,), (row,) = answer["queues"], answer["policies"]
+    assert (ran["status"], row["policy"], row["provenance"], row["done"]) == ("done", "best-fit", "measured", 2)
+    assert row["makespan_s"] > 0 and row["energy_note"] and row["mean_slowdown"] > 0
+    for job in QueueRecord.read(ran["folder"]).jobs:
+        assert (Path(ran["folder"]) / job.attempts[0].run / "run.json").is_file()
 
 
 def test_a_comparison_runs_exclusive_first_and_a_failure_is_told_with_its_reason(queue, tmp_path, capsys):
     (tmp_path / "train.py").write_text("raise ValueError('no such thing')")
-    queue.write_text(QUEUE.splitlines(keepends=True)[0] + QUEUE.splitlines(keepends=True)[1])
+    queue.write_text("".join(QUEUE.splitlines(keepends=True)[:2]))
     assert main(["pack", str(queue), "--device", "cpu", "--compare"]) == 1
     said = capsys.readouterr().out
-    assert said.index("exclusive: 1 jobs") < said.index("best-fit: 1 jobs")
+    assert said.index("exclusive: 1 jobs") < said.index("best-fit: 1 jobs") and "Energy" in said
     assert said.count("a: failed: ValueError: no such thing") == 2
-    assert " done " in said
-    assert "Energy" in said
 
 
 def test_every_row_that_cannot_run_is_refused_with_its_line_and_nothing_starts(tmp_path, monkeypatch, capsys):
@@ -139,10 +133,7 @@ def test_a_killed_packer_leaves_no_process_and_a_queue_that_can_be_read(queue, t
     packer.wait(60)
     wait_for(lambda: not marked_where(lambda process: Path(process.cwd()) == tmp_path))
     before = record()
-    assert before.status == "interrupted"
-    assert [job.status for job in before.jobs] == ["done", "running"]
-    folder = tmp_path / "runs" / before.id
-    assert not list(folder.glob(".queue.json.*"))
-
+    assert before.status == "interrupted" and [job.status for job in before.jobs] == ["done", "running"]
+    assert not list((tmp_path / "runs" / before.id).glob(".queue.json.*"))
     assert main(["pack", "--show", before.id[:20]]) == 0
     assert "2 jobs: measured" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -27,37 +28,21 @@ def names(runs):
     return [folder.name for folder in sorted(runs.iterdir())]
 
 
-def test_the_answer_comes_in_words(profiled, capsys):
-    assert main(["profile", "show", names(profiled)[0], "--text", "--runs-dir", str(profiled)]) == 0
+def test_the_answer_comes_in_words_and_all_of_it_for_programs(profiled, capsys):
+    show = ["profile", "show", names(profiled)[0], "--runs-dir", str(profiled)]
+    assert main([*show, "--text"]) == 0
     said = capsys.readouterr().out
-    for words in ("A step takes", "Where the step goes", "forward", "dearest operators", "GFLOP/s", "What to try"):
-        assert words in said
     assert said.index("A step takes") < said.index("Where the step goes") < said.index("What to try")
-    dearest = read_profile(profiled / names(profiled)[0]).operators["operator"]
-    assert all(name in said for name in dearest[:4])
-
-
-def test_the_answer_for_programs_has_all_of_it(profiled, capsys):
-    assert main(["profile", "show", names(profiled)[0], "--json", "--runs-dir", str(profiled)]) == 0
+    assert main([*show, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
+    assert all(row["operator"] in said for row in answer["operators"][:4])
     assert sum(row["time_us"] for row in answer["phases"]) == pytest.approx(answer["step_us"])
     assert sum(row["self_us"] for row in answer["operators"]) == pytest.approx(answer["step_us"])
-    assert answer["card"]["fp32_gflops"] > 0
     (product,) = [row for row in answer["operators"] if row["operator"] == "aten::mm"]
-    assert product["gflop_per_s"] > 0
+    assert product["gflop_per_s"] > 0 and answer["card"]["fp32_gflops"] > 0
 
 
-def test_what_was_recorded_is_stored_compressed(profiled):
-    trace = profiled / names(profiled)[0] / "trace"
-    assert {file.name for file in trace.iterdir()} >= {"kineto.json.gz", "graph.json.gz", "profile.json", "card.json"}
-    assert not list(trace.glob("*.json.tmp")) and not (trace / "kineto.json").exists()
-    import gzip
-
-    graph = json.loads(gzip.decompress((trace / "graph.json.gz").read_bytes()))
-    assert any(node["name"].startswith("aten::") for node in graph["nodes"])
-
-
-def test_a_profiled_run_counts_for_nothing_else(profiled, capsys):
+def test_a_profiled_run_counts_for_nothing_else_and_is_not_resumed(profiled, capsys):
     runs = list_runs(profiled)
     assert runs["profiled"].all() and not runs["target"].notna().any()
     assert run_table(runs["folder"]).empty and curves(runs["folder"]).empty
@@ -68,10 +53,7 @@ def test_a_profiled_run_counts_for_nothing_else(profiled, capsys):
     assert capsys.readouterr().out.count("profiled") >= 2
     assert main(["report", str(profiled), "--out", str(profiled.parent / "page.html")]) == 2
     assert "2 profiled runs left out" in capsys.readouterr().out
-
-
-def test_a_profiled_run_cannot_be_resumed(profiled, capsys):
-    assert main(["train", "dlrm", "--resume", names(profiled)[0], "--runs-dir", str(profiled)]) == 2
+    assert main(["train", "dlrm", "--resume", record.id, "--runs-dir", str(profiled)]) == 2
     assert "made to be profiled" in capsys.readouterr().err
 
 
@@ -99,29 +81,19 @@ def test_two_runs_are_compared_operator_by_operator(profiled, capsys):
     assert "the step" in said and "others)" in said
 
 
-def test_a_run_that_was_not_profiled_is_refused(tmp_path, profiled, capsys):
-    assert main(["profile", "show", "nothing", "--runs-dir", str(profiled)]) == 2
-    assert "there is no run" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("profile.json", "{", "is damaged"),
+        ("profile.json", b"{", "is damaged"),
         ("card.json", None, "profile again"),
         ("kineto.json.gz", b"\x1f\x8bnothing", "its compression is damaged"),
     ],
 )
 def test_a_damaged_profile_is_told(profiled, tmp_path, capsys, file, content, said):
-    import shutil
-
-    folder = tmp_path / "runs" / names(profiled)[0]
-    shutil.copytree(profiled / folder.name, folder)
-    path = folder / "trace" / file
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    folder = shutil.copytree(profiled / names(profiled)[0], tmp_path / "runs" / names(profiled)[0])
+    (folder / "trace" / file).unlink()
+    if content is not None:
+        (folder / "trace" / file).write_bytes(content)
     assert main(["profile", "show", str(folder), "--text"]) == 2
     error = capsys.readouterr().err
     assert said in error and file in error
@@ -130,13 +102,14 @@ def test_a_damaged_profile_is_told(profiled, tmp_path, capsys, file, content, sa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--steps", "0"], "steps (--steps) is 0"),
-        (["--skip", "1"], "skip (--skip) is 1"),
-        (["--preset", "nope"], "nope"),
+        (["dlrm", "--steps", "0"], "steps (--steps) is 0"),
+        (["dlrm", "--skip", "1"], "skip (--skip) is 1"),
+        (["dlrm", "--preset", "nope"], "nope"),
+        (["show", "nothing"], "there is no run"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(tmp_path, capsys, arguments, said):
-    assert main(["profile", "dlrm", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 2
+    assert main(["profile", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -145,5 +118,4 @@ def test_without_shapes_nothing_is_said_of_arithmetic(tmp_path, capsys):
     short = ["--data", "synthetic-small", "--skip", "2", "--warmup", "1", "--steps", "2"]
     assert main(["profile", "dlrm", *short, "--no-shapes", "--runs-dir", str(tmp_path)]) == 0
     assert "Without shapes, nothing can be said" in capsys.readouterr().out
-    profile = read_profile(next(tmp_path.iterdir()))
-    assert profile.operators["gflop_per_s"].isna().all()
+    assert read_profile(next(tmp_path.iterdir())).operators["gflop_per_s"].isna().all()

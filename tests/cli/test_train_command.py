@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import wait_for
 
 from labkit.cli import main
 from labkit.runs import list_runs, read_events, read_metrics, read_run
@@ -27,50 +27,41 @@ def one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def wait_for(what, deadline_s: float = 60.0):
-    """Poll until `what()` is true and return it; a deadline, not a measurement."""
-    end = time.monotonic() + deadline_s
-    while not (found := what()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-    return found
+def start(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "labkit", "train", "dlrm", *arguments], text=True, **options)
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "labkit", "train", "dlrm", *arguments]
+def told_at(folder: Path, kind: str) -> list[int]:
+    """The steps of a run's events of this kind."""
+    return [event["step"] for event in read_events(folder) if event["event"] == kind]
 
 
-def checkpoints(folder: Path) -> int:
-    return sum(event["event"] == "checkpoint" for event in read_events(folder))
+def losses(folder: Path):
+    return read_metrics([folder]).query("name == 'loss'").set_index("step")["value"]
 
 
 def test_ctrl_c_stops_cleanly_and_is_recorded(tmp_path):
-    process = subprocess.Popen(
-        command(*SMALL, "--max-epochs", "100000", "--target", "none", "--runs-dir", str(tmp_path), "--json"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    folder = wait_for(lambda: next(iter(tmp_path.glob("*/run.json")), None)).parent
-    wait_for(lambda: any(event["event"] == "evaluated" for event in read_events(folder)))
+    limits = ["--max-epochs", "100000", "--target", "none", "--runs-dir", str(tmp_path), "--json"]
+    process = start(*SMALL, *limits, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: list(tmp_path.glob("*/run.json")))
+    (folder,) = tmp_path.iterdir()
+    wait_for(lambda: told_at(folder, "evaluated"))
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert json.loads(output.splitlines()[-1])["status"] == "stopped"
-    assert read_run(folder).status == "stopped"
+    assert json.loads(output.splitlines()[-1])["status"] == read_run(folder).status == "stopped"
     assert read_events(folder)[-1]["reason"] == "stopped by SIGINT"
     assert (folder / "checkpoint" / "latest.pt").is_file()
 
 
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     """`labkit train dlrm | head -1`: the pipe breaks, the run is trained to its end."""
-    process = subprocess.Popen(
-        command(*SMALL, "--max-epochs", "2", "--runs-dir", str(tmp_path)),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    limits = ["--max-epochs", "2", "--runs-dir", str(tmp_path)]
+    process = start(*SMALL, *limits, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
-    errors = process.stderr.read().decode()
-    assert process.wait() == 0, errors
-    assert errors == ""
+    errors = process.stderr.read()
+    assert (process.wait(), errors) == (0, "")
     (run,) = list_runs(tmp_path)["folder"]
     assert read_run(run).status == "done"
 
@@ -82,25 +73,22 @@ def test_a_diverged_run_prints_its_json_too(tmp_path, capfd):
 
 
 def test_a_run_goes_on_for_more_epochs(tmp_path, capfd):
-    flags = ["--runs-dir", str(tmp_path), "--json"]
-
     def train(*arguments):
-        status = main(["train", *arguments, *flags])
+        status = main(["train", *arguments, "--runs-dir", str(tmp_path), "--json"])
         said = capfd.readouterr()
         return status, json.loads(said.out.splitlines()[-1]) if status == 0 else said.err
 
     _, first = train("dlrm", *SMALL, "--batch-size", "4096", "--max-epochs", "2")
-    for flag, words in (
-        ([], "this run is done (max_epochs 2 trained): give it something to go on for, such as a larger --max-epochs"),
-        (["--seed", "1"], "seed was 0 and is 1"),
-        (["--optimiser", "sgd", "--lr", "1"], "optimiser was 'adam' and is 'sgd'"),
-        (["--max-epochs", "1"], "has used 2 of max_epochs already"),
-        (["--budget", "one-core"], "--budget cannot be given"),
+    for job, flag, words in (
+        ("dlrm", [], "this run is done (max_epochs 2 trained): give it something to go on for"),
+        ("dlrm", ["--seed", "1"], "seed was 0 and is 1"),
+        ("dlrm", ["--optimiser", "sgd", "--lr", "1"], "optimiser was 'adam' and is 'sgd'"),
+        ("dlrm", ["--max-epochs", "1"], "this run is done (max_epochs 2 trained)"),
+        ("dlrm", ["--budget", "one-core"], "--budget cannot be given"),
+        ("speech", [], "this run trains dlrm"),
     ):
-        status, said = train("dlrm", "--resume", first["run"], *flag)
+        status, said = train(job, "--resume", first["run"], *flag)
         assert status == 2 and words in said
-    status, said = train("speech", "--resume", first["run"])
-    assert status == 2 and "this run trains dlrm" in said
     (Path(first["folder"]) / "stop-requested").touch()  # one that came too late does not stop the resumed run
     status, second = train("dlrm", "--resume", first["run"][:-2], "--max-epochs", "3")
     assert (status, second["status"], second["run"]) == (0, "done", first["run"])
@@ -116,56 +104,41 @@ def test_help_has_the_flags_of_harness_and_script(capsys):
 
 @pytest.mark.slow
 def test_kills_lose_nothing_that_was_finished_and_the_run_goes_on(tmp_path, monkeypatch):
-    """One run, killed with SIGKILL at a random moment six times, resumed each time, then left to finish."""
-    moments = random.Random(0)
-    same = [*SMALL, "--batch-size", "1024"]
+    """One run, killed with SIGKILL at a random moment four times, resumed each time, then left to finish."""
     monkeypatch.setenv("LABKIT_COMPILED", "0")
-    folder, last_step = None, 0
-    for number in range(6):
-        arguments = ["--resume", folder.name] if folder else same
-        limits = ["--max-epochs", "100000", "--target", "0.99999"] if folder is None else []
-        saved = checkpoints(folder) if folder else 0
-        process = subprocess.Popen(
-            command(*arguments, *limits, "--runs-dir", str(tmp_path)),
-            stdout=subprocess.DEVNULL, stderr=(tmp_path / "said").open("w"), start_new_session=True,
-        )  # fmt: skip
-        if folder is None:
-            folder = wait_for(lambda: next(iter(tmp_path.glob("*/run.json")), None)).parent
-        else:
-            wait_for(lambda f=folder, p=process: read_run(f).status == "running" or p.poll() is not None)
-        if number % 2:  # on a slow machine, three seconds may not bring it as far as a checkpoint
-            wait_for(lambda f=folder, n=saved: checkpoints(f) > n)
+    moments, runs, last_step, saved = random.Random(0), tmp_path / "runs", 0, 0
+    same = [*SMALL, "--batch-size", "1024"]
+    arguments = [*same, "--max-epochs", "100000", "--target", "0.99999"]
+    for number in range(4):
+        with (tmp_path / "said").open("w") as said:
+            process = start(*arguments, "--runs-dir", str(runs), stdout=subprocess.DEVNULL, stderr=said)
+        wait_for(lambda: list(runs.glob("*/run.json")))
+        (folder,) = runs.iterdir()
+        wait_for(lambda f=folder, p=process: read_run(f).status == "running" or p.poll() is not None)
+        if number % 2:  # on a slow machine, the random moment may not bring it as far as a checkpoint
+            wait_for(lambda f=folder, n=saved: len(told_at(f, "checkpoint")) > n)
         time.sleep(moments.uniform(0, 3))  # the random moment itself: start-up, training, evaluation or checkpoint
         assert process.poll() is None, (tmp_path / "said").read_text()
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
-        _, alive = psutil.wait_procs(family, timeout=30)
-        assert not alive
+        assert not psutil.wait_procs(family, timeout=30)[1]
         assert read_run(folder).status == "interrupted"
-        steps = read_metrics([folder]).query("name == 'loss'")["step"]
-        step = max((event["step"] for event in read_events(folder) if event["event"] == "checkpoint"), default=0)
-        assert step >= last_step
-        assert not steps.duplicated().any()
+        checkpoints = told_at(folder, "checkpoint")
+        step, saved, arguments = max(checkpoints, default=0), len(checkpoints), ["--resume", folder.name]
+        assert step >= last_step and losses(folder).index.is_unique
         last_step = step
     assert last_step > 0
-    answer = subprocess.run(
-        command("--resume", folder.name, "--target", "0.5", "--runs-dir", str(tmp_path), "--json"),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    result = json.loads(answer.stdout.splitlines()[-1])
-    assert result["status"] == "done"
-    assert result["result"]["target_reached"] is True
-    losses = read_metrics([folder]).query("name == 'loss'").set_index("step")["value"]
-    assert losses.index.is_unique and losses.index.is_monotonic_increasing
-    epochs = math.ceil(result["result"]["samples"] / read_run(folder).config["data"]["train_samples"])
-    unbroken = subprocess.run(
-        command(
-            *same, "--target", "0.99999", "--json", "--max-epochs", str(epochs),
-            "--runs-dir", str(tmp_path / "unbroken"),
-        ),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    expected = read_metrics([json.loads(unbroken.stdout.splitlines()[-1])["folder"]])
-    expected = expected.query("name == 'loss'").set_index("step")["value"]
-    assert losses.to_dict() == expected.loc[: losses.index[-1]].to_dict()
+
+    def finish(*arguments: str) -> dict:
+        output, _ = start(*arguments, "--json", stdout=subprocess.PIPE).communicate()
+        return json.loads(output.splitlines()[-1])
+
+    ended = finish("--resume", folder.name, "--target", "0.5", "--runs-dir", str(runs))
+    assert ended["status"] == "done" and ended["result"]["target_reached"] is True
+    told = losses(folder)
+    assert told.index.is_unique and told.index.is_monotonic_increasing
+    epochs = math.ceil(ended["result"]["samples"] / read_run(folder).config["data"]["train_samples"])
+    limits = ["--target", "0.99999", "--max-epochs", str(epochs), "--runs-dir", str(tmp_path / "unbroken")]
+    expected = losses(finish(*same, *limits)["folder"])
+    assert told.to_dict() == expected.loc[: told.index[-1]].to_dict()

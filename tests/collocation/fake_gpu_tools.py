@@ -142,14 +142,10 @@ if sys.argv[1:] == ["-f"]:
     (pipes / "control").touch()
     while not (pipes / "quit").exists():
         time.sleep(0.02)
-else:
-    asked = sys.stdin.read()
-    if not (pipes / "control").exists():
-        sys.exit("Cannot find MPS control daemon process")
-    with (pipes / "asked").open("a") as log:
-        log.write(asked)
-    if asked.startswith("quit"):
-        (pipes / "quit").touch()
+elif not (pipes / "control").exists():
+    sys.exit("Cannot find MPS control daemon process")
+elif sys.stdin.read().startswith("quit"):
+    (pipes / "quit").touch()
 """
 """As NVIDIA's does with -f, the daemon stays in the foreground until it is asked to quit."""
 

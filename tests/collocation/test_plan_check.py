@@ -44,20 +44,16 @@ def test_jobs_that_fit_alone_may_not_fit_together():
 
 
 def test_all_rows_are_checked_and_each_has_one_message():
-    plan = Plan(
-        "p",
-        (
-            Workload("w", "cpu-shared", (job("a"), job("b"))),
-            Workload("m", "mps", (job("c"),)),
-            Workload("g", "mig", (job("d", mig_profile="9g.90gb"),)),
-            Workload("d", "cpu-pinned", (job("e", cores=4096),)),
-        ),
-        device="cpu",
+    rows = (
+        ("cpu-shared", (job("a"), job("b"))),
+        ("mps", (job("c"),)),
+        ("mig", (job("d", mig_profile="9g.90gb"),)),
+        ("cpu-pinned", (job("e", cores=4096),)),
     )
+    plan = Plan("p", tuple(Workload(mode, mode, jobs) for mode, jobs in rows), device="cpu")
     found = check_plan(plan, lambda job, kind: GIB // 8)
-    assert [line.split(":")[0] for line in found.refusals] == ["m", "g", "d"]
-    assert "mode mps shares a GPU" in found.refusals[0]
-    assert "mode mig shares a GPU" in found.refusals[1]
+    assert [line.split(":")[0] for line in found.refusals] == ["mps", "mig", "cpu-pinned"]
+    assert "mode mps shares a GPU" in found.refusals[0] and "mode mig shares a GPU" in found.refusals[1]
     assert "ask for 4096 cores together (e 4096)" in found.refusals[2]
     assert len(found.rows) == 5
 

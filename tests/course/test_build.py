@@ -15,7 +15,6 @@ from traitlets.config import Config
 from labkit.cli import main
 from labkit.course.build import STUB, drift, exercise_version, write
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
-from labkit.errors import UserError
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -82,11 +81,6 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
     said = capsys.readouterr().out
     assert str(path) in said and str(folder / path.name) in said
     assert drift(folder) == []
-
-
-def test_a_folder_without_notebooks_is_refused(tmp_path):
-    with pytest.raises(UserError, match="name another folder"):
-        write(tmp_path)
 
 
 @pytest.mark.timeout(900)

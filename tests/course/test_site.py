@@ -53,6 +53,8 @@ def site(tmp_path_factory):
     for stem, title, following in (("00_one", "One", "10_two"), ("10_two", "Two", "00_one")):
         nbformat.write(executed(title, following), folder / f"{stem}.ipynb")
     assert main(["course", "site", "--executed", str(folder), "--out", str(folder / "out")]) == 0
+    with pytest.raises(UserError, match="labkit course run --out"):
+        build_site(folder / "out", folder / "none")
     return folder / "out"
 
 
@@ -70,11 +72,6 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     index = (site / "index.html").read_text(encoding="utf-8")
     assert index.index('href="00_one.html"') < index.index('href="10_two.html"')
     assert "<strong>count</strong> sheep" in index
-
-
-def test_a_folder_without_executed_notebooks_says_how_to_make_some(tmp_path):
-    with pytest.raises(UserError, match="labkit course run --out"):
-        build_site(tmp_path, tmp_path / "out")
 
 
 def test_figures_are_drawn_and_follow_the_theme(browser, site):

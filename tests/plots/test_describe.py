@@ -56,12 +56,6 @@ def test_long_series_are_thinned_in_the_notebook_only():
     assert thinned(pd.DataFrame({"x": np.arange(101)}), 5)["x"].tolist() == [0, 25, 50, 75, 100]
 
 
-def test_an_empty_figure_has_words_and_no_table():
-    description = describe(go.Figure())
-    assert str(description).startswith("Empty chart")
-    assert description.table.empty and "<details>" not in description._repr_mimebundle_()["text/html"]
-
-
 def test_show_is_offline_and_describes(monkeypatch, capsys):
     configs = []
     monkeypatch.setattr(go.Figure, "show", lambda figure, config: configs.append(config))

@@ -14,18 +14,13 @@ from labkit.tta import curves, run_table
 from labkit.widgets import explore
 
 
-def make(runs_dir: Path, name: str) -> Path:
-    return write_run(runs_dir, [0.6, 0.8], target=0.7).rename(runs_dir / name)
-
-
 def change_record(folder: Path, **values) -> None:
     path = folder / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def add_a_line(folder: Path) -> None:
-    events = folder / "events.jsonl"
-    events.write_text("5\n" + events.read_text())
+    (folder / "events.jsonl").write_text("5\n" + (folder / "events.jsonl").read_text())
 
 
 def zero_a_part(folder: Path) -> None:
@@ -55,9 +50,9 @@ IN_PART = {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("odd")
-    make(folder, "good")
-    for name, damage in (UNREADABLE | {name: damage for name, (damage, _) in IN_PART.items()}).items():
-        damage(make(folder, name))
+    damages = {"good": str} | UNREADABLE | {name: damage for name, (damage, _) in IN_PART.items()}
+    for name, damage in damages.items():
+        damage(write_run(folder, [0.6, 0.8], target=0.7).rename(folder / name))
     return folder
 
 
@@ -79,12 +74,9 @@ def test_the_others_are_shown_and_each_odd_one_is_named(runs, tmp_path, capsys, 
         assert all(run in told.out for run in ids)
 
 
-def test_the_explorer_opens(runs):
+def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
     with pytest.warns(UserWarning, match="paused"):
         assert len(explore(runs).crossings) == 4
-
-
-def test_the_frame_of_many_leaves_out_and_that_of_one_refuses(runs, capsys):
     with pytest.warns(UserWarning, match="config is 'lr=0.1', and an object with keys belongs there"):
         assert run_table([runs / "good", runs / "config-as-text"])["run"].tolist() == ["good"]
     for name in UNREADABLE:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from axe_playwright_python.sync_playwright import Axe
 
 from labkit.course.slow_trainer import SlowTrainer
 from labkit.hardware.calibration import Calibration
@@ -23,48 +24,25 @@ def page_file(tmp_path_factory):
     return write_profile_page(profile)
 
 
-@pytest.fixture
-def page(browser, page_file):
-    context = browser.new_context(viewport={"width": 1280, "height": 1000}, offline=True)
-    page = context.new_page()
-    page.errors = []
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
+def test_every_figure_is_drawn_and_the_table_sorts_and_filters_by_keyboard(browser, page_file):
+    page, errors = browser.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(page_file.as_uri())
     page.wait_for_selector(".js-plotly-plot .main-svg")
-    yield page
-    context.close()
+    assert page.locator(".js-plotly-plot").count() == 5 and errors == []
 
-
-def names(page):
-    return page.locator("#operator-table tbody tr:visible th").all_inner_texts()
-
-
-def test_every_figure_is_drawn_without_an_error(page):
-    assert page.locator(".js-plotly-plot").count() == 5
-    assert page.errors == []
-    assert page.get_by_role("heading", level=1).inner_text() == "Where does a step go?"
-
-
-def test_the_table_sorts_by_its_heads_by_keyboard(page):
     calls = page.get_by_role("button", name="calls a step")
     calls.press("Enter")
     cells = page.locator("#operator-table tbody td:nth-child(2)").all_inner_texts()
     numbers = [float(cell.replace(",", "")) for cell in cells]
-    assert numbers == sorted(numbers, reverse=True)
+    assert len(numbers) > 10 and numbers == sorted(numbers, reverse=True)
     calls.press("Enter")
     assert page.get_by_role("columnheader", name="calls a step").get_attribute("aria-sort") == "ascending"
-    page.get_by_role("button", name="operator").press("Enter")
-    assert len(names(page)) > 10
-
-
-def test_the_filter_leaves_only_names_with_a_part(page):
     page.get_by_label("Only names with").fill("EMBEDDING")
-    assert names(page) and all("embedding" in name.lower() for name in names(page))
+    names = page.locator("#operator-table tbody tr:visible th").all_inner_texts()
+    assert names and all("embedding" in name.lower() for name in names)
     assert "operators" in page.locator("#status").inner_text()
-
-
-def test_nothing_is_wrong_by_the_rules_of_accessibility(page):
-    from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
     assert found.violations_count == 0, found.generate_report()
+    page.close()

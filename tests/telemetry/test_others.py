@@ -1,6 +1,5 @@
 """What other programs took of a run's cores."""
 
-import os
 import subprocess
 import sys
 import time
@@ -9,9 +8,8 @@ import psutil
 import pytest
 
 from labkit.runs.others import in_words, worse
+from labkit.telemetry import others
 from labkit.telemetry.others import Look
-
-BUSY_PROCESS = "while True: pass"
 
 
 @pytest.mark.parametrize(
@@ -31,39 +29,23 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, s
     assert found["disturbed"] is bool(in_words(found)) is (share > 0)
 
 
-@pytest.mark.quiet
-def test_a_busy_process_is_found_and_named(monkeypatch):
-    # nobody's child, as other programs are
-    busy = subprocess.run(
-        ["sh", "-c", f"'{sys.executable}' -c '{BUSY_PROCESS}' >/dev/null 2>&1 & echo $!"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    pid = int(busy.stdout)
-    # the busiest of all, whatever else runs beside the tests
-    monkeypatch.setattr("labkit.telemetry.others.psutil.process_iter", lambda: [psutil.Process(pid)])
-    try:
-        look, deadline = Look(), time.monotonic() + 60
-        while time.monotonic() < deadline and not (found := look.others())["largest"]:
+def test_a_busy_process_is_named_and_is_of_others_unless_the_run_started_it(monkeypatch):
+    code, deadline = [sys.executable, "-c"], time.monotonic() + 60
+    with subprocess.Popen([*code, "while True: pass"]) as busy, subprocess.Popen([*code, "input()"], stdin=-1) as run:
+        # the busiest of all, whatever else runs beside the tests
+        seen = psutil.Process(busy.pid)
+        monkeypatch.setattr(others.psutil, "process_iter", lambda: [seen])
+        ours, family, look = Look(), Look(root=busy.pid), Look(root=run.pid)
+        while time.monotonic() < deadline and seen.cpu_times().user < 0.5:
             time.sleep(0.2)
-    finally:
-        os.kill(pid, 9)
-    assert found["cpu_share"] > 0
-    assert f"(process {pid})" in in_words(found | {"disturbed": True})
-
-
-def test_what_a_process_starts_is_its_own():
-    with subprocess.Popen([sys.executable, "-c", BUSY_PROCESS]) as child:
-        look = Look()
-        alive = Look(root=child.pid)
-        time.sleep(0.5)
-        own, family = look._now()["own"] - look._before["own"], alive._now()["own"] - alive._before["own"]
-        child.kill()
-    child.wait()
+        found = look.others()
+        alone, own = (each._now()["own"] - each._before["own"] for each in (family, ours))
+        busy.kill()
+        run.kill()
+    assert found["cpu_share"] > 0 and f"(process {busy.pid})" in in_words(found | {"disturbed": True})
     tick = 0.05  # both are counted in hundredths of a second, one after the other
-    assert own + tick >= family > 0.1
-    assert look._now()["own"] + tick >= look._before["own"] + family  # ended, and still counted
+    assert own + tick >= alone > 0.1
+    assert ours._now()["own"] + tick >= ours._before["own"] + alone  # ended, and still counted
 
 
 def test_only_what_disturbed_is_told_and_of_two_processes_the_worse_counts():

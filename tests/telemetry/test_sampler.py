@@ -38,26 +38,20 @@ def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_e
     assert sum(samples(tmp_path, "samples_missed")) >= 8
 
 
-def job(folder, code: str) -> subprocess.CompletedProcess:
-    """A process of its own group that samples itself, by the name `sampler`."""
-    code = (
-        "import os, signal, subprocess, sys; from pathlib import Path; from labkit.telemetry.sampler import Sampler\n"
-        "sampler = Sampler(Path(sys.argv[1]))\n" + code
-    )
-    command = [sys.executable, "-c", code, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+KILLED = """
+import os, signal, subprocess, sys; from pathlib import Path; from labkit.telemetry.sampler import Sampler
+signal.signal(signal.SIGINT, lambda *_: None); real = subprocess.Popen
+def popen(*a, **k):
+    child = real(*a, **k); os.killpg(0, signal.SIGINT); return child  # while it still imports
+subprocess.Popen = popen
+with Sampler(Path(sys.argv[1])) as sampler:
+    print(sampler.failure, sampler._child.pid, flush=True); os.kill(os.getpid(), 9)
+"""
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_the_sampler_and_a_killed_job_leaves_none(tmp_path):
-    """Ctrl-C not even while it still imports: the terminal signals its whole process group."""
-    done = job(
-        tmp_path,
-        "signal.signal(signal.SIGINT, lambda *_: None); real = subprocess.Popen\n"
-        "def popen(*a, **k):\n"
-        "    child = real(*a, **k); os.killpg(0, signal.SIGINT); return child\n"
-        "subprocess.Popen = popen\n"
-        "sampler.__enter__(); print(sampler.failure, sampler._child.pid, flush=True); os.kill(os.getpid(), 9)",
-    )
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     failure, pid = done.stdout.split()
     assert failure == "None", done.stderr
     _, alive = psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=20)

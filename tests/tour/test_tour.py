@@ -11,7 +11,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from labkit.cli.progress import TourDisplay
+from labkit.cli.display import TourDisplay
 from labkit.cli.tour import exit_status
 from labkit.errors import UserError
 from labkit.hardware.budgets.names import offered_budgets

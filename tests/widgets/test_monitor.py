@@ -4,23 +4,14 @@ import time
 
 import pytest
 from made_up import write_run
+from processes import wait_for
 
 from labkit.errors import UserError
-from labkit.jobs.background import BackgroundRun
+from labkit.jobs.watch import BackgroundRun
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
-from labkit.telemetry.latest import Latest
-from labkit.telemetry.reading import Reading
 from labkit.widgets import monitor
-from labkit.widgets.monitor import counters_html, find, thinned
-
-
-def wait_for(what, deadline_s: float = 60.0):
-    """Poll until `what()` is true; a deadline, not a measurement."""
-    end = time.monotonic() + deadline_s
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+from labkit.widgets.monitor import thinned
 
 
 def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
@@ -28,8 +19,8 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
     try:
         folder = run.folder
         later = write_run(tmp_path, [0.7])
-        assert find(tmp_path) == folder, "of several the one that is running"
         view = monitor(tmp_path, refresh_s=0.01)
+        assert view.folder == folder, "of several the one that is running"
         wait_for(lambda: len(view.plot.data) >= 5 and len(view.plot.data[0].x or ()) > 1)  # with telemetry
         for _ in range(20):
             view.refresh()  # while its own thread does
@@ -54,7 +45,7 @@ def test_a_run_of_another_process_is_watched_frozen_and_stopped(tmp_path):
     assert "stopped" in again.status.value
     assert len(again.plot.data[0].x) >= len(frozen)
     assert {"emulated", "measured"} & {trace.name.rpartition(" · ")[2] for trace in again.figure.data}
-    assert find(tmp_path) == max(folder, later), "now the latest"
+    assert monitor(tmp_path).folder == max(folder, later), "now the latest"
 
 
 def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
@@ -64,14 +55,10 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
         provenance=Provenance.now("measured"), software={},
     )  # fmt: skip
     parts = PartWriter(run.folder / "telemetry", TELEMETRY)
+    row = {"scope": "device", "pid": 1, "counter": "gpu_utilisation", "unit": "%", "source": "s", "note": ""}
     for number in range(6):
-        parts.append(
-            {
-                "time_ns": number * 10**9, "device": f"GPU-{number % 2}", "scope": "device", "pid": 1,
-                "counter": "gpu_utilisation", "value": 90.0 if number % 2 else 10.0, "unit": "%",
-                "source": "s", "note": "",
-            }
-        )  # fmt: skip
+        value = {"device": f"GPU-{number % 2}", "value": 90.0 if number % 2 else 10.0}
+        parts.append(row | value | {"time_ns": number * 10**9})
     parts.flush()
     run.finish("done", {})
     view = monitor(run.folder)  # a run of another program than ours, too: it has no configuration
@@ -80,26 +67,11 @@ def test_of_several_gpus_only_the_runs_own_is_shown(tmp_path):
     assert "own-script, whole machine: done" in view.status.value
 
 
-def test_every_counter_is_shown_or_its_absence_explained():
-    latest = Latest()
-    latest.take(
-        [
-            Reading("host", "process", "memory_resident", 3.0 * 2**30, "bytes", "/proc/PID/statm"),
-            Reading("GPU-1", "device", "sm_active", None, "%", "NVML GPM", "not on <this> GPU"),
-        ]
-    )
-    page = counters_html(latest)
-    assert all(f"<td>{text}</td>" in page for text in ("memory_resident", "3 GiB", "/proc/PID/statm"))
-    assert "<li>sm_active: not on &lt;this&gt; GPU</li>" in page
-
-
 def test_long_series_are_thinned_for_the_browser():
     values = thinned(list(range(5000)))
     assert len(values) == 400 and (values[0], values[-1]) == (0, 4999)
 
 
-def test_an_unknown_theme_and_a_folder_without_runs_are_refused(tmp_path):
+def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(UserError, match="there is no run here"):
         monitor(tmp_path)
-    with pytest.raises(UserError, match="labkit_dark"):
-        monitor(write_run(tmp_path, [0.7]), template="dark")

@@ -8,7 +8,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from filelock import FileLock
 
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
+from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.jobs.command import script_of
 from labkit.json_data import check_shape, parse_json
@@ -64,18 +65,20 @@ def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     Raises:
         UserError: the script was refused, or failed.
     """
-    device = command.device or {"cpu": "cpu", "cuda": "cuda:0"}[device_kind]
-    command = ScriptCommand(
-        command.script, command.arguments, module=command.module, device=device, folder=command.folder, sample_hz=10
-    )
-    key, path = _key(command), prepared_root() / "needs.json"
-    if key in (kept := _kept(path)):
-        return MemoryNeed(**kept[key])
-    need = _too_large(command) or _tried(command)
-    if need.first_steps_bytes is not None:
+    devices, torch_name = get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
+    device = next((each for each in devices if each.torch_name == torch_name), devices[0])
+    text = Path(command.script).read_text(encoding="utf-8") if Path(command.script).is_file() else ""
+    what = [device.name, version("torch"), version("labkit"), text, command.module, command.arguments]
+    key = hashlib.blake2s(json.dumps(what).encode(), digest_size=8).hexdigest()
+    path = prepared_root() / "needs.json"
+    if (peak := _kept(path).get(key)) is None:
+        if (predicted := _too_large(command, device)) is not None:
+            return MemoryNeed(predicted)
+        if (peak := _tried(replace(command, device=torch_name, budget=None, sample_hz=10))) is None:
+            return MemoryNeed()
         with FileLock(path.with_name(".needs.json.lock")):
-            replace_text(path, json.dumps(_kept(path) | {key: asdict(need)}, indent=1) + "\n")
-    return need
+            replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
+    return MemoryNeed(peak + (GROWTH_BYTES if device_kind == "cpu" else 0), peak)
 
 
 class _Trial(LaunchedRun):
@@ -108,7 +111,8 @@ class _Trial(LaunchedRun):
         self.kill()
 
 
-def _tried(command: ScriptCommand) -> MemoryNeed:
+def _tried(command: ScriptCommand) -> int | None:
+    """Bytes at the peak of a script's first steps; None where it took none, or its peak is not known."""
     prepared_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
         with _Trial(replace(command.seeded(0), seed=None, runs_dir=folder)) as trial:
@@ -121,49 +125,34 @@ def _tried(command: ScriptCommand) -> MemoryNeed:
                     why = f"{name} was tried for its first steps, to know its memory, and failed: {what}"
                     raise UserError(why) from error
         if trial.answer is None or not trial.answer["result"]["steps"]:
-            return MemoryNeed()
-        if command.device != "cpu":
-            peak = _peak_on_gpu(trial.answer["result"], Path(trial.answer["folder"]))
-            return MemoryNeed(peak, peak)
-    peak = trial.answer["result"]["peak_memory_bytes"]
-    return MemoryNeed(peak and peak + GROWTH_BYTES, peak)
+            return None
+        if command.device == "cpu":
+            return trial.answer["result"]["peak_memory_bytes"]
+        reserved = trial.answer["result"]["peak_gpu_memory_bytes"]
+        samples = read_samples(Path(trial.answer["folder"]), scope="process").get("memory_used", [])
+        told = [int(sample.value) for sample in samples if sample.value]
+        return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *told])
 
 
-def _peak_on_gpu(result: dict[str, Any], folder: Path) -> int | None:
-    reserved = result["peak_gpu_memory_bytes"]
-    told = [sample.value for sample in read_samples(folder, scope="process").get("memory_used", []) if sample.value]
-    return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *map(int, told)])
-
-
-def _too_large(command: ScriptCommand) -> MemoryNeed | None:
+def _too_large(command: ScriptCommand, device: Device) -> int | None:
     """What a DLRM of labkit's is predicted to take whose tables and optimiser state are more than is free."""
     if Path(command.script).absolute() != script_of("dlrm").absolute():
         return None
     from labkit.collocation.memory.score import formula
     from labkit.jobs.plain_step import plain_step
 
-    device = next((each for each in get_devices() if each.torch_name == command.device), get_devices()[0])
     free = psutil.virtual_memory().available
     limit = min(device.memory_bytes or free, free) if device.kind == "cpu" else device.memory_bytes
     terms = formula(plain_step("dlrm", command.seeded(0).arguments))
     is_too_large = limit is not None and terms["parameters"] + terms["optimiser"] > limit
-    return MemoryNeed(sum(terms.values())) if is_too_large else None
+    return sum(terms.values()) if is_too_large else None
 
 
-def _key(command: ScriptCommand) -> str:
-    """Equal for what takes the same memory here."""
-    device = next((each.name for each in get_devices() if each.torch_name == command.device), command.device)
-    text = Path(command.script).read_text(encoding="utf-8") if Path(command.script).is_file() else ""
-    what = [text, command.module, command.arguments]
-    parts = [device, command.device, version("torch"), version("labkit"), *what]
-    return hashlib.blake2s(json.dumps(parts).encode(), digest_size=8).hexdigest()
-
-
-def _kept(path: Path) -> dict[str, dict[str, Any]]:
-    """All that was measured; none where the file is damaged."""
+def _kept(path: Path) -> dict[str, int]:
+    """All that was measured, by key; none where the file is damaged."""
     try:
         content = parse_json(path.read_bytes())
-        check_shape(content, dict[str, MemoryNeed])
+        check_shape(content, dict[str, int])
     except (OSError, ValueError):
         return {}
     return content

@@ -28,11 +28,9 @@ NO_MPS = {
 
 Source: nvidia-cuda-mps-control(1): where the connection fails, the program runs as without MPS.
 """
-VOLTA = (7, 0)
-"""Compute capability from which MPS has limits for each client"""
-CLIENTS_BEFORE_VOLTA, CLIENTS = 16, 48
-"""CUDA contexts of one GPU. Source: NVIDIA, Multi-Process Service, "Client-Server Connection Limits": release r550 for
-both, release r590 for 48 with CUDA 13.0 and before; newer drivers have 60."""
+CLIENTS = 48
+"""CUDA contexts of one GPU under MPS, with CUDA 13.0 and before; newer drivers have 60. Source: NVIDIA, Multi-Process
+Service, release r590, "Client-Server Connection Limits"."""
 
 
 def why_not_naive(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
@@ -49,24 +47,20 @@ def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
     def against(device: Device, clients: int) -> list[str]:
-        reasons, most = why_no_gpu(device, place.nvml), CLIENTS_BEFORE_VOLTA if _before_volta(device) else CLIENTS
+        reasons = why_no_gpu(device, place.nvml)
         if device.kind == "mig":
             reasons.append(
                 f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
             )
-        elif clients > most:
+        elif clients > CLIENTS:
             reasons.append(
-                f"{clients} jobs are more clients than MPS has on {device.name}, which are {most}: run fewer together"
+                f"{clients} jobs are more clients than the {CLIENTS} that MPS has on {device.name}: run fewer together"
             )
         if not (mps := find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
         return reasons
 
-    return place.refusals(jobs, against) or [
-        (job.name, f"{job.name} asks for {limits}, which MPS gives from Volta on: {device.name} has none")
-        for job in jobs
-        if (limits := _limits(job)) and _before_volta(device := place.device_of(job))
-    ]
+    return place.refusals(jobs, against)
 
 
 def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
@@ -81,7 +75,9 @@ def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
         percent = "" if job.gpu_percent is None else f"{job.gpu_percent:g}"
         limit = "" if job.memory_bytes is None else f"0={max(1, job.memory_bytes // 2**20)}MB"
         bounds = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit}
-        words = f"{_limits(job) or 'all'} of {gpu_text(device)} by MPS"
+        own = [f"{percent} % of the multiprocessors"] if percent else []
+        own += [f"{size_text(job.memory_bytes)} of the memory"] if limit else []
+        words = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
         found[job.name] = Share(words, _visible(device) | bounds, torch_name="cuda:0")
     return found
 
@@ -134,14 +130,3 @@ def why_occupied(device: Device, nvml: Nvml) -> str | None:
 def _visible(device: Device) -> dict[str, str]:
     """The variable that makes CUDA see this device only; the GPU of a board has a number and no UUID."""
     return {"CUDA_VISIBLE_DEVICES": device.uuid or str(device.index)}
-
-
-def _before_volta(device: Device) -> bool:
-    capability = device.compute_capability
-    return capability is not None and tuple(int(part) for part in capability.split(".")) < VOLTA
-
-
-def _limits(job: PlannedJob) -> str:
-    parts = [f"{job.gpu_percent:g} % of the multiprocessors"] if job.gpu_percent is not None else []
-    parts += [f"{size_text(job.memory_bytes)} of the memory"] if job.memory_bytes is not None else []
-    return " and ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -56,7 +56,6 @@ def run_queue(
     stop: StopRequest,
     name: str = "queue",
     admission: Admission | None = None,
-    monitor: Callable[[Sequence[LiveDevice]], Monitor] = Monitor,
 ) -> Path:
     """Run a queue, which has been checked, to its end; afterwards no process of it is left, however it ended.
 
@@ -69,7 +68,6 @@ def run_queue(
         stop: ends all politely.
         name: a part of the folder's name.
         admission: who may join whom; on a CPU None takes the recorded pairs, else the utilisations.
-        monitor: makes what looks at the devices.
 
     Returns:
         The queue's folder: queue.json, the jobs' run folders, and their logs.
@@ -85,7 +83,7 @@ def run_queue(
     with record.kept(folder):
         record.save(folder)
         try:
-            with SupervisedJobs() as run.supervised, monitor(devices) as run.monitor:
+            with SupervisedJobs() as run.supervised, Monitor(devices) as run.monitor:
                 run.supervised.remove_at_end(temporary_of(record.file(folder)))
                 try:
                     scheduler.run(run, stop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -149,43 +148,28 @@ def _workload(name: str, rows: list[Row], folder: Path, mistakes: Mistakes, noti
         return None
     usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
     # radT starts a script in its own folder, and its paths count on that
-    folders = [None if job.is_labkits else str(Path(job.script).parent) for job in jobs]
-    started = (replace(job, folder=its_folder) for job, its_folder in zip(jobs, folders, strict=True))
-    return Workload(name, modes[0] or usual, tuple(started))
+    own = (replace(job, folder=None if job.is_labkits else str(Path(job.script).parent)) for job in jobs)
+    return Workload(name, modes[0] or usual, tuple(own))
 
 
 def _plain_row(row: Row) -> tuple[Row, str | None]:
     """A row with the fields of plans of ours, and its mode where it names one."""
-    mode, mig_profile = _mode_and_profile(row["Collocation"])
-    file, params, name = row["File"], row.get("Params"), row.get("Name", "")
+    collocation, device, file, name = row["Collocation"].lower(), row["Devices"], row["File"], row.get("Name", "")
+    is_slice = MIG_PROFILE.fullmatch(collocation)
+    mode = "mig" if is_slice else None if collocation in NOTHING else collocation
+    if mode not in (None, *MODES):
+        raise UserError(
+            f"field 'Collocation': {row['Collocation']!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode "
+            f"of labkit: {did_you_mean(collocation, MODES)}"
+        )
     found = Row({"job": file}, row.place) if file.endswith(".py") else item_row(file, row.place)
-    asked = {"device": _device(row["Devices"]), "mig_profile": mig_profile, "arguments": params}
-    asked["name"] = None if name in NOTHING else safe_name(name)
+    asked = {
+        # pandas writes whole numbers of a column with gaps as 0.0
+        "device": "cpu" if device.lower() in ("cpu", *NOTHING) else device.removesuffix(".0"),
+        "mig_profile": collocation if is_slice else None,
+        "arguments": row.get("Params"),
+        "name": None if name in NOTHING else safe_name(name),
+    }
     if again := [field for field in ("copies", *asked) if field in found]:
         raise UserError(f"field 'File': {', '.join(again)} cannot stand in it: they have a column, and a copy a row.")
     return Row(found | {field: value for field, value in asked.items() if value}, row.place), mode
-
-
-def _device(text: str) -> str:
-    if text.lower() in ("cpu", *NOTHING):
-        return "cpu"
-    # pandas writes whole numbers of a column with gaps as 0.0
-    if found := re.fullmatch(r"(\d+)(?:\.0)?|((?:GPU|MIG)-[\w/-]+)", text):
-        return found[1] or found[2]
-    raise UserError(
-        f"field 'Devices': {text!r} is not understood: write one GPU's number or UUID, or cpu; jobs on several have a "
-        "row each."
-    )
-
-
-def _mode_and_profile(text: str) -> tuple[str | None, str | None]:
-    if text.lower() in NOTHING:
-        return None, None
-    if MIG_PROFILE.fullmatch(text):
-        return "mig", text.lower()
-    if text.lower() in MODES:
-        return text.lower(), None
-    raise UserError(
-        f"field 'Collocation': {text!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode of labkit: "
-        f"{did_you_mean(text, ('MPS', *MODES))}"
-    )

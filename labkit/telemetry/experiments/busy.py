@@ -63,11 +63,7 @@ def loads() -> list[Load]:
 
 
 def watch(load: Load, seconds: float) -> dict[str, object]:
-    """Run a load on one thread for so long, and read this process' CPU counter before and after.
-
-    Returns:
-        load, what, cpu_percent (of one core), gflops, gb_per_s and provenance, which is "measured".
-    """
+    """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
     import torch
 
     from labkit.telemetry.sources.host import ProcessCounters
@@ -115,7 +111,7 @@ def _spin() -> Load:
 
 
 def chase(places: np.ndarray, at: int, steps: int) -> int:
-    """Follow `places` (N,) from `at` for so many steps; return where that leads."""
+    """Follow `places` (N,) from `at` for so many steps."""
     for _ in range(steps):
         at = places[at]
     return int(at)

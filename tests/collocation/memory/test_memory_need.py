@@ -11,8 +11,7 @@ from labkit.jobs.command import job_command
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun
 
-NEAR = 0.15
-"""One job's peak differs so much from process to process, and grows by less in an epoch (`GROWTH_BYTES`)."""
+NEAR = 0.15  # one job's peak differs so much from process to process, and grows by less in an epoch (`GROWTH_BYTES`)
 WITHOUT_RUN = """
 import torch
 large = torch.ones(50_000_000)
@@ -26,12 +25,8 @@ for step in range(10**9):
 
 @pytest.fixture
 def script(tmp_path):
-    def make(text: str, *arguments: str) -> ScriptCommand:
-        path = tmp_path / "train.py"
-        path.write_text(text)
-        return ScriptCommand(str(path), arguments, folder=str(tmp_path))
-
-    return make
+    path = tmp_path / "train.py"
+    return lambda text, *arguments: path.write_text(text) and ScriptCommand(str(path), arguments, folder=str(tmp_path))
 
 
 def test_the_first_steps_tell_what_a_short_run_takes(tmp_path):
@@ -81,8 +76,7 @@ def test_tables_that_are_more_than_is_free_are_predicted_and_not_tried(monkeypat
 
 
 SLOW_TO_END = """
-import time
-import labkit
+import time, labkit
 import labkit.tracking.recording as recording
 energy = recording.run_energy
 recording.run_energy = lambda folder: time.sleep(1) or energy(folder)

@@ -42,22 +42,19 @@ def shares(mode, jobs, **more):
         return mode_shares(mode, jobs, Place(CPU, [CPU], nvml, **more))
 
 
-@pytest.mark.parametrize("mode", ["cpu-shared", "cpu-pinned"])
-def test_idle_threads_give_their_core_away_unless_they_are_to_spin(mode):
-    assert shares(mode, [A])["a"].environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert shares(mode, [A])["a"].environment["CUDA_VISIBLE_DEVICES"] == "-1"
-    assert mode == "cpu-pinned" or shares(mode, [A, B])["b"].device == "some CPU, all 4 cores"
-    assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
-    ((name, reason),) = refusals(mode, [A, B], device=GPU)
-    assert name is None and "choose the device cpu" in reason
-
-
-@pytest.mark.parametrize(("others", "waits"), [(0.0, None), (0.5, "PASSIVE")])
-def test_alone_waits_busily_unless_other_programs_would_pay_for_it(monkeypatch, others, waits):
-    monkeypatch.setattr(choice, "is_quiet", lambda: others < 0.1)
-    share = shares("alone", [A])["a"]
-    assert share.environment.get("OMP_WAIT_POLICY") == waits
-    assert ("wait busily" in share.device) == (waits is None)
+def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
+    for mode in ("cpu-shared", "cpu-pinned"):
+        given = shares(mode, [A])["a"].environment
+        assert (given["OMP_WAIT_POLICY"], given["CUDA_VISIBLE_DEVICES"]) == ("PASSIVE", "-1")
+        assert "OMP_WAIT_POLICY" not in shares(mode, [A], spin=True)["a"].environment
+        ((name, reason),) = refusals(mode, [A, B], device=GPU)
+        assert name is None and "choose the device cpu" in reason
+    assert shares("cpu-shared", [A, B])["b"].device == "some CPU, all 4 cores"
+    for quiet, waits in ((True, None), (False, "PASSIVE")):  # alone they may, where nobody else would pay for it
+        monkeypatch.setattr(choice, "is_quiet", lambda quiet=quiet: quiet)
+        share = shares("alone", [A])["a"]
+        assert share.environment.get("OMP_WAIT_POLICY") == waits
+        assert ("wait busily" in share.device) == quiet
 
 
 @affine
@@ -94,15 +91,12 @@ def test_wishes_come_first_and_the_rest_is_shared(wishes, cores, expected):
     assert len(set(asked)) == len(asked) and not others & set(asked)
 
 
-def test_hardware_threads_of_a_core_go_to_one_job(tmp_path):
+def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(tmp_path):
     for number, siblings in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
         file = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
         file.parent.mkdir(parents=True)
         file.write_text(f"{siblings}\n")
     assert deal_cores([A, B], [0, 1, 2, 3], tmp_path) == {"a": (0, 2), "b": (1, 3)}
-
-
-def test_memory_is_as_asked_and_the_rest_is_shared():
     assert deal_memory([replace(A, memory_bytes=600), B, C], 1000) == {"a": 600, "b": 200, "c": 200}
 
 
@@ -111,9 +105,7 @@ def test_memory_is_as_asked_and_the_rest_is_shared():
     ("jobs", "words"),
     [
         ([replace(A, cores=9), B], ["ask for 9 cores together (a 9): this process may use 4"]),
-        ([replace(A, cores=3), replace(B, cores=2)], ["ask for 5 cores together (a 3, b 2)"]),
         ([replace(A, cores=4), B, C], ["ask for 4 cores together (a 4): this process may use 4, and the others"]),
-        ([replace(A, memory_bytes=5 * GIB), replace(B, memory_bytes=4 * GIB)], ["ask for 9 GiB of memory together"]),
         ([replace(A, memory_bytes=8 * GIB), B], ["ask for 8 GiB of memory together (a 8 GiB): 8 GiB are free, and"]),
         ([replace(A, cores=9), replace(B, memory_bytes=9 * GIB)], ["ask for 9 cores", "ask for 9 GiB of memory"]),
     ],

@@ -34,24 +34,19 @@ def control(tmp_path, monkeypatch):
     return put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
 
 
-@pytest.mark.parametrize("mode", ["alone", "naive"])
-def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon(mode):
-    found = shares(mode, [A, B], fake_nvml("pascal"), device="1")
-    assert set(found) == {"a", "b"}
-    for share in found.values():
-        assert share.environment["CUDA_VISIBLE_DEVICES"] == SECOND
-        assert share.environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
-        assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
-        assert (share.torch_name, share.cores, share.memory_bytes) == ("cuda:0", None, None)
-        assert SECOND in share.device
-
-
-def test_a_job_may_be_on_another_gpu_and_an_unknown_one_is_its_own_refusal():
+def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon():
+    for mode in ("alone", "naive"):
+        for share in shares(mode, [A, B], fake_nvml("pascal"), device="1").values():
+            assert share.environment["CUDA_VISIBLE_DEVICES"] == SECOND
+            assert share.environment["CUDA_MPS_PIPE_DIRECTORY"] == "/dev/null"
+            assert share.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == ""
+            assert (share.torch_name, share.cores, share.memory_bytes) == ("cuda:0", None, None)
+            assert SECOND in share.device
     other, lost, gone = replace(A, device="1"), replace(B, device="5"), replace(B, name="c", device="GPU-x")
     found = shares("naive", [other, B], fake_nvml("ampere"), device="0")
     assert [found[name].environment["CUDA_VISIBLE_DEVICES"] for name in "ab"] == [SECOND, FIRST]
     refused = refusals("naive", [other, lost, gone], fake_nvml("ampere"))
-    assert [name for name, _ in refused] == ["b", "c"]
+    assert [name for name, _ in refused] == ["b", "c"], "an unknown GPU is a refusal of its job"
 
 
 @pytest.mark.parametrize(
@@ -70,12 +65,12 @@ def test_a_compute_mode_refuses_what_it_forbids(compute_mode, refused, control):
     assert all(f"nvidia-smi -i {FIRST} -c DEFAULT" in found[mode][0][1] for mode in refused)
 
 
-@pytest.mark.parametrize("mode", ["alone", "naive", "mps"])
-def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(mode, control):
+def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(control):
     library = fake_nvml("hopper", computing={FIRST: [process(1)]}, names={1: "nvidia-cuda-mps-server"})
-    ((job, reason),) = refusals(mode, [A, B], library)
-    assert job is None and "used by someone else: process 1 nvidia-cuda-mps-server" in reason
-    assert refusals(mode, [A, B], library, device="1") == []
+    for mode in ("alone", "naive", "mps"):
+        ((job, reason),) = refusals(mode, [A, B], library)
+        assert job is None and "used by someone else: process 1 nvidia-cuda-mps-server" in reason
+        assert refusals(mode, [A, B], library, device="1") == []
 
 
 def test_clients_of_mps_have_their_limits_and_a_uuid(control):
@@ -93,18 +88,12 @@ def test_clients_of_mps_have_their_limits_and_a_uuid(control):
     assert found["a"].memory_bytes is None  # of the GPU, not of the process
 
 
-def test_mps_has_so_many_clients_and_limits_for_each_from_volta_on(control):
-    for generation, clients in (("pascal", 16), ("hopper", 48)):
-        library, jobs = fake_nvml(generation), [PlannedJob(f"job-{number}", "dlrm") for number in range(clients + 1)]
-        assert refusals("mps", jobs[:-1], library) == []
-        ((name, reason),) = refusals("mps", jobs, library)
-        assert name is None and f"{clients + 1} jobs are more clients" in reason
-        assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], library) == [], "the limit is a GPU's"
-    jobs = [replace(A, gpu_percent=50), replace(B, memory_bytes=2**30), PlannedJob("c", "dlrm")]
-    refused = refusals("mps", jobs, fake_nvml("pascal"))
-    assert [name for name, _ in refused] == ["a", "b"]
-    assert all("from Volta on" in reason for _, reason in refused)
-    assert refusals("mps", jobs, fake_nvml("hopper")) == []
+def test_mps_has_so_many_clients(control):
+    jobs = [PlannedJob(f"job-{number}", "dlrm") for number in range(49)]
+    assert refusals("mps", jobs[:-1], fake_nvml("hopper")) == []
+    ((name, reason),) = refusals("mps", jobs, fake_nvml("hopper"))
+    assert name is None and "49 jobs are more clients" in reason
+    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], fake_nvml("hopper")) == [], "of each GPU"
 
 
 def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):

@@ -23,17 +23,13 @@ def devices(library=None, wanted=(), **more):
     return live_devices(wanted, nvml=lambda: Nvml(library or fake_nvml(None)), **more)
 
 
-def test_every_gpu_is_a_device_and_a_job_on_it_sees_that_one_only():
+def test_every_gpu_and_slice_is_a_device_and_a_job_on_it_sees_that_one_only(tmp_path):
     live = devices(fake_nvml("ampere"))
     assert [each.packing.name for each in live] == [FIRST, SECOND]
     assert [each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live] == [FIRST, SECOND]
     assert all(0 < each.packing.memory_bytes <= 40 * GIB and not each.on_cpu for each in live)
     assert [each.packing.name for each in devices(fake_nvml("ampere"), wanted=["1"])] == [SECOND]
-
-
-def test_every_slice_is_a_device(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=["1g.5gb", "3g.20gb"])
-    live = devices(fake_nvml("ampere", mig=state))
+    live = devices(fake_nvml("ampere", mig=write_mig(tmp_path / "mig", instances=["1g.5gb", "3g.20gb"])))
     assert [each.device.kind for each in live] == ["mig", "mig", "gpu"]
     assert len({each.share.environment["CUDA_VISIBLE_DEVICES"] for each in live}) == 3
     assert live[0].packing.memory_bytes < live[1].packing.memory_bytes < live[2].packing.memory_bytes
@@ -54,9 +50,10 @@ def test_devices_that_cannot_be_shared_are_refused_with_the_reason():
     with pytest.raises(UserError, match="EXCLUSIVE_PROCESS"):
         devices(exclusive)
     assert len(devices(exclusive, shared=False)) == 2, "a job at a time is what the mode is for"
-    with pytest.raises(UserError, match="is used by someone else"):
-        devices(fake_nvml("ampere", computing={SECOND: [process(1)]}))
-    with pytest.raises(UserError, match="devices of one kind"):
-        devices(fake_nvml("ampere"), wanted=["cpu", "0"])
-    with pytest.raises(UserError, match="there is no device '7'"):
-        devices(fake_nvml("ampere"), wanted=["7"])
+    for options, words in (
+        ({"library": fake_nvml("ampere", computing={SECOND: [process(1)]})}, "is used by someone else"),
+        ({"library": fake_nvml("ampere"), "wanted": ["cpu", "0"]}, "devices of one kind"),
+        ({"library": fake_nvml("ampere"), "wanted": ["7"]}, "there is no device '7'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            devices(**options)

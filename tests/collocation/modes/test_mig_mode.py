@@ -15,7 +15,8 @@ from labkit.hardware.nvml import Nvml
 
 GIB = 2**30
 A, B, C = (PlannedJob(name, "dlrm") for name in "abc")
-MIXED = ["1g.5gb", "3g.20gb", "2g.10gb"]  # slices MIG-1, MIG-2, MIG-3
+ONE, MIXED = ["3g.20gb"], ["1g.5gb", "3g.20gb", "2g.10gb"]  # slices MIG-1, MIG-2, MIG-3
+THEIRS = {"1": "3g.20gb"}
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +26,11 @@ def quick(monkeypatch):
 
 
 @pytest.fixture
-def state(tmp_path):
-    return write_mig(tmp_path / "mig", instances=MIXED)
+def machine(tmp_path):
+    """A GPU with these instances."""
+    return lambda instances, on=True, **how: fake_nvml(
+        "ampere", mig=write_mig(tmp_path / "mig", on=on, instances=instances), **how
+    )
 
 
 def slices(jobs, library, **more):
@@ -49,91 +53,74 @@ def slices(jobs, library, **more):
         ([replace(A, memory_bytes=6 * GIB)], {"a": 12 * GIB}, ["MIG-3"]),
     ],
 )
-def test_each_job_gets_the_smallest_free_slice_that_fits_and_none_is_given_twice(jobs, needs, expected, state):
-    library = fake_nvml("ampere", mig=state)
-    assert list(slices(jobs, library, needs=needs).values()) == expected
+def test_each_job_gets_the_smallest_free_slice_that_fits_and_none_is_given_twice(jobs, needs, expected, machine):
+    assert list(slices(jobs, machine(MIXED), needs=needs).values()) == expected
 
 
-def test_a_slice_that_somebody_uses_is_not_given(state):
-    library = fake_nvml("ampere", mig=state, computing={"MIG-1": [process(1)]})
+def test_a_slice_that_somebody_uses_is_not_given(machine):
+    library = machine(MIXED, computing={"MIG-1": [process(1)]})
     assert slices([A], library) == {"a": "MIG-3"}
     refused = dict(refusals("mig", [A, B, C], library, "0"))
     assert "MIG-1 is used by someone else" in refused["c"]
 
 
-def test_more_jobs_than_slices_are_refused_by_name_with_a_layout_for_them(tmp_path):
-    state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
-    refused = refusals("mig", [A, B, C], fake_nvml("ampere", mig=state), "0", needs={"a": GIB, "b": GIB, "c": GIB})
-    assert [name for name, _ in refused] == ["b", "c", None]
-    assert (
-        "there is no free slice with 1 GiB for b (slices: 3g.20gb with 19.5 GiB; 1 given to other jobs)"
-        in refused[0][1]
-    )
-    assert f"sudo nvidia-smi mig -i {FIRST} -cgi 2g.10gb,2g.10gb -C" in refused[2][1], "beside the one there is"
-    undo = f"sudo nvidia-smi mig -i {FIRST}"
-    assert f"`{undo} -dci -gi IDS && {undo} -dgi -gi IDS`" in refused[2][1]
+SMI = f"sudo nvidia-smi mig -i {FIRST}"
+OF_1G = replace(A, mig_profile="1g.5gb")
 
 
 @pytest.mark.parametrize(
-    ("jobs", "needs", "expected"),
+    ("instances", "jobs", "needs", "parts"),
     [
-        ([A], {}, "-cgi 7g.40gb -C"),
-        ([A, B], {}, "-cgi 3g.20gb,3g.20gb -C"),
-        ([A, B, C], {"a": 8 * GIB}, "-cgi 2g.10gb,2g.10gb,2g.10gb -C"),
-        ([replace(A, mig_profile="1g.5gb+me"), replace(B, mig_profile="1g.5gb+me")], {}, "-cgi 1g.5gb+me,1g.5gb+me -C"),
-        ([replace(A, mig_profile="1g.5gb"), B], {}, "the jobs want slices that differ (1g.5gb, None)"),
-        ([A, B], {"b": 30 * GIB}, "no layout of this GPU has an equal slice for each job; it offers"),
-        ([replace(A, mig_profile="1g.5gb", memory_bytes=8 * GIB)], {}, "no layout of this GPU"),
+        # beside the one there is
+        (ONE, [A, B, C], {"a": GIB, "b": GIB, "c": GIB}, [
+            "there is no free slice with 1 GiB for b (slices: 3g.20gb with 19.5 GiB; 1 given to other jobs)",
+            "for c", f"`{SMI} -cgi 2g.10gb,2g.10gb -C`", f"`{SMI} -dci -gi IDS && {SMI} -dgi -gi IDS`",
+        ]),
+        # the largest equal slices that fit
+        ([], [A], {}, ["-cgi 7g.40gb -C"]),
+        ([], [A, B], {}, ["-cgi 3g.20gb,3g.20gb -C"]),
+        ([], [A, B, C], {"a": 8 * GIB}, ["-cgi 2g.10gb,2g.10gb,2g.10gb -C"]),
+        ([], [replace(A, mig_profile="1g.5gb+me")], {}, ["-cgi 1g.5gb+me -C"]),
+        ([], [OF_1G, B], {}, ["the jobs want slices that differ (1g.5gb, None)"]),
+        ([], [A, B], {"b": 30 * GIB}, ["no layout of this GPU has an equal slice for each job; it offers 1g.10gb, 1g"]),
+        ([], [replace(OF_1G, memory_bytes=8 * GIB)], {}, ["no layout of this GPU"]),
+        ([], [], {}, ["has no slice yet"]),
+        (MIXED, [replace(A, mig_profile="3g.40gb")], {}, ["no free slice of profile 3g.40gb for a (slices: 1g.5gb"]),
+        (MIXED, [A], {"a": 30 * GIB}, ["there is no free slice with 30 GiB for a"]),
     ],
-)
-def test_a_layout_has_the_largest_equal_slices_that_fit(jobs, needs, expected, tmp_path):
-    library = fake_nvml("ampere", mig=write_mig(tmp_path / "mig"))
-    refused = refusals("mig", jobs, library, "0", needs=needs)
-    assert [name for name, _ in refused] == [*(job.name for job in jobs), None]
-    assert expected in refused[-1][1]
-    ((_, reason),) = refusals("mig", [], library, "0")
-    assert "has no slice yet" in reason
-
-
-def test_what_no_slice_can_give_is_refused_with_what_there_is(state):
-    library = fake_nvml("ampere", mig=state)
-    refused = refusals("mig", [replace(A, mig_profile="3g.40gb")], library, "0")
-    assert "there is no free slice of profile 3g.40gb for a (slices: 1g.5gb" in refused[0][1]
-    assert (
-        "no layout of this GPU has an equal slice for each job; it offers 1g.10gb, 1g.5gb, 1g.5gb+me," in refused[1][1]
-    )
-    refused = refusals("mig", [A], library, "0", needs={"a": 30 * GIB})
-    assert "there is no free slice with 30 GiB for a" in refused[0][1]
-    library = fake_nvml("ampere", mig=state, administrator=False)
-    refused = refusals("mig", [A, B, C, replace(A, name="d")], library, "0")
-    assert f"`sudo nvidia-smi mig -i {FIRST} -lgip` lists it" in refused[-1][1]
+)  # fmt: skip
+def test_what_no_slice_can_give_is_refused_with_what_there_is_and_a_layout(machine, instances, jobs, needs, parts):
+    told = "\n".join(reason for _, reason in refusals("mig", jobs, machine(instances), "0", needs=needs))
+    assert [part for part in parts if part not in told] == []
 
 
 @pytest.mark.parametrize(
-    ("generation", "device", "words"),
+    ("on", "device", "words"),
     [
-        ("pascal", "0", "has no MIG (not supported on this GPU (nvmlDeviceGetMigMode))"),
-        ("off", "0", f"its administrator can while nobody uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
-        ("ampere", "1", f"MIG is off on NVIDIA A100-SXM4-40GB {SECOND}"),
+        (None, "0", "has no MIG (not supported on this GPU (nvmlDeviceGetMigMode))"),
+        (False, "0", f"its administrator can while nobody uses the GPU, with `sudo nvidia-smi -i {FIRST}"),
+        (True, "1", f"MIG is off on NVIDIA A100-SXM4-40GB {SECOND}"),
     ],
 )
-def test_without_mig_the_mode_is_refused(generation, device, words, tmp_path, state):
-    mig = {"pascal": None, "ampere": state, "off": write_mig(tmp_path / "off", on=False)}[generation]
-    library = fake_nvml("pascal" if mig is None else "ampere", mig=mig)
+def test_without_mig_the_mode_is_refused(machine, on, device, words):
+    library = fake_nvml("pascal") if on is None else machine(MIXED, on=on)
     ((name, reason),) = refusals("mig", [A, B], library, device)
     assert name is None and words in reason
 
 
-THEIRS = {"1": "3g.20gb"}
+def test_where_only_administrators_know_what_is_free_no_layout_is_proposed(machine):
+    refused = refusals("mig", [A, B], machine(ONE, administrator=False), "0")
+    assert f"`{SMI} -lgip` lists it" in refused[-1][1]
 
 
 class Changes:
-    """A GPU with one instance of somebody, and a layout for jobs, which an nvidia-smi can make."""
+    """A GPU with one instance of somebody, and a layout for three jobs, which an nvidia-smi can make."""
 
-    def __init__(self, state, jobs):
+    def __init__(self, state):
         self.state, self.library = state, fake_nvml("ampere", mig=state)
+        self.behave()
         with Nvml(self.library) as nvml:
-            self.layout, _ = proposed_layout(jobs, gpus.place_on(self.library, "0", nvml))
+            self.layout, _ = proposed_layout([A, B, C], gpus.place_on(self.library, "0", nvml))
 
     def behave(self, **how):
         write_mig(self.state, instances=THEIRS.values(), **how)
@@ -152,9 +139,8 @@ class Changes:
 
 @pytest.fixture
 def changes(tmp_path, monkeypatch):
-    state = write_mig(tmp_path / "mig", instances=THEIRS.values())
-    nvidia_smi(tmp_path, monkeypatch, state)
-    return Changes(state, [A, B, C])
+    nvidia_smi(tmp_path, monkeypatch, tmp_path / "mig")
+    return Changes(tmp_path / "mig")
 
 
 def test_instances_are_made_used_and_removed_and_those_of_others_stay(changes):
@@ -169,7 +155,6 @@ def test_instances_are_made_used_and_removed_and_those_of_others_stay(changes):
 
 
 def test_ctrl_c_while_nvidia_smi_works_leaves_nothing(changes, monkeypatch):
-    """The wait is interrupted once; nvidia-smi is in a session of its own and finishes."""
     waits = []
 
     class Interrupted(subprocess.Popen):

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 
 import light_job
+import numpy as np
 import psutil
 import pytest
 from queues import GIB
@@ -13,7 +14,7 @@ from queues import GIB
 from labkit.collocation.launching.job import worker_process
 from labkit.collocation.modes.place import Share
 from labkit.collocation.packing import queue_run
-from labkit.collocation.packing.live_device import LiveDevice, Monitor
+from labkit.collocation.packing.live_device import LiveDevice
 from labkit.collocation.packing.policy import PackingDevice, get_policy
 from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import QueueRecord, run_queue
@@ -21,30 +22,11 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
 from labkit.tracking.stop import StopRequest
 
-
-class FixedMonitor:
-    def __init__(self, devices):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
-
-    def look(self):
-        return [{"monitored_free_bytes": 8 * GIB}]
-
-    def energy_j(self):
-        return None, "nobody counts"
-
-
 DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_device())
 
 
-def job(name, *words, gib=1.0, utilisation=0.2, arrives_s=0.0) -> QueuedJob:
-    planned = PlannedJob(name, light_job.__file__, words)
-    return QueuedJob(planned, arrives_s, JobProfile(int(gib * GIB), utilisation, 2.0))
+def job(name, *words, arrives_s=0.0) -> QueuedJob:
+    return QueuedJob(PlannedJob(name, light_job.__file__, words), arrives_s, JobProfile(GIB // 50, 0.2, 2.0))
 
 
 @pytest.fixture
@@ -60,18 +42,10 @@ def started(monkeypatch):
     return processes
 
 
-def run(queue, tmp_path, policy="best-fit", *, stop=None, on_event=None):
+def run(queue, tmp_path, policy="best-fit", *, stop=None, on_event=lambda event: None):
     """What became of it."""
-    folder = run_queue(
-        queue,
-        [DEVICE],
-        get_policy(policy),
-        runs_dir=tmp_path / "runs",
-        on_event=on_event or (lambda event: None),
-        stop=StopRequest() if stop is None else stop,
-        monitor=FixedMonitor,
-    )
-    return QueueRecord.read(folder)
+    ways = {"runs_dir": tmp_path / "runs", "on_event": on_event, "stop": StopRequest() if stop is None else stop}
+    return QueueRecord.read(run_queue(queue, [DEVICE], get_policy(policy), **ways))
 
 
 def endings(record):
@@ -92,16 +66,14 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, starte
     assert record.status == "done"
     assert endings(record) == {"a": ["done"], "b": ["done"]}
     assert [job.attempts[0].run for job in record.jobs] == ["run-of-a", "run-of-b"]
-    assert not apart(record.jobs[0].attempts[0], record.jobs[1].attempts[0])
+    assert not apart(*[job.attempts[0] for job in record.jobs])
 
-    record = run([job(name, f"touch={tmp_path / name}") for name in "cde"], tmp_path, "exclusive")
+    record = run([job(name) for name in "cde"], tmp_path, "exclusive")
     attempts = [job.attempts[0] for job in record.jobs]
-    assert record.status == "done"
     assert all(apart(one, other) for one in attempts for other in attempts if one is not other)
-    found = record.schedule
-    assert found.totals["done"] == 3 and found.totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
-    assert found.totals["energy_note"] == "nobody counts"
-    assert list(found.attempts["ending"]) == ["done"] * 3
+    totals = record.schedule.totals
+    assert totals["done"] == 3 and totals["makespan_s"] >= attempts[-1].ends_s - attempts[0].starts_s
+    assert np.isnan(totals["energy_j"]) == ("measured" not in totals["energy_note"])
 
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started):
@@ -120,9 +92,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
         "wrong": ["failed"],
         "killed": ["out of memory", "done"],
     }
-    assert {job.name: job.status for job in record.jobs if job.status != "done"} == dict.fromkeys(
-        ("hopeless", "wrong"), "failed"
-    )
+    assert [job.status for job in record.jobs] == ["done", "done", "failed", "failed", "done"]
     assert record.status == "failed"
     attempts = [attempt for job in record.jobs for attempt in job.attempts]
     for again in (attempt for attempt in attempts if attempt.number == 2):
@@ -163,11 +133,3 @@ def test_a_killed_supervisor_stops_the_queue(tmp_path, started):
     assert record.status == "stopped"
     assert {ending for each in endings(record).values() for ending in each} == {"stopped"}
     assert "the supervisor of the jobs ended" in record.jobs[0].attempts[0].reason
-
-
-def test_this_machine_can_be_looked_at():
-    with Monitor([DEVICE]) as monitor:
-        (look,) = monitor.look()
-        joules, note = monitor.energy_j()
-    assert 0 < look["monitored_free_bytes"] <= psutil.virtual_memory().total
-    assert (joules is None) == ("measured" not in note)

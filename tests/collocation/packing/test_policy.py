@@ -66,23 +66,19 @@ def test_no_policy_puts_a_job_where_it_may_not_go(policy, device, why):
 
 
 def test_the_margin_stays_free_and_sharing_must_be_worth_it():
-    device, job = state(8, profile(4)), profile(4)
-    assert Admission().admits(job, device, largest_bytes=8 * GIB)
-    assert not Admission(margin_bytes=GIB).admits(job, device, largest_bytes=8 * GIB)
+    def admits(admission, job, *running):
+        return admission.admits(job, state(8, *running), largest_bytes=8 * GIB)
+
+    assert admits(Admission(), profile(4), profile(4))
+    assert not admits(Admission(margin_bytes=GIB), profile(4), profile(4))
     # two halves double the throughput; two wholes leave it as it is
-    half, whole = profile(1, 0.5), profile(1, 1.0)
-    assert cpu_admission(slowdown_by_utilisation).admits(half, state(8, half), largest_bytes=8 * GIB)
-    assert not cpu_admission(slowdown_by_utilisation).admits(whole, state(8, whole), largest_bytes=8 * GIB)
-
-    def hostile(profiles):
-        return [3.0 if len(profiles) > 1 else 1.0] * len(profiles)
-
-    assert not Admission(slowdown=hostile).admits(profile(), state(8, profile()), largest_bytes=8 * GIB)
-    assert Admission(slowdown=hostile).admits(profile(), state(8), largest_bytes=8 * GIB)
+    half, whole, on_cpu = profile(1, 0.5), profile(1, 1.0), cpu_admission(slowdown_by_utilisation)
+    assert admits(on_cpu, half, half) and not admits(on_cpu, whole, whole)
+    hostile = Admission(slowdown=lambda jobs: [3.0 if len(jobs) > 1 else 1.0] * len(jobs))
+    assert admits(hostile, profile()) and not admits(hostile, profile(), profile())
     # a limit on utilisation is the GPU's
-    busy = state(8, profile(1, 0.9))
-    assert not Admission(slowdown=lambda jobs: [1.0] * len(jobs)).admits(half, busy, largest_bytes=8 * GIB)
-    assert cpu_admission(lambda jobs: [1.0] * len(jobs)).admits(half, busy, largest_bytes=8 * GIB)
+    free = {"slowdown": lambda jobs: [1.0] * len(jobs)}
+    assert admits(cpu_admission(**free), half, profile(1, 0.9)) and not admits(Admission(**free), half, profile(1, 0.9))
 
 
 def test_a_job_believed_larger_than_any_device_gets_the_largest_alone():
@@ -90,8 +86,5 @@ def test_a_job_believed_larger_than_any_device_gets_the_largest_alone():
     assert chosen("best-fit", job, [small, large]) == 1
     assert chosen("best-fit", job, [small, state(16, profile())]) is None
     assert chosen("best-fit", profile(), [state(16, job)]) is None, "it shared a device that has no memory to spare"
-
-
-def test_an_unknown_policy_is_refused_with_the_known_ones():
     with pytest.raises(UserError, match=r"'fifo' is unknown.*exclusive, round-robin"):
         get_policy("fifo")

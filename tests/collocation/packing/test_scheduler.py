@@ -53,28 +53,20 @@ def test_out_of_memory_means_once_more_alone_and_before_the_queue():
     assert scheduler.finished
 
 
-def test_recovery_takes_the_largest_device_and_other_devices_go_on():
+def test_recovery_takes_the_largest_device_in_turn_once_and_other_devices_go_on():
     scheduler = opened([job("a"), job("bad", memory_gib=2), job("b")], 4, 16, policy="exclusive")
     assert started(scheduler, 0) == [("a", 0), ("bad", 1)]
     scheduler.ended("bad", 1, "out of memory")
     assert started(scheduler, 1) == [("bad", 1)]
-    scheduler.ended("a", 2, "done")
-    assert started(scheduler, 2) == [("b", 0)]
-
-
-def test_recovering_jobs_take_turns_and_a_second_time_is_final_as_is_any_other_failure():
-    scheduler = opened([job("bad"), job("b"), job("broken")], 8)
-    scheduler.starts(0)
-    scheduler.ended("broken", 1, "failed", "as asked")
-    scheduler.ended("bad", 1, "out of memory")
-    scheduler.ended("b", 1, "out of memory")
-    assert started(scheduler, 1) == [("bad", 0)]
-    scheduler.ended("bad", 2, "out of memory")
-    assert started(scheduler, 2) == [("b", 0)]
-    scheduler.ended("b", 3, "done")
+    scheduler.ended("a", 2, "out of memory")
+    assert started(scheduler, 2) == [("b", 0)], "a waits for the largest"
+    scheduler.ended("bad", 3, "out of memory")
+    assert started(scheduler, 3) == [("a", 1)]
+    scheduler.ended("a", 4, "done")
+    scheduler.ended("b", 4, "failed", "as asked")
     assert scheduler.finished
     assert [len(each.attempts) for each in scheduler.jobs.values()] == [2, 2, 1]
-    assert [each.status for each in scheduler.jobs.values()] == ["failed", "done", "failed"]
+    assert [each.status for each in scheduler.jobs.values()] == ["done", "failed", "failed"]
 
 
 def test_a_big_job_lets_a_few_pass_and_no_more():

@@ -109,20 +109,15 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
         ("train.py[batch_size=3]", "What is the script's own goes among its arguments."),
         ("dlrm[max_epochs=0]", "max_epochs (--max-epochs) is 0: give a whole number above 0."),
-        ("dlrm[target=78]", "write 0.78 for 78 %"),
-        ("dlrm[max_seconds=nan]", "'nan' is not a number"),
-        ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
+        ("dlrm[target=good]", "target 'auc >= good' is not understood: write a metric, >= or <=, and a number"),
         ("dlrm[data=--x]", "expected one argument"),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
-        ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
         ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
         ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
-        ("dlrm[budget=half]", "the mode decides what a job may use"),
         ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
         ("dlrm[optimiser=sgd]", "would not suit sgd: give one with --lr."),
         ("dlrm:kaggle", "name yours with --data"),
-        ("dlrm x99999", "99999 copies cannot be"),
     ],
 )
 def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
@@ -190,39 +185,23 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
     assert jobs[5].arguments[2:4] == ("--data", "synthetic"), "a dataset's name stays"
 
 
-def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
-    found = refusal(
-        from_yaml,
-        "mode: alone\n"
-        "jobs:\n"
-        "  - job: dlmr:tour\n"
-        "    batch_szie: 4\n"
-        "  - script: nope.py\n"
-        "  - {job: dlrm, seed: x}\n"
-        "  - {job: dlrm, target: 78}\n"
-        "  - {job: dlrm, budget: half}\n"
-        "  - {job: speech}\n",
-    )
-    assert found == [
-        "plans/mix.yaml: 5 mistakes to mend before anything can start:",
-        "plans/mix.yaml, line 3: job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
-        "plans/mix.yaml, line 5: there is no script plans/nope.py: check the path, which counts from the plan's "
-        "folder.",
-        "plans/mix.yaml, line 6, field 'seed': 'x' is not a whole number: write one, such as 256.",
-        "plans/mix.yaml, line 7: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 (write "
-        "0.78 for 78 %).",
-        "plans/mix.yaml, line 8, field 'budget': the mode decides what a job may use: leave budget away, or give "
-        "cores and memory for mode cpu-pinned.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
+        (
+            "mode: alone\njobs:\n- job: dlmr\n  batch_szie: 4\n- script: nope.py\n- {job: dlrm, seed: x}\n"
+            "- {job: dlrm, target: 78}",
+            "plans/mix.yaml: 4 mistakes to mend before anything can start:\n"
+            "plans/mix.yaml, line 3: job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.\n"
+            "plans/mix.yaml, line 5: there is no script plans/nope.py: check the path, which counts from the plan's "
+            "folder.\n"
+            "plans/mix.yaml, line 6, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
+            "plans/mix.yaml, line 7: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 ",
+        ),
+        ("mode: alone\njobs: [{job: dlrm, budget: half}]", "line 2, field 'budget': the mode decides what a job may"),
         ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
         ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
         ("mode: [alone, alone]\njobs: [{job: dlrm}]", "two workloads of mode alone"),
-        ("mode: alone\nbudget: half\njobs: [{job: dlrm}]", "field 'budget': the mode decides"),
         ("mode: alone\nrepeats: 0\njobs: [{job: dlrm}]", "repeats is 0: give a whole number from 1."),
         ("mode: alone\ntimeout: soon\njobs: [{job: dlrm}]", "field 'timeout': 'soon' is not a number"),
         ("mode: alone", "there is no job: list jobs that run together under jobs"),
@@ -231,10 +210,8 @@ def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
         ("mode: alone\njobs: [{job: dlrm}]\nworkloads: [{jobs: [{job: dlrm}]}]", "both are there: put all jobs in one"),
         ("mode: alone\nworkloads: [{name: a}]", "line 2: there is no job in it"),
         ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
-        ("mode: alone\njobs: [{job: dlrm, arguments: a}]", "only a script has arguments"),
         ("mode: alone\njobs: [{job: dlrm, job: speech}]", "line 2: this is no YAML (field 'job' stands there twice)"),
         ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "name 'a/b' names a file, too"),
-        ("mode: alone\njobs: [{job: dlrm, memory: lots}]", "field 'memory': 'lots' is not a size: write one"),
         ("mode: alone\njobs: [{job: dlrm, seed: [1]}]", "field 'seed': a list stands where one value belongs"),
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
         ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "two workloads"),
@@ -300,43 +277,23 @@ def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_ther
         found.record("0-2", job, "FINISHED", "20261121-y")
     (told,) = refusal(from_csv, rows)
     assert "as every row is finished: delete plan.status.csv, or empty the Status" in told
-
-
-def test_columns_stand_in_any_order_and_others_are_kept(from_csv):
-    found = from_csv(
-        "x,../code/train.py,7,0,,,-,top,\n", "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
-    )
+    other = "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
+    found = from_csv("x,../code/train.py,7,0,,,-,top,\n", other)
     found.record("0-7", "train", "FINISHED", "r1")
-    assert found.status_file.read_text().splitlines()[1] == "x,../code/train.py,7,0,FINISHED,r1,-,top,"
-
-
-def test_every_mistake_of_a_csv_is_told_at_once(from_csv):
-    found = refusal(
-        from_csv,
-        "0,1,,,,0,-,../code/trian.py,smi,\n"
-        "0,2,,,,0+1,-,../code/train.py,smi,\n"
-        "0,3,,,,0,-,../code/train.py,smi,\n"
-        "0,3,,,,0,MPS,../code/train.py,smi,\n"
-        "0,4,,,,0,-,../code/train.py,smi,--note 'open\n",
-    )
-    assert found == [
-        "plans/plan.csv: 4 mistakes to mend before anything can start:",
-        "plans/plan.csv, line 2: there is no script plans/../code/trian.py nor ../code/trian.py: check the path, which "
-        "counts from the plan's folder.",
-        "plans/plan.csv, line 3, field 'Devices': '0+1' is not understood: write one GPU's number or UUID, or cpu; "
-        "jobs on several have a row each.",
-        "plans/plan.csv, line 5, field 'Collocation': it is mps here, and - in another row of the workload: rows that "
-        "run together share in one way; make them equal, or give this one another Workload.",
-        "plans/plan.csv, line 6, field 'arguments': the arguments \"--note 'open\" end inside a quote, or in a "
-        "backslash: close the quote, or put the backslash in quotes.",
-    ]
+    kept = found.status_file.read_text().splitlines()[1]
+    assert kept == "x,../code/train.py,7,0,FINISHED,r1,-,top,", "columns in any order, and others"
 
 
 @pytest.mark.parametrize(
     ("row", "part"),
     [
+        ("0,1,,,,0,-,../code/trian.py,,", "there is no script plans/../code/trian.py nor ../code/trian.py: check the"),
+        (
+            "0,3,,,,0,-,../code/train.py,,\n0,3,,,,0,MPS,../code/train.py,,",
+            "plans/plan.csv, line 3, field 'Collocation': it is mps here, and - in another row of the workload",
+        ),
+        ("0,4,,,,0,-,../code/train.py,,--note 'open", "field 'arguments': the arguments \"--note 'open\" end inside a"),
         ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
-        ("0,1,,,,0,-,dlmr:tour,,", "job 'dlmr' is unknown: did you mean 'dlrm'?"),
         ("0,1,,,,0,-,dlrm:tour,,--lr 1", "'--lr 1' is not understood after dlrm:tour: only a script has arguments"),
         ("0,1,,,,0,-,dlrm:tour[device=1] x2,,", "field 'File': copies, device cannot stand in it"),
         ("0,1,,,,0,-,,,", "there is no job in it"),
@@ -355,7 +312,6 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
     [
         ("Experiment,Workload,Run,Devices,Colocation,File\n", "Status, Collocation"),
         (HEADER.replace("Name", "Run"), "Run"),
-        (HEADER.replace(",", ";"), "Experiment, Workload"),
         ("", "Experiment, Workload"),
     ],
 )

@@ -53,24 +53,16 @@ def row(frame, **wanted):
     return frame.iloc[0]
 
 
-def test_speed_counts_while_all_jobs_ran(pair):
+def test_speed_gain_and_fairness_count_while_all_jobs_ran(pair):
     slow = row(pair.jobs, mode="cpu-shared", job="slow")
-    assert slow["steps"] == 40
-    assert slow["window_s"] == 12.5
+    assert (slow["steps"], slow["window_s"]) == (40, 12.5)
     assert slow["steps_per_s"] == pytest.approx(40 / 27)  # with what it did undisturbed, it would look faster
-
-
-def test_gain_slowdown_and_fairness(pair):
-    shared = row(pair.modes, mode="cpu-shared")
-    assert shared["mix"] == MIX
+    shared, one_by_one = row(pair.modes, mode="cpu-shared", mix=MIX), row(pair.modes, mode="alone")
     assert list(pair.slowdowns.query("mode == 'cpu-shared'")["slowdown"]) == pytest.approx([1.25, 2.0])
-    assert shared["gain"] == pytest.approx(0.8 + 0.5)
-    assert shared["slowdown"] == pytest.approx(1.625)
-    assert shared["worst_slowdown"] == pytest.approx(2.0)
-    assert shared["fairness"] == pytest.approx(1.3**2 / (2 * (0.8**2 + 0.5**2)))
+    measures = ["gain", "slowdown", "worst_slowdown", "fairness"]
+    assert list(shared[measures]) == pytest.approx([0.8 + 0.5, 1.625, 2.0, 1.3**2 / (2 * (0.8**2 + 0.5**2))])
     assert np.isnan(shared["gain_low"]), "one repeat has no interval"
-    one_by_one = row(pair.modes, mode="alone")
-    assert (one_by_one["gain"], one_by_one["slowdown"], one_by_one["fairness"]) == pytest.approx((1, 1, 1))
+    assert list(one_by_one[measures]) == pytest.approx([1, 1, 1, 1])
 
 
 def test_makespan_and_energy_of_a_shared_device_count_once(pair):
@@ -84,10 +76,10 @@ def test_makespan_and_energy_of_a_shared_device_count_once(pair):
 
 
 def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
-    table = pair.accuracy.set_index(["mode", "job"])["time_s"]
-    assert (table["alone", "quick"], table["alone", "slow"], table["alone", ALL]) == (6, 11 + 15, 26)
-    assert (table[OWN_HARDWARE, "quick"], table[OWN_HARDWARE, "slow"], table[OWN_HARDWARE, ALL]) == (6, 15, 15)
-    assert (table["cpu-shared", "quick"], table["cpu-shared", "slow"], table["cpu-shared", ALL]) == (7.5, 20, 20)
+    table = pair.accuracy.pivot(index="mode", columns="job", values="time_s")[["quick", "slow", ALL]]
+    assert list(table.loc["alone"]) == [6, 11 + 15, 26]
+    assert list(table.loc[OWN_HARDWARE]) == [6, 15, 15]
+    assert list(table.loc["cpu-shared"]) == [7.5, 20, 20]
     assert pair.accuracy["reached"].all()
     lanes = timelines(pair.jobs, mix=MIX).set_index(["mode", "job"])[["starts_s", "ends_s", "reached_s"]]
     assert [list(lanes.loc[mode, "slow"]) for mode in ("alone", "cpu-shared")] == [[11, 33, 26], [0, 28, 20]]
@@ -104,6 +96,8 @@ def test_a_target_that_was_not_reached_is_censored_or_failed_and_never_dropped(t
     assert (slow["reached"], slow["time_s"]) == (False, time_s)
     everybody = row(found.accuracy, mode="cpu-shared", job=ALL)
     assert (everybody["reached"], everybody["time_s"]) == (False, time_s)
+    shared = row(found.modes, mode="cpu-shared")  # the sampler of slow saw no counter
+    assert np.isnan(shared["energy_j"]) and "12 s of the round's 28, too little" in shared["energy_note"]
     assert np.isinf(row(found.time_to_accuracy, mode="cpu-shared", job=ALL)["median_s"])
     assert row(found.time_to_accuracy, mode="cpu-shared", job="quick")["median_s"] == 7.5
 
@@ -168,16 +162,7 @@ def test_a_round_that_broke_has_no_gain_and_is_not_forgotten(tmp_path):
     assert "2 of 3 rounds" in advice.reason
 
 
-def test_energy_that_was_sampled_for_a_part_only_is_no_energy_of_the_round(tmp_path):
-    group = HandMadeGroup(tmp_path / "g", WORKLOADS)
-    alone(group)
-    unseen = Told(SLOW_COURSE, ends_s=28.0)  # its sampler saw no counter: 13 of 28 s are known
-    group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": unseen})
-    shared = row(verdict(group.save()).modes, mode="cpu-shared")
-    assert np.isnan(shared["energy_j"]) and "12 s of the round's 28, too little" in shared["energy_note"]
-
-
-def test_scripts_have_speed_and_no_target(tmp_path):
+def test_scripts_have_speed_and_no_target_and_a_round_that_waits_is_none_yet(tmp_path):
     script = (PlannedJob("s", "/x/train.py"),)
     group = HandMadeGroup(tmp_path / "g", (Workload("w", "alone", script), Workload("w", "cpu-pinned", script)))
     group.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
@@ -185,15 +170,11 @@ def test_scripts_have_speed_and_no_target(tmp_path):
     found = verdict(group.save())
     assert row(found.modes, mode="cpu-pinned")["gain"] == pytest.approx(0.5)
     assert found.accuracy.empty and found.time_to_accuracy.empty
-
-
-def test_rounds_that_wait_are_no_rounds_yet(pair, tmp_path):
-    group = HandMadeGroup(tmp_path / "later", WORKLOADS)
-    alone(group)
-    group.round("at once", "cpu-shared", 0, {name: Told(status="waiting", has_run=False) for name in ("quick", "slow")})
-    folder = group.save()
-    assert len(job_table(folder)) == 4
-    assert list(verdict(folder).modes["mode"]) == ["alone"]
+    waiting = HandMadeGroup(tmp_path / "waiting", group.record.plan.workloads)
+    waiting.round("w", "alone", 0, {"s": Told([(5, 1.0), (10, 2.0)], ends_s=2.5)})
+    waiting.round("w", "cpu-pinned", 0, {"s": Told(status="waiting", has_run=False)})
+    found = verdict(waiting.save())
+    assert len(found.jobs) == 2 and list(found.modes["mode"]) == ["alone"], "a round that waits is none yet"
 
 
 def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path):

@@ -4,8 +4,7 @@ import time
 
 import psutil
 import pytest
-from fake_nvml import FIRST, put_on_path
-from gpus import devices, gpus
+from fake_nvml import FIRST, devices, gpus, put_on_path
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml

@@ -7,8 +7,22 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, error, fail, refuse
-from gpus import CHILD, COUNTERS, GENERATIONS, GPM, JOB, devices, gpus
+from fake_nvml import (
+    CHILD,
+    COUNTERS,
+    FIRST,
+    GENERATIONS,
+    GPM,
+    JOB,
+    OTHER_SLICE,
+    SECOND,
+    SLICE,
+    devices,
+    error,
+    fail,
+    gpus,
+    refuse,
+)
 
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices

@@ -1,0 +1,158 @@
+"""What a person watches while runs go on: lines that change on a terminal, and lines of a log elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from labkit.cli.console import Console
+from labkit.runs.others import in_words
+from labkit.tracking.ending import unreached
+from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started, read_event
+from labkit.tracking.progress_line import headline, progress_text, time_left_s
+
+if TYPE_CHECKING:
+    from labkit.tour.run import TourRun
+
+
+class Display:
+    """A context manager, within which a terminal has a line a run under way, and other consoles its evaluations."""
+
+    def __init__(self, console: Console, *, evaluations: bool = True):
+        self.console, self.folder = console, None
+        self._evaluations, self._head = evaluations, ""
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._noticed: set[str] = set()
+        self._does: dict[str, str] = {}
+        self._began: dict[str, tuple[dict[str, Any], list]] = {}
+        """Of each run, its configuration and its evaluations: (wall_s, value)"""
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def show(self, event: Any, name: str = "") -> None:
+        """Take an event of `labkit.tracking.events` of the run of this name."""
+        named = f"{name}: " if name else ""
+        if isinstance(event, Notice):
+            if (text := f"{named}{event.text}") not in self._noticed:  # several may say the same
+                self._noticed.add(text)
+                self.print(text, "dim")
+        elif isinstance(event, Started):
+            self.folder, self._began[name] = event.folder, (event.config, [])
+            self.says(name, "building")
+        elif isinstance(event, Preparing):
+            self.says(name, f"preparing data {event.fraction:.0%}  {event.text}")
+        elif isinstance(event, Ready):
+            self.says(name, "ready")
+        elif isinstance(event, Progress):
+            self.says(name, text := self._where(event, *self._began[name]))
+            if event.evaluated and self._evaluations and not self.console.is_terminal:
+                self.print(f"{named}{text}")
+
+    def says(self, name: str, text: str | None) -> None:
+        """Show what the run of this name does; None takes its line away."""
+        self._does[name] = text
+        rows = [f"{name:<20} {text}" if name else text for name, text in self._does.items() if text is not None]
+        if self.console.is_terminal:
+            lines = [Text(self._head, "bold"), *map(Text, rows)] if self._head else map(Text, rows)
+            self._live.update(Group(*(Text.assemble(line, no_wrap=True, overflow="ellipsis") for line in lines)))
+
+    def begin(self, head: str) -> None:
+        """Show what goes on as a whole, and no run yet."""
+        self._head, self._does = head, {}
+
+    def print(self, text: str | Text, style: str = "") -> None:
+        self.console.print(text, style=style, highlight=False, soft_wrap=True)
+
+    def _where(self, progress: Progress, config: dict[str, Any], evaluations: list) -> str:
+        metric, target = config["train"]["target_metric"], config["train"]["target"]
+        if progress.evaluated and metric in progress.metrics:
+            evaluations.append((progress.point.wall_s, progress.metrics[metric]))
+        left = time_left_s(config, progress.point.wall_s, progress.point.samples, evaluations)
+        text = progress_text(progress, metric) + (f" (target {target:g})" if target is not None else "")
+        return text if left is None else f"{text}  about {left:.0f} s left"
+
+
+class TrainingDisplay(Display):
+    """One run: how it begins, goes on and ends."""
+
+    def __init__(self, *, to_stderr: bool):
+        super().__init__(Console(stderr=to_stderr))
+        self._config: dict[str, Any] = {}
+
+    def show(self, event: Any, name: str = "") -> None:
+        if isinstance(event, Started):
+            self._config, text = event.config, Text(headline(event.run, event.config))
+            text.highlight_words([event.run], "bold")
+            self.print(text)
+        super().show(event, name)
+
+    def print_result(self, answer: dict[str, Any]) -> None:
+        """Print how the run ended, and the test split's metrics."""
+        result, rows = answer["result"], {"ended": f"{answer['status']}: {answer['result']['reason']}"}
+        if result["target_reached"]:
+            rows["target reached"] = (
+                f"after {result['time_to_target_s']:.1f} s and {result['samples_to_target']:,} samples"
+            )
+        elif result["target_reached"] is False:
+            limit = self._config.get("train", {}).get("max_seconds")
+            means = {"failed": "failed: it never will", "censored": "cut off, or censored: later, or never"}
+            kind = means[unreached(answer["status"], result, limit)]
+            rows["target"] = f"not reached; analysis counts this run as {kind}"
+        rows |= {f"test {name}": f"{value:.4f}" for name, value in result["metrics"].items()}
+        if result["samples"]:
+            rows["throughput"] = f"{result['samples_per_s']:,.0f} samples/s"
+        else:
+            steps_per_s = result["steps"] / result["wall_s"] if result["wall_s"] else 0
+            rows["throughput"] = f"{steps_per_s:,.1f} steps/s" if steps_per_s else "no step was taken"
+        for name, key in (("peak memory", "peak_memory_bytes"), ("peak GPU memory", "peak_gpu_memory_bytes")):
+            if result[key] is not None:
+                rows[name] = f"{result[key] / 2**30:.2f} GiB"
+        energy = f"{result['energy_j']:,.0f} J" if result["energy_j"] is not None else ""
+        rows["energy"] = " ".join(part for part in (energy, result["energy_note"]) if part)
+        if disturbed := in_words(result.get("others")):
+            rows["disturbed"] = f"{disturbed}: run it again on a quiet machine"
+        rows["run folder"] = answer["folder"]
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for name, text in rows.items():
+            table.add_row(name, Text(text))
+        self.console.print(table)
+        if answer["status"] == "stopped" and (Path(answer["folder"]) / "checkpoint" / "latest.pt").exists():
+            self.print(f"go on with: labkit run --resume {answer['folder']}")
+
+
+class TourDisplay(Display):
+    """The run under way, and those that ended above it."""
+
+    def show(self, run: TourRun, event: dict[str, Any]) -> None:
+        """Take an event of `run_tour`."""
+        name = f"{run.job} {run.budget} seed {run.seed}"
+        if event["kind"] != "State":
+            if event["kind"] not in ("Ended", "Failed"):
+                super().show(read_event(event), name)
+        elif run.state != "running":
+            self.says(name, None)
+            self.print(f"{name}: {_end_of(run)}", "red" if run.state == "failed" else "")
+
+
+def _end_of(run: TourRun) -> str:
+    if run.state == "failed":
+        return f"failed: {run.error}"
+    if run.answer is None:
+        return "stopped"
+    result = run.answer["result"]
+    test = "".join(f"  test {name} {value:.4f}" for name, value in list(result["metrics"].items())[:1])
+    if result["target_reached"]:
+        return f"reached its target after {result['time_to_target_s']:.1f} s{test}"
+    return f"did not reach its target ({result['reason']}){test}"
