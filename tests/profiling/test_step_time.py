@@ -1,4 +1,4 @@
-"""Where the time of a step goes, each microsecond once, and the frames behind the views: tree, timeline, memory, diff."""
+"""Where the time of a step goes, each microsecond once, and the frames of its views: tree, timeline, memory, diff."""
 
 import pytest
 from kineto import event, note, shaped, steps, trace_of

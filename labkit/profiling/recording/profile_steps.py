@@ -46,13 +46,8 @@ def profile_steps(
     """
     recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
     budgets = {budget.torch_name: budget for budget in offered_budgets()}
-<<<<<<< HEAD
     budget = budgets[f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu"]
-    harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), whole_budget=budget, observer=recorder)
-=======
-    budget = budgets[f"cuda:{on.index or 0}" if on_gpu else "cpu"]
     harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder)
->>>>>>> main
     phases = watched_by(recorder.clock.watch)
     with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:
         run.start_clock()
