@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.data.clicks.criteo import DAY_FILE
+from labkit.data.clicks.load import DAY_FILE
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes
 from labkit.data.fetch import Archive
 from labkit.data.store import prepared_root, shipped_datasets

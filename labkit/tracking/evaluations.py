@@ -34,10 +34,7 @@ class Evaluations:
         self._replayed_step = -1
 
     def check(self, metrics: dict[str, Any]) -> None:
-        """
-        Raises:
-            UserError: the target's metric is missing, or a metric has a value that it cannot take.
-        """
+        """Refuse metrics without the target's, or with a value that one cannot take."""
         for name, value in metrics.items():
             if name in METRICS:
                 METRICS[name].refuse_beyond(value)

@@ -14,17 +14,16 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, RunFailed, Stopped, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
-from labkit.tracking.limits import Limits
 from labkit.tracking.meter import Meter
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.position import Position
 from labkit.tracking.recording import Recording
-from labkit.tracking.resume import refuse_used_epochs
+from labkit.tracking.resume import nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
 
@@ -125,7 +124,7 @@ class Run:
         _open_run = self
         try:
             self._harness.entered()
-            if self._recording.is_resumed:
+            if self._recording.before is not None:
                 self._kept.resume()
             self._recording.started()
         except BaseException as error:
@@ -145,7 +144,7 @@ class Run:
         """Record how it ended; the status."""
         global _open_run
         status, word, reason = self._limits.ending_of(error, self._recording.why)
-        if self._recording.is_resumed and not self._meter.is_running and word == "refused":
+        if self._recording.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
             return status
@@ -278,16 +277,17 @@ class Run:
         self._must_be_open("epochs")
         if not isinstance(count, int) or count < 1:
             raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
-        if self._recording.is_resumed:
-            before, has_another_limit = self._recording.before, self._recording.has_another_limit
-            refuse_used_epochs(before, self.folder, self.position.epoch, count, has_another_limit)
+        self._schedule.num_epochs = 2**31 if self._observer else count
+        before = self._recording.before
+        if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
+            raise nothing_to_do(self.folder, self._limits.sentence(self.over))
         self._recording.describe_training(max_epochs=None if self._observer else count)
-        return self._epochs(2**31 if self._observer else count)
+        return self._epochs()
 
-    def _epochs(self, count: int) -> Iterator[int]:
+    def _epochs(self) -> Iterator[int]:
         position, schedule = self.position, self._schedule
-        schedule.is_used, schedule.num_epochs = True, count
-        while position.epoch < count and not self.over:
+        schedule.is_used = True
+        while position.epoch < schedule.num_epochs and not self.over:
             schedule.enter_epoch()
             yield position.epoch
             if schedule.given_out and not schedule.epoch_is_over:
@@ -379,7 +379,7 @@ class Run:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
         if self._meter.is_running:
             return
-        self._kept.refuse_nothing(self._recording.is_resumed)
+        self._kept.refuse_nothing(is_resumed=self._recording.before is not None)
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began
@@ -402,7 +402,7 @@ class Run:
         return described if self._observer is None else described | {"profile": self._observer.describe()}
 
     def _stopped_by(self) -> str:
-        if self._harness.stop_asked:
+        if self._harness.stop:
             return f"stopped by {self._harness.stop.reason}"
         return "stopped on request" if self._recording.stop_asked else ""
 

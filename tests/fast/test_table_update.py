@@ -67,18 +67,6 @@ def test_updates_do_what_torch_does_and_leave_its_state(name):
 
 
 @pytest.mark.compiled
-def test_a_batch_on_several_threads_is_that_on_one():
-    threads, weights = torch.get_num_threads(), []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        try:
-            weights.append(trained("adagrad", (True,))[0].weight)
-        finally:
-            torch.set_num_threads(threads)
-    torch.testing.assert_close(*weights)
-
-
-@pytest.mark.compiled
 def test_a_gradient_that_is_no_number_stays_one():
     tables, optimiser = made("adagrad", True)
     (tables(batches(1)[0]) * torch.nan).sum().backward()

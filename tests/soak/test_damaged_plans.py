@@ -68,14 +68,13 @@ def write_records(folder: Path) -> None:
         plan = read_yaml_plan(plans / "plan.yaml")
         rounds = planned_rounds(plan)
         jobs = [TrackedJob(queued) for queued in read_queue_file(plans / "queue.yaml")]
-    group = GroupRecord(id="g", plan=plan, needs={"two/dlrm-tour-1": 2**30}, rounds=rounds)
-    group.rounds[0].jobs[0].status = "done"
-    (folder / "group").mkdir()
-    group.save(folder / "group")
+    rounds[0].jobs[0].status = "done"
     jobs[0].attempts.append(Attempt(1, 0, False, 0.0, 1.0, 60.0, "done"))
+    group = GroupRecord(id="g", plan=plan, needs={"two/dlrm-tour-1": 2**30}, rounds=rounds)
     queue = QueueRecord(id="q", policy="best-fit", mode="cpu-shared", devices=[PackingDevice("cpu", 2**33)], jobs=jobs)
-    (folder / "queue").mkdir()
-    queue.save(folder / "queue")
+    for name, record in (("group", group), ("queue", queue)):
+        (folder / name).mkdir()
+        record.save(folder / name)
     guesses = [f'{{"time": "now", "name": "0{n}.x", "guess": {n}.5, "truth": 2.0, "unit": "s"}}\n' for n in range(4)]
     (folder / "guesses.jsonl").write_text("".join(guesses))
 

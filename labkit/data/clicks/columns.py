@@ -127,10 +127,10 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
         if column not in names:
             near = difflib.get_close_matches(column, names, 1, cutoff=0.7)
             meant = f"perhaps {near[0]!r} is meant; " if near else ""
-            fix = f"Correct the schema: {meant}the file has {', '.join(repr(name[:60]) for name in names[:20])}"
-            fix += f" and {len(names) - 20} more." if len(names) > 20 else "."
-            what = "The schema needs this column and the file does not have it."
-            raise DataError(what, fix=fix, file=path, field=column)
+            fix = f"Correct the schema: {meant}the file has {', '.join(map(repr, names))[:1000]}."
+            raise DataError(
+                "The schema needs this column and the file does not have it.", fix=fix, file=path, field=column
+            )
 
 
 def _whole_records(path: Path, file: BinaryIO, quotes: bool) -> Iterator[bytes]:

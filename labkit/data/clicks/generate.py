@@ -81,18 +81,12 @@ class GeneratorConfig:
 class ClickBlock:
     """A block of generated rows, both as a log would hold them and as a model takes them."""
 
-    counts: np.ndarray
-    """float32 (n, D): the dense features as the whole numbers of a log"""
-    missing: np.ndarray
-    """bool (n, D)"""
-    dense: np.ndarray
-    """float32 (n, D): signed logarithm of the counts, standardised; 0 where missing"""
-    categorical: np.ndarray
-    """int32 (n, F, L): table rows"""
-    label: np.ndarray
-    """uint8 (n,)"""
-    probability: np.ndarray
-    """float64 (n,): the true probability of a click"""
+    counts: np.ndarray  # float32 (n, D): the dense features as the whole numbers of a log
+    missing: np.ndarray  # bool (n, D)
+    dense: np.ndarray  # float32 (n, D): signed logarithm of the counts, standardised; 0 where missing
+    categorical: np.ndarray  # int32 (n, F, L): table rows
+    label: np.ndarray  # uint8 (n,)
+    probability: np.ndarray  # float64 (n,): the true probability of a click
 
 
 def signed_log(values: np.ndarray) -> np.ndarray:
@@ -136,39 +130,26 @@ class ClickGenerator:
 
     def _block(self, rng: np.random.Generator, rows: int) -> ClickBlock:
         # A whole block is drawn and then cut, so that a shorter log is the beginning of a longer one.
-        counts, missing = self._draw_counts(rng, BLOCK_ROWS)
+        counts, missing, categorical = self._draw(rng, BLOCK_ROWS)
         dense = self._standardise(counts, missing)
-        categorical = self._draw_categorical(rng, BLOCK_ROWS)
         terms = self._terms(dense, categorical)
-        logit = np.full(BLOCK_ROWS, self._bias)
-        for name, scale in self._scales.items():
-            logit += scale * terms[name]
+        logit = self._bias + sum(scale * terms[name].astype(np.float64) for name, scale in self._scales.items())
         probability = 1 / (1 + np.exp(-logit))
         label = (rng.random(BLOCK_ROWS) < probability).astype(np.uint8)
         return ClickBlock(*(part[:rows] for part in (counts, missing, dense, categorical, label, probability)))
 
-    def _draw_counts(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Whole numbers float32 (rows, D) of log-normal shape, and which of them are missing."""
+    def _draw(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Whole numbers float32 (rows, D) of log-normal shape, which of them are missing, and table rows int32
+        (rows, F, L)."""
         counts = rng.standard_normal((rows, self.config.dense_dim), dtype=np.float32)
         missing = rng.random(counts.shape, dtype=np.float32) < self._missing_rate
-        counts *= self._log_sd
-        counts += self._log_mean
-        np.floor(np.exp(counts, out=counts), out=counts)
-        counts -= self._shift
-        return counts, missing
+        counts = np.floor(np.exp(counts * self._log_sd + self._log_mean)) - self._shift
+        bags = (rows, self.config.pooling_factor)
+        categorical = [sampler.draw(rng, rows * bags[1]).reshape(bags) for sampler in self._samplers]
+        return counts, missing, np.stack(categorical, axis=1)
 
     def _standardise(self, counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        dense = (signed_log(counts) - self._dense_mean) / self._dense_sd
-        dense[missing] = 0
-        return dense
-
-    def _draw_categorical(self, rng: np.random.Generator, rows: int) -> np.ndarray:
-        """Table rows, int32 (rows, F, L)."""
-        pooling = self.config.pooling_factor
-        categorical = np.empty((rows, len(self._samplers), pooling), dtype=np.int32)
-        for table, sampler in enumerate(self._samplers):
-            categorical[:, table] = sampler.draw(rng, rows * pooling).reshape(rows, pooling)
-        return categorical
+        return np.where(missing, 0, (signed_log(counts) - self._dense_mean) / self._dense_sd)
 
     def _terms(self, dense: np.ndarray, categorical: np.ndarray) -> dict[str, np.ndarray]:
         """The three parts of the logit before scaling, float32 (n,) each."""
@@ -189,14 +170,14 @@ class ClickGenerator:
 
     def _calibrate(self, rng: np.random.Generator) -> None:
         """Set the features' mean and spread, and the scale and bias of the logit, on rows of their own."""
-        counts, missing = self._draw_counts(rng, CALIBRATION_ROWS)
+        counts, missing, categorical = self._draw(rng, CALIBRATION_ROWS)
         logs = np.ma.masked_array(signed_log(counts), missing)
         self._dense_mean = logs.mean(0).data.astype(np.float32)
         self._dense_sd = logs.std(0).data.astype(np.float32)
         dense = self._standardise(counts, missing)
         # The dense features together weigh as much in the pairs as one table: a latent variance of 1.
         self._latent_scale = np.float32(1 / np.sqrt(self.config.dense_dim * dense.var()))
-        terms = self._terms(dense, self._draw_categorical(rng, CALIBRATION_ROWS))
+        terms = self._terms(dense, categorical)
         spread = {name: float(np.sqrt(VARIANCE_SHARES[name]) / term.std()) for name, term in terms.items()}
         logit = np.sort(sum(spread[name] * term.astype(np.float64) for name, term in terms.items()))
 

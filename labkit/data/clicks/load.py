@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import statistics
 from functools import partial
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import read_header
-from labkit.data.clicks.criteo import criteo_files, is_criteo
+from labkit.data.clicks.columns import open_bytes, read_header, reading
 from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
 from labkit.data.clicks.schema import EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
-from labkit.data.store import (
-    Progress,
-    file_fingerprint,
-    fingerprint,
-    prepare_once,
-    prepared_root,
-    shipped_datasets,
-)
-from labkit.errors import UserError
+from labkit.data.store import Progress, file_fingerprint, fingerprint, prepare_once, prepared_root, shipped_datasets
+from labkit.errors import DataError, UserError
+
+DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
+"""A day of Criteo's Terabyte data; the Kaggle data is one file."""
 
 
 def load_clicks(
@@ -93,3 +90,32 @@ def find_schema(path: Path) -> TableSchema:
         "its header, so what its columns mean has to be said: write a schema and pass it with --schema FILE, "
         f"for example\n{EXAMPLE}"
     )
+
+
+def is_criteo(path: Path) -> bool:
+    """Whether the first lines of a file look like Criteo's: 0 or 1, then about 39 tabs."""
+    with reading(path), open_bytes(path) as file:
+        start = file.read(2**16)
+    lines = [line for line in start.split(b"\n")[:20] if line.strip()]
+    if not lines or not re.match(rb"[^\t]{0,4}\t", lines[0]):
+        return False
+    # A bad line or two are for the parser to name, so the typical line decides.
+    return abs(statistics.median(line.count(b"\t") for line in lines) - 39) <= 1
+
+
+def criteo_files(path: Path) -> list[Path]:
+    """The file, or the day files of a folder in the order of the days."""
+    if not path.is_dir():
+        return [path]
+    days: dict[int, Path] = {}
+    for file in sorted(path.iterdir()):
+        if match := DAY_FILE.match(file.name):
+            days.setdefault(int(match[1]), file)
+    if not days:
+        inside = ", ".join(sorted(file.name for file in path.iterdir() if file.is_file())[:3])
+        raise DataError(
+            "The folder has no file named day_0, day_1, … (or day_0.gz, …).",
+            fix=f"Give the folder with Criteo's day files, or one file{f': here are {inside}' if inside else ''}.",
+            file=path,
+        )
+    return [days[day] for day in sorted(days)]

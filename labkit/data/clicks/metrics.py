@@ -42,12 +42,7 @@ def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
 def auc(label: np.ndarray, score: np.ndarray) -> float:
     """The share of (positive, negative) pairs that the scores put in the right order (Mann–Whitney), ties by half.
 
-    Args:
-        label: (N,), 0 or 1.
-        score: (N,), any order-preserving score of being 1.
-
-    Returns:
-        NaN where only one class is present, or a score is NaN.
+    Labels (N,) are 0 or 1; NaN where only one class is present, or a score (N,) is NaN.
 
     >>> auc(np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.4, 0.4]))
     0.875

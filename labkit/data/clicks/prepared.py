@@ -26,12 +26,9 @@ SPLITS = ("train", "validation", "test")
 class ClickSplit:
     """The rows of one split, as views into the memory-mapped arrays."""
 
-    dense: np.ndarray
-    """float32 (N, D)"""
-    categorical: np.ndarray
-    """int32 (N, F, L)"""
-    label: np.ndarray
-    """uint8 (N,), 1 for a click"""
+    dense: np.ndarray  # float32 (N, D)
+    categorical: np.ndarray  # int32 (N, F, L)
+    label: np.ndarray  # uint8 (N,), 1 for a click
 
     def __len__(self) -> int:
         return len(self.label)
@@ -113,12 +110,7 @@ class ClickWriter:
 
 
 def write_meta(folder: Path, *, splits: dict[str, int], pooling_factor: int = 1, **facts) -> None:
-    """Write `meta.json`: what a `ClickLog` says of itself.
-
-    Args:
-        splits: the number of rows of each split, in the order they lie in the arrays.
-        facts: name, dense_names, categorical_names, table_rows, fingerprint, info.
-    """
+    """Write what a `ClickLog` says of itself; `splits` are numbers of rows, in the order they lie in the arrays."""
     ranges, start = {}, 0
     for split in SPLITS:
         ranges[split] = [start, start + splits[split]]

@@ -30,14 +30,10 @@ HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
 class Rows:
     """Usable rows (N), not yet learnt from."""
 
-    label: np.ndarray
-    """bool (N,)"""
-    dense: np.ndarray
-    """float64 (N, D), signed logarithms where the schema says so; NaN where missing"""
-    categorical: np.ndarray
-    """uint32 (N, F): a number for each value"""
-    fold: np.ndarray
-    """uint8 (N,): 1 where the schema's split column says validation, 2 where it says test"""
+    label: np.ndarray  # bool (N,)
+    dense: np.ndarray  # float64 (N, D), signed logarithms where the schema says so; NaN where missing
+    categorical: np.ndarray  # uint32 (N, F): a number for each value
+    fold: np.ndarray  # uint8 (N,): 1 where the schema's split column says validation, 2 where it says test
 
 
 Refuse = Callable[[np.ndarray, str, str], None]

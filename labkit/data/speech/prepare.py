@@ -116,32 +116,30 @@ def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utteranc
     try:
         with ThreadPoolExecutor(WORKERS) as pool:
             for start in range(0, len(groups), AT_ONCE):
-                for found in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
-                    yield from found
+                for group in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
+                    yield from group
     finally:
         torch.set_num_threads(threads)
 
 
 def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
-    found = [
-        wave if isinstance(wave, DataError) else _too_long(utterance, len(wave), frames_an_output) or wave
-        for utterance, wave in zip(utterances, decode(utterances), strict=True)
-    ]
+    found = decode(utterances)
+    for index, (utterance, wave) in enumerate(zip(utterances, found, strict=True)):
+        if isinstance(wave, DataError):
+            continue
+        # what CTC cannot write in its frames (Graves et al., 2006, section 3)
+        frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
+        outputs = -(-frames // frames_an_output)
+        if needed > outputs:
+            what = (
+                f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
+                f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
+            )
+            fix = "Check that audio and transcript belong together, and offset and duration."
+            found[index] = utterance.error(what, fix, utterance.text_field)
     computed = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
-    features = [each if isinstance(each, DataError) else next(computed) for each in found]
-    return list(zip(utterances, features, strict=True))
-
-
-def _too_long(utterance: Utterance, samples: int, frames_an_output: int) -> DataError | None:
-    """The error of a transcript that CTC cannot write in its frames (Graves et al., 2006, section 3)."""
-    frames, needed = frame_count(samples), outputs_needed(utterance.text)
-    outputs = -(-frames // frames_an_output)
-    if needed <= outputs:
-        return None
-    what = (
-        f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank between equal "
-        f"neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
-    )
-    fix = "Check that audio and transcript belong together, and offset and duration."
-    return utterance.error(what, fix, utterance.text_field)
+    return [
+        (each, wave if isinstance(wave, DataError) else next(computed))
+        for each, wave in zip(utterances, found, strict=True)
+    ]

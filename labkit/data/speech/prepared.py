@@ -33,14 +33,10 @@ FRAMES_PER_S = 100
 class Batch:
     """Utterances side by side, padded to the longest."""
 
-    features: Tensor
-    """float32 (B, T, 80), zero padded"""
-    feature_lengths: Tensor
-    """int64 (B,) frames"""
-    tokens: Tensor
-    """int64 (B, S), padded with blanks"""
-    token_lengths: Tensor
-    """int64 (B,)"""
+    features: Tensor  # float32 (B, T, 80), zero padded
+    feature_lengths: Tensor  # int64 (B,) frames
+    tokens: Tensor  # int64 (B, S), padded with blanks
+    token_lengths: Tensor  # int64 (B,)
     texts: list[str]
 
 

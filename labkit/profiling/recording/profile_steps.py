@@ -49,7 +49,7 @@ def profile_steps(
     on_gpu = on.type == "cuda"
     budgets = {budget.torch_name: budget for budget in offered_budgets()}
     budget = budgets[f"cuda:{on.index or 0}" if on_gpu else "cpu"]
-    harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), whole_budget=budget, observer=recorder)
+    harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder)
     phases = watched_by(recorder.clock.watch)
     with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:
         run.start_clock()

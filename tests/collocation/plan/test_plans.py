@@ -109,7 +109,7 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
         ("train.py[batch_size=3]", "What is the script's own goes among its arguments."),
         ("dlrm[max_epochs=0]", "max_epochs (--max-epochs) is 0: give a whole number above 0."),
-        ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
+        ("dlrm[target=good]", "target 'auc >= good' is not understood: write a metric, >= or <=, and a number"),
         ("dlrm[data=--x]", "expected one argument"),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
         ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),

@@ -86,15 +86,6 @@ def test_the_teacher_can_be_learnt_and_its_pairs_are_worth_having():
     assert 0.70 < linear < roc_auc_score(test["label"], test["probability"]) - 0.01
 
 
-def test_dense_features_are_standardised_logarithms_of_whole_numbers():
-    rows = rows_of(SMALL, "train", 40_000)
-    assert (rows["dense"][rows["missing"]] == 0).all() and rows["missing"].any()
-    known = np.ma.masked_array(rows["dense"], rows["missing"])
-    np.testing.assert_allclose(known.mean(0), 0, atol=0.05)
-    np.testing.assert_allclose(known.std(0), 1, atol=0.05)
-    assert (rows["counts"] == np.floor(rows["counts"])).all() and (rows["counts"] < 0).any()
-
-
 def test_an_impossible_config_names_the_field():
     bad = {"num_rows": (10, 1), "bayes_auc": 1.2, "base_rate": 0.0, "dense_dim": 0, "seed": -1, "zipf_exponent": -1.0}
     for name, value in bad.items():
