@@ -155,13 +155,17 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
-    plan = from_yaml(
+    text = (
         "mode: naive\nworkloads:\n- {name: pair, mode: [alone, cpu-pinned], jobs: [{job: dlrm, copies: 2}]}\n"
         "- jobs: [{job: speech}]\n"
     )
-    assert [(w.name, w.mode, len(w.jobs)) for w in plan.workloads] == [
+    assert [(w.name, w.mode, len(w.jobs)) for w in from_yaml(text).workloads] == [
         ("pair-alone", "alone", 2), ("pair-cpu-pinned", "cpu-pinned", 2), ("workload-2", "naive", 1),
     ]  # fmt: skip
+    asked = [(w.name, w.mode) for w in from_yaml(text, modes=["mps"]).workloads]
+    assert asked == [("pair", "mps"), ("workload-2", "mps")], "modes of the command line count instead"
+    with pytest.raises(UserError, match="mode 'msp' is unknown"):
+        from_yaml(text, modes=["msp"])
 
 
 def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_plan(from_yaml, folder):
