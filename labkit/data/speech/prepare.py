@@ -45,9 +45,8 @@ def prepare_speech(
 ) -> None:
     """Write a prepared speech set into an empty folder.
 
-    Args:
-        frames_an_output: frames for which a model writes one CTC output; a transcript that needs more outputs than
-            its frames allow cannot be learnt and is a bad utterance.
+    A model writes one CTC output in `frames_an_output` frames: a transcript that needs more outputs than its frames
+    allow cannot be learnt and is a bad utterance.
     """
     alphabet = Alphabet()
     utterances = fill_splits(readable(source, alphabet, bad), seed)
