@@ -16,8 +16,7 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import log_mel_batch
-from labkit.data.speech.load import read_source
-from labkit.data.speech.prepare import readable
+from labkit.data.speech.load import read_source, readable
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
 from labkit.errors import DataError
