@@ -1,7 +1,7 @@
-"""The update of embedding tables by kernels that numba compiles, one for each optimiser. Importing this needs numba.
+"""The update of embedding tables by a kernel that numba compiles. Importing this needs numba.
 
-Each does what its torch optimiser does with the sparse gradient of the same batch, but reads the gradient of a bag
-where it lies instead of copying it for every row the bag names. Tables are shared out among the threads; no two threads
+It does what the optimiser does with the sparse gradient of the same batch, but reads the gradient of a bag where it
+lies instead of copying it for every row the bag names. Tables are shared out among the threads; no two threads
 touch one row.
 
 Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tables, U most distinct rows of a table in a
@@ -27,6 +27,9 @@ from torch import Tensor
 from labkit.fast.tables import EmbeddingTables
 from labkit.models.dlrm import RowwiseAdagrad
 
+KINDS = (torch.optim.SGD, torch.optim.Adagrad, RowwiseAdagrad, torch.optim.SparseAdam)
+SGD, ADAGRAD, ROWWISE, ADAM = range(len(KINDS))
+
 
 class CompiledTables:
     """Steps an optimiser of embedding tables, without the tables' gradient ever being a sparse tensor.
@@ -40,7 +43,7 @@ class CompiledTables:
         tables.keeps_bags = True
         self._tables, self._optimiser = tables, optimiser
         self.param_groups = optimiser.param_groups
-        self._kernel = next(kernel for kind, kernel in _KERNELS.items() if isinstance(optimiser, kind))
+        self._kind = next(number for number, kind in enumerate(KINDS) if isinstance(optimiser, kind))
         self._threads, self._lookups = 0, 0  # that there is room for
         if not is_trial:  # compile the kernel, or load what was compiled before, half a second that no step is to take
             small = EmbeddingTables([1], tables.weight.shape[1])
@@ -56,10 +59,28 @@ class CompiledTables:
         threads = min(torch_threads, numba.config.NUMBA_NUM_THREADS, rows.shape[1])  # of a table each
         numba.set_num_threads(threads)
         self._make_room(threads, rows.shape[0] * rows.shape[2])
-        state, group = self._optimiser.state[weight], self._optimiser.param_groups[0]
-        self._kernel(_array(weight), state, group, (_array(rows), _array(gradient), *self._room))
+        state, step_size, numbers = self._begin_step(weight)
+        first, second = (_array(each).reshape(len(weight), -1) for each in (*state, weight, weight)[:2])
+        numbers = (np.float32(number) for number in (step_size, *numbers))
+        update(self._kind, _array(weight), first, second, _array(rows), _array(gradient), *self._room, *numbers)
         if torch.get_num_threads() != torch_threads:  # numba started its threads, in the OpenMP that torch uses, too
             torch.set_num_threads(torch_threads)
+
+    def _begin_step(self, weight: Tensor) -> tuple[list[Tensor], float, tuple[float, float, float]]:
+        """Count a step in the optimiser's state; its tensors, the size of the step, and (beta1, beta2, eps)."""
+        state, group = self._optimiser.state[weight], self._optimiser.param_groups[0]
+        lr, eps = group["lr"], group.get("eps", 0.0)
+        if self._kind != ADAM:
+            if self._kind == ADAGRAD:
+                state["step"] += 1
+            return [state["sum"]] if self._kind != SGD else [], lr, (0.0, 0.0, eps)
+        if not state:  # torch's own step begins like this
+            state["step"] = 0
+            state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(weight) for _ in range(2))
+        state["step"] += 1
+        beta1, beta2 = group["betas"]
+        step_size = lr * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
+        return [state["exp_avg"], state["exp_avg_sq"]], step_size, (beta1, beta2, eps)
 
     def zero_grad(self) -> None:
         """There is no gradient to forget."""
@@ -89,102 +110,43 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().numpy()
 
 
-def _sgd(weight, state, group, work):
-    sgd(weight, *work, np.float32(group["lr"]))
-
-
-def _adagrad(weight, state, group, work):
-    state["step"] += 1
-    adagrad(weight, _array(state["sum"]), *work, np.float32(group["lr"]), np.float32(group["eps"]))
-
-
-def _rowwise_adagrad(weight, state, group, work):
-    rowwise_adagrad(weight, _array(state["sum"]), *work, np.float32(group["lr"]), np.float32(group["eps"]))
-
-
-def _sparse_adam(weight, state, group, work):
-    if not state:  # torch's own step begins like this
-        state["step"] = 0
-        state["exp_avg"], state["exp_avg_sq"] = (torch.zeros(weight.shape) for _ in range(2))
-    state["step"] += 1
-    beta1, beta2 = group["betas"]
-    step_size = group["lr"] * math.sqrt(1 - beta2 ** state["step"]) / (1 - beta1 ** state["step"])
-    numbers = (np.float32(number) for number in (step_size, beta1, beta2, group["eps"]))
-    sparse_adam(weight, _array(state["exp_avg"]), _array(state["exp_avg_sq"]), *work, *numbers)
-
-
-_KERNELS = {
-    torch.optim.SGD: _sgd,
-    torch.optim.Adagrad: _adagrad,
-    RowwiseAdagrad: _rowwise_adagrad,
-    torch.optim.SparseAdam: _sparse_adam,
-}
-
 # Sums may be regrouped and products fused; unlike all of fastmath this keeps NaN a NaN, which ends a diverged run.
 _OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
 
 
 @njit(parallel=True, **_OPTIONS)
-def sgd(weight, rows, gradient, slots, touched, sums, lr):
-    """Subtract lr times the gradient; the sum over equal rows makes itself."""
-    batch, tables, pooling = rows.shape
-    workers = len(touched)
-    for worker in prange(workers):
-        for table in range(worker, tables, workers):
-            for sample in range(batch):
-                for place in range(pooling):
-                    row = rows[sample, table, place]
-                    for k in range(weight.shape[1]):
-                        weight[row, k] -= lr * gradient[sample, table, k]
-
-
-@njit(parallel=True, **_OPTIONS)
-def adagrad(weight, squares, rows, gradient, slots, touched, sums, lr, eps):
-    """Adagrad; `squares` (R, D) is its state."""
-    workers = len(touched)
+def update(kind, weight, first, second, rows, gradient, slots, touched, sums, lr, beta1, beta2, eps):
+    """Step the rows of a batch; `first` and `second` are the optimiser's state, (R, D) or of rowwise Adagrad (R, 1)."""
+    workers, dim, one = len(touched), weight.shape[1], np.float32(1)
     for worker in prange(workers):
         for table in range(worker, rows.shape[1], workers):
+            if kind == SGD:  # the sum over equal rows makes itself
+                for sample in range(rows.shape[0]):
+                    for place in range(rows.shape[2]):
+                        row = rows[sample, table, place]
+                        for k in range(dim):
+                            weight[row, k] -= lr * gradient[sample, table, k]
+                continue
             count = _sum_by_row(rows, gradient, table, slots, touched[worker], sums[worker])
             for unique in range(count):
-                row = touched[worker, unique]
-                for k in range(weight.shape[1]):
-                    each = sums[worker, unique, k]
-                    squares[row, k] += each * each
-                    weight[row, k] -= lr * each / (np.sqrt(squares[row, k]) + eps)
-
-
-@njit(parallel=True, **_OPTIONS)
-def rowwise_adagrad(weight, squares, rows, gradient, slots, touched, sums, lr, eps):
-    """Rowwise Adagrad; `squares` (R,) is its state."""
-    workers, dim = len(touched), weight.shape[1]
-    for worker in prange(workers):
-        for table in range(worker, rows.shape[1], workers):
-            count = _sum_by_row(rows, gradient, table, slots, touched[worker], sums[worker])
-            for unique in range(count):
-                row = touched[worker, unique]
-                total = np.float32(0)
-                for k in range(dim):
-                    total += sums[worker, unique, k] * sums[worker, unique, k]
-                squares[row] += total / np.float32(dim)
-                scale = lr / (np.sqrt(squares[row]) + eps)
-                for k in range(dim):
-                    weight[row, k] -= scale * sums[worker, unique, k]
-
-
-@njit(parallel=True, **_OPTIONS)
-def sparse_adam(weight, mean, square, rows, gradient, slots, touched, sums, step_size, beta1, beta2, eps):
-    """Adam for the rows of the batch only; `mean` and `square` (R, D) are its state."""
-    workers, one = len(touched), np.float32(1)
-    for worker in prange(workers):
-        for table in range(worker, rows.shape[1], workers):
-            count = _sum_by_row(rows, gradient, table, slots, touched[worker], sums[worker])
-            for unique in range(count):
-                row = touched[worker, unique]
-                for k in range(weight.shape[1]):
-                    each = sums[worker, unique, k]
-                    mean[row, k] += (one - beta1) * (each - mean[row, k])
-                    square[row, k] += (one - beta2) * (each * each - square[row, k])
-                    weight[row, k] -= step_size * mean[row, k] / (np.sqrt(square[row, k]) + eps)
+                row, change = touched[worker, unique], sums[worker, unique]
+                if kind == ADAGRAD:
+                    for k in range(dim):
+                        first[row, k] += change[k] * change[k]
+                        weight[row, k] -= lr * change[k] / (np.sqrt(first[row, k]) + eps)
+                elif kind == ROWWISE:
+                    total = np.float32(0)
+                    for k in range(dim):
+                        total += change[k] * change[k]
+                    first[row, 0] += total / np.float32(dim)
+                    scale = lr / (np.sqrt(first[row, 0]) + eps)
+                    for k in range(dim):
+                        weight[row, k] -= scale * change[k]
+                else:
+                    for k in range(dim):
+                        first[row, k] += (one - beta1) * (change[k] - first[row, k])
+                        second[row, k] += (one - beta2) * (change[k] * change[k] - second[row, k])
+                        weight[row, k] -= lr * first[row, k] / (np.sqrt(second[row, k]) + eps)
 
 
 @njit(**_OPTIONS)

@@ -19,14 +19,7 @@ def job_command(
     sample_hz: float | None = None,
     **settings: Any,
 ) -> ScriptCommand:
-    """The command of a job.
-
-    Args:
-        job: "dlrm", "speech", or the path of a script.
-        budget: a budget's name; None takes the whole machine.
-        runs_dir: the folder that run folders are made in.
-        sample_hz: telemetry samples a second.
-        settings: the script's flags, by name; None leaves one out.
+    """The command of a job: "dlrm", "speech", or the path of a script, with the script's flags by name as `settings`.
 
     Raises:
         UserError: there is no such job, or no such budget here.

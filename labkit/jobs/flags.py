@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit.errors import UserError, with_flag
-from labkit.jobs.presets import JOBS, NO_TARGET, Preset, chosen_data, chosen_target, get_preset
+from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
 
+TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "metrics", "job")
+"""Flags that are no part of a run's settings, or told by other words"""
 PATIENCE_EPOCHS = 3
-"""Without a value to reach, a run ends after this many epochs that brought nothing better."""
+"""Without a value to reach or a time, a run ends after this many epochs that brought nothing better."""
 
 
 def add_common_flags(
@@ -60,22 +62,19 @@ def read_arguments(
     if args.schema is not None and args.data is None:
         raise UserError(f"schema {args.schema!r} describes a file of yours: name that file too, with --data.")
     args.data = chosen_data(job, preset, args.data)
-    chosen_target(job, args.data, args.target, args.metrics)  # refused before the data is prepared
+    args.target = chosen_target(job, args.data, args.target, args.metrics)  # refused before the data is prepared
     for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
-        value, what = getattr(args, name), "number above 0" if name in ("lr", "max_seconds") else "whole number above 0"
+        value = getattr(args, name)
         if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{with_flag(name)} is {value}: give a {what}.")
+            whole = "" if name in ("lr", "max_seconds") else "whole "
+            raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.")
     if not 0 <= args.seed < 2**63:
         raise UserError(f"{with_flag('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.")
     return args, preset
 
 
 def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
-    """Let a batch hold no more samples than there are, where the preset chose its size.
-
-    Raises:
-        UserError: another size was asked for.
-    """
+    """Let a batch hold no more samples than there are, where the preset chose its size; refuse another."""
     if args.batch_size > train_samples and args.batch_size != get_preset(args.job, args.preset).train["batch_size"]:
         raise UserError(
             f"{with_flag('batch_size')} is {args.batch_size:,} and the training split has {train_samples:,} samples, "
@@ -91,22 +90,14 @@ def run_settings(
     skipped = data.info.get("skipped", {}).get("rows", 0)
     if skipped:
         print(f"bad rows skipped: {skipped:,}; `labkit runs show` lists the first.")
-    target = chosen_target(args.job, args.data, args.target, args.metrics)
-    ends_otherwise = ">" in target or "<" in target or (args.target == NO_TARGET and args.max_seconds is not None)
+    ends_otherwise = ">" in args.target or "<" in args.target or args.max_seconds is not None
     told = {"name": data.name, "fingerprint": data.fingerprint, "train_samples": train_samples, "info": data.info}
     return {
-        "target": target,
+        "target": args.target,
         "max_seconds": args.max_seconds,
         "evaluate_every": max(1, train_samples // evaluations_an_epoch),
         "patience": None if ends_otherwise else PATIENCE_EPOCHS * evaluations_an_epoch,
         "seed": args.seed,
         "runs_dir": args.runs_dir,
-        "config": {name: value for name, value in vars(args).items() if name not in _NOT_SETTINGS}
-        | {"data": told}
-        | config,
+        "config": {name: value for name, value in vars(args).items() if name not in TOLD} | {"data": told} | config,
     }
-
-
-_NOT_SETTINGS = {
-    *("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "metrics", "job")
-}

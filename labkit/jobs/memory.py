@@ -21,7 +21,7 @@ def refuse_tables_that_do_not_fit(config: DlrmConfig, optimiser: str, preset: st
     harness, devices = current_harness(), get_devices()
     torch_name = harness.torch_name if harness is not None else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
-    budget = harness.whole_budget if harness is not None else None
+    budget = harness.command.budget if harness is not None else None
     needed = config.parameter_bytes * (1 + OPTIMISER_STATES[optimiser])
     limit = (budget and budget.memory_bytes) or device.memory_bytes
     if limit is not None and needed > limit:

@@ -5,13 +5,13 @@ Shapes: B batch, D dense features, F tables, L pooling factor, T frames.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.data.clicks import load_clicks
@@ -45,6 +45,7 @@ def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
     """
     script = importlib.import_module(f"labkit.jobs.{job}")
     args, preset = read_arguments(script.parser(), job, arguments)
+    build = {"name": args.optimiser, "lr": args.lr, "kernels": "plain"}
     if job == "dlrm":
         options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
         log = load_clicks(args.data, schema=args.schema, on_bad_row=args.on_bad_row, **options)
@@ -54,10 +55,9 @@ def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
         def click_loss(model: nn.Module) -> Tensor:
             dense, label = torch.empty(args.batch_size, config.dense_dim), torch.empty(args.batch_size)
             with autocast(args.precision, "cpu"):
-                logits = model(dense, torch.empty(bags, dtype=torch.int32))
-            return F.binary_cross_entropy_with_logits(logits.float(), label)
+                return script.loss_of(model, (dense, torch.empty(bags, dtype=torch.int32), label))
 
-        optimisers = lambda model: script.build_optimizers(model, args.optimiser, args.lr, "plain")  # noqa: E731
+        optimisers = functools.partial(script.build_optimizers, **build)
         return PlainStep(args, lambda: Dlrm(config), click_loss, optimisers, torch.Size(bags).numel())
     shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
     speech = load_speech(args.data, on_bad_row=args.on_bad_row, frames_an_output=shape.frames_an_output)
@@ -68,5 +68,6 @@ def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
             features, lengths = torch.empty(args.batch_size, frames, shape.mel_bins), torch.empty(args.batch_size)
             return model(features, lengths.long())[0].sum()  # the sizes of a CTC loss depend on its batch's values
 
-    optimisers = lambda model: [script.build_optimizer(model, args.optimiser, args.lr, "plain")]  # noqa: E731
-    return PlainStep(args, lambda: SpeechModel(shape), speech_loss, optimisers)
+    return PlainStep(
+        args, lambda: SpeechModel(shape), speech_loss, lambda model: [script.build_optimizer(model, **build)]
+    )

@@ -70,13 +70,9 @@ class Job(NamedTuple):
     presets: dict[str, Preset]
 
 
-def _by_name(presets: Sequence[Preset]) -> dict[str, Preset]:
-    return {preset.name: preset for preset in presets}
-
-
 JOBS = {
-    "dlrm": Job("DLRM", "a recommendation model on a click log", _by_name(DLRM_PRESETS)),
-    "speech": Job("Speech recogniser", "a CTC recogniser on speech", _by_name(SPEECH_PRESETS)),
+    "dlrm": Job("DLRM", "a recommendation model on a click log", {each.name: each for each in DLRM_PRESETS}),
+    "speech": Job("Speech recogniser", "a CTC recogniser on speech", {each.name: each for each in SPEECH_PRESETS}),
 }
 
 
@@ -135,17 +131,10 @@ def chosen_target(job: str, data: str, asked: str | None, metrics: Sequence[str]
     if asked in (None, NO_TARGET):
         watched = f"{'max' if METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
         return watched if asked else GOALS.get((job, data), watched)
-    parts = re.fullmatch(r"\s*(?:(\w+)\s*(>=|<=|>|<|=))?\s*([^=<>]*)", asked)
-    name, operator, number = (parts[1] or metrics[0], parts[2] or "=", parts[3]) if parts else (None, "", asked)
+    name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", asked).groups()
+    name = name or metrics[0]
     if name not in metrics:
         raise UserError(f"target: metric {name!r} is not one this job measures: choose one of {', '.join(metrics)}.")
-    try:
-        float(number)
-    except ValueError:
-        example = 0.8 if METRICS[metrics[-1]].higher_is_better else 0.1
-        raise UserError(
-            f"target: {number!r} is not a number: write a value such as 0.78, or a metric and a value such as "
-            f"{metrics[-1]}={example}."
-        ) from None
-    direction = ">=" if METRICS[name].higher_is_better else "<="
-    return str(Target.parse(f"{name} {direction if operator == '=' else operator} {number}"))
+    if operator in (None, "="):
+        operator = ">=" if METRICS[name].higher_is_better else "<="
+    return str(Target.parse(f"{name} {operator} {number}"))

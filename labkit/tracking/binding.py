@@ -22,21 +22,13 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     program takes one of these for a while: beside one busy process a DLRM on two cores trained 16 times as fast with
     threads that wait passively (benchmarks/busy_neighbour.py). So they wait passively where others take a tenth of the
     cores or half a core; OMP_WAIT_POLICY, where it is set, decides instead.
-
-    Args:
-        command: what is to run.
-        on_event: told who holds the cores where they are waited for, and who else uses them.
-        stop: gives up waiting when requested.
-
-    Raises:
-        UserError: other runs hold the budget's cores.
+    Where other runs hold the cores it waits until they are free or `stop` is requested, or raises a `UserError`.
     """
 
     def say(words: str) -> None:
         on_event(Notice(words))
 
     budget = command.budget
-    count = None if budget is None else budget.cores
     if budget is not None:
         os.environ.update(budget.environment())
     from labkit.telemetry.others import others_now, own_affinity  # NumPy comes with it
@@ -48,9 +40,11 @@ def bind_process(command: ScriptCommand, on_event: OnEvent, stop: StopRequest) -
     if command.collocation is not None:
         return  # whoever runs jobs side by side has looked, and chosen
     # of all cores that it could have had: a program on the others leaves it alone
-    if found := in_words(others_now(count=count, cores=cores)):
-        passive = (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ
-        if passive:
-            os.environ[WAIT_POLICY] = "PASSIVE"
-        waits = ", and its threads wait passively, which loses least beside others" if passive else ""
-        say(f"Before the start {found}: if that goes on, this run is marked as disturbed{waits}.")
+    found = in_words(others_now(count=budget and budget.cores, cores=cores))
+    if not found:
+        return
+    waits = ""
+    if (budget is None or budget.cores != 1) and WAIT_POLICY not in os.environ:
+        os.environ[WAIT_POLICY] = "PASSIVE"
+        waits = ", and its threads wait passively, which loses least beside others"
+    say(f"Before the start {found}: if that goes on, this run is marked as disturbed{waits}.")

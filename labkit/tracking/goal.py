@@ -25,10 +25,7 @@ class Metric:
         return value > than if self.higher_is_better else value < than
 
     def refuse_beyond(self, value: float) -> None:
-        """
-        Raises:
-            UserError: the metric cannot take the value.
-        """
+        """Refuse a value that the metric cannot take."""
         if value < self.low or (self.higher_is_better and value > self.high):
             hint = " Divide a percentage by 100." if 1 < value <= 100 else ""
             bounds = f"between {self.low:g} and {self.high:g}" if self.higher_is_better else f"at {self.low:g} or above"

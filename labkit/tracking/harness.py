@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
@@ -21,9 +21,6 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.stop import StopRequest
-
-if TYPE_CHECKING:
-    import torch
 
 _current: Harness | None = None
 
@@ -45,7 +42,7 @@ def device(name: str = "auto") -> str:
     import torch
 
     here = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-    bound = _current.whole_budget if _current is not None else None
+    bound = _current.command.budget if _current is not None else None
     wanted = {"cuda": "cuda:0", "auto": bound.torch_name if bound else here[min(1, len(here) - 1)]}.get(name, name)
     if wanted not in here:
         raise UserError(
@@ -59,30 +56,16 @@ def device(name: str = "auto") -> str:
     return wanted
 
 
+def whole_device(torch_name: str) -> Budget:
+    """The budget that is all of a device."""
+    whole = {budget.torch_name: budget for budget in offered_budgets()}
+    return whole.get(torch_name, whole["cpu"])
+
+
 def tell_preparing(fraction: float, text: str) -> None:
     """Tell whoever watches this process how far the data's preparation is."""
     if _current is not None:
         _current.tell(Preparing(fraction, text))
-
-
-class StepObserver(Protocol):
-    """Is told of each step, and says when it has seen enough.
-
-    A run that is observed trains towards no target: it is not evaluated, tested or saved for a resume, and its record
-    says by whom it was observed.
-    """
-
-    def describe(self) -> dict[str, Any]:
-        """What the run's configuration says of it, under "profile"."""
-
-    def start(self, folder: Path, on: torch.device) -> None:
-        """The run in this folder is about to take its first step on a device."""
-
-    def step(self) -> bool:
-        """A step was taken; whether the run is to end now."""
-
-    def finish(self) -> None:
-        """The run has ended, however it did."""
 
 
 @dataclass
@@ -91,12 +74,13 @@ class Harness:
 
     stop: StopRequest
     command: ScriptCommand = field(default_factory=ScriptCommand)
-    """What the process runs, its paths absolute where it is a script of somebody's command"""
+    """What the process runs, its paths absolute where it is a script of somebody's command. Without a budget nothing
+    binds the process, and the device that computes decides what the budget is called"""
     on_event: OnEvent = lambda event: None
-    whole_budget: Budget | None = None
-    """What binds this process; None: nothing does, and the device that computes decides what it is called"""
-    observer: StepObserver | None = None
-    """Looks at the steps, and ends the run when it has seen enough"""
+    observer: Any = None
+    """Looks at the steps of a run, which then trains towards no target, is not evaluated, tested or saved for a resume.
+    Its `describe()` goes into the record, `start(folder, device)` comes before the first step, `step()` after each and
+    says whether the run is to end, `finish()` at the end"""
     outlet: int | None = None
     """File descriptor that events are written to, and what is told of this process should it be killed"""
     is_script: bool = False
@@ -106,13 +90,6 @@ class Harness:
     on_step: Callable[[], bool] | None = None
     """Told of each step of an open run; True ends it"""
     _computing_on: str | None = None
-
-    @classmethod
-    def of_script(cls, runs_dir: Path) -> Harness:
-        """That of a script which nobody wraps."""
-        from labkit.tracking.progress_line import ProgressLine
-
-        return cls(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), ProgressLine(), is_script=True)
 
     @contextlib.contextmanager
     def wrapped(self) -> Iterator[Harness]:
@@ -126,31 +103,21 @@ class Harness:
             _current = None
 
     @property
-    def resume(self) -> Path | None:
-        """The folder of a run to go on with."""
-        return None if self.command.resume is None else Path(self.command.resume)
-
-    @property
     def budget(self) -> Budget:
-        if self.whole_budget is not None:
-            return self.whole_budget
-        whole = {budget.torch_name: budget for budget in offered_budgets()}
-        return whole.get(self.torch_name, whole["cpu"])
+        if self.command.budget is not None:
+            return self.command.budget
+        return whole_device(self.torch_name)
 
     @property
     def torch_name(self) -> str:
         """What torch calls the device to compute on."""
-        if self.whole_budget is not None:
-            return self.whole_budget.torch_name
+        if self.command.budget is not None:
+            return self.command.budget.torch_name
         if self._computing_on is not None:
             return self._computing_on
         import torch
 
         return "cuda:0" if torch.cuda.is_available() else "cpu"
-
-    @property
-    def stop_asked(self) -> bool:
-        return bool(self.stop)
 
     @property
     def family(self) -> int:
@@ -163,13 +130,15 @@ class Harness:
         """What the record says of the script, of what binds it, and of the jobs beside it."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         described: dict[str, Any] = {"budget": self.budget.to_dict(), "threads_wait": policy}
-        if self.command.script is not None:
-            described |= {"script": self.command.script, "arguments": list(self.command.arguments)}
-        elif getattr(main := sys.modules["__main__"], "__file__", None) is not None:  # no notebook, nor python -c
-            module = main.__spec__ and main.__spec__.name
-            described |= {"script": module or str(Path(main.__file__).absolute()), "arguments": sys.argv[1:]}
-        beside = self.command.collocation
-        return described if beside is None else described | {"collocation": beside}
+        script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
+        if script is None and getattr(main, "__file__", None) is not None:  # no notebook, nor python -c
+            script, arguments = str(Path(main.__file__).absolute()), sys.argv[1:]
+            script = main.__spec__.name if main.__spec__ else script
+        if script is not None:
+            described |= {"script": script, "arguments": arguments}
+        if self.command.collocation is not None:
+            described["collocation"] = self.command.collocation
+        return described
 
     def settle_seed(self, asked: int | None) -> int | None:
         """The seed that a run records; None where nobody gave one.
@@ -178,15 +147,13 @@ class Harness:
             UserError: the script fixes another one than this harness repeats it with.
         """
         seed = self.command.seed
-        if seed is not None and asked is not None and asked != seed:
+        if None not in (seed, asked) and asked != seed:
             raise UserError(
-                f"labkit run repeats this script with seed {seed}, and the script fixes {asked}, so that all "
-                "repetitions would be one and the same: leave seed= and manual_seed out of it, or let it take its seed "
-                "as an argument, and write --seed {seed} behind the script's name."
+                f"labkit run repeats this script with seed {seed}, and the script fixes {asked}, so that all would be "
+                "one and the same: leave seed= and manual_seed out of it, or let it take its seed as an argument, and "
+                "write --seed {seed} behind the script's name."
             )
         return seed if asked is None else asked
-
-    # what an open run calls
 
     def entered(self) -> None:
         """A run's block was entered: whoever wraps the process listens to signals, else this does."""
@@ -219,6 +186,6 @@ class Harness:
         if device is None:
             return self.torch_name
         name = f"{device.type}:{device.index or 0}" if device.type == "cuda" else device.type
-        if self.whole_budget is None and self._computing_on is None:
+        if self.command.budget is None and self._computing_on is None:
             self._computing_on = name
         return name

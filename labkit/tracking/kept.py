@@ -53,11 +53,7 @@ class Kept:
             yield from module.parameters()
 
     def add(self, name: str, part: Any) -> None:
-        """Keep a part from here on; in a resumed run it gets its state back.
-
-        Raises:
-            UserError: it has no `state_dict`, or the checkpoint has none of that name.
-        """
+        """Keep a part from here on; in a resumed run it gets its state back."""
         if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
             raise UserError(
                 f"run.keep({name}=...): a {type(part).__name__} has no state_dict to be kept: pass a model, an "
@@ -81,12 +77,8 @@ class Kept:
             self._evaluations.resume(read_events(self._folder))
             self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
 
-    def refuse_nothing(self, is_resumed: bool) -> None:
-        """The script has named all that it keeps.
-
-        Raises:
-            UserError: it goes on with a run, and keeps nothing.
-        """
+    def refuse_nothing(self, *, is_resumed: bool) -> None:
+        """The script has named all that it keeps: it cannot go on with a run, and keep nothing."""
         if is_resumed and not self.parts:
             raise UserError(
                 f"{self._folder}: the script keeps nothing, so there is nothing to go on with: name what it trains "
@@ -111,8 +103,7 @@ class Kept:
     def at_safe_point(self, *, ends_here: bool = False) -> None:
         """A checkpoint may be saved.
 
-        Args:
-            ends_here: the loop ends within an epoch, and a resumed run goes on from here whatever the script does next.
+        With `ends_here` the loop ends within an epoch: a resumed run goes on from here, whatever the script does next.
         """
         has_rested = time.perf_counter() - self._saved_at >= REST * self._took_s
         if ends_here or (self.is_wanted and has_rested):
@@ -147,11 +138,7 @@ class Kept:
         self._recording.event("checkpoint", path="checkpoint/latest.pt", **asdict(position.point))
 
     def check_weights(self) -> None:
-        """Let no weights through that are not numbers: an error rate, for one, stays finite with them.
-
-        Raises:
-            Diverged: a weight is NaN or infinite.
-        """
+        """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
         for module in self.modules.values():
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
             sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]

@@ -33,11 +33,7 @@ class Losses:
         self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
 
     def take(self, loss: Any, point: Point) -> None:
-        """Take a step's loss: a tensor of one number, on any device, or a number.
-
-        Raises:
-            UserError: it is neither.
-        """
+        """Take a step's loss: a tensor of one number, on any device, or a number."""
         if not isinstance(loss, torch.Tensor):
             loss = torch.tensor(float(loss), dtype=torch.float64)
         if loss.numel() != 1:

@@ -16,7 +16,7 @@ from labkit.tracking.goal import metric_named
 QUIET = "LABKIT_QUIET"
 """Environment variable; 1 prints nothing."""
 SECONDS_A_LINE = 1.0
-"""Where lines stay, in a file or a notebook, evaluations that come faster than this are not all printed."""
+"""Evaluations that come faster than this are not all printed."""
 
 
 def headline(run: str, config: dict[str, Any]) -> str:
@@ -71,20 +71,17 @@ def time_left_s(
 
 
 class ProgressLine:
-    """Prints events to standard error, on a terminal over one another; in a notebook, which keeps lines, to output."""
+    """Prints events, a line each, to standard error; in a notebook, which keeps lines, to output."""
 
     def __init__(self, file: TextIO | None = None, *, evaluations: bool = True) -> None:
         """Print to another file, or without `evaluations` how it begins and ends only."""
         self._is_quiet, self._evaluations = os.environ.get(QUIET) == "1", evaluations
         self._file = file or (sys.stdout if in_notebook() else sys.stderr)
-        self._rewrites = self._file.isatty()
         self._metric: str | None = None
         self._is_preparing = False
-        self._printed_at, self._open_line = -math.inf, 0
+        self._printed_at = -math.inf
 
     def __call__(self, event: Any) -> None:
-        if self._is_quiet:
-            return
         if isinstance(event, Notice):
             self._print(event.text)
         elif isinstance(event, Preparing) and event.fraction < 1 and not self._is_preparing:
@@ -93,23 +90,17 @@ class ProgressLine:
         elif isinstance(event, Started):
             self._metric = event.config["train"].get("target_metric")
             self._print(headline(event.run, event.config))
-        elif isinstance(event, Progress) and self._evaluations:
-            self._progress(event)
+        elif isinstance(event, Progress) and event.evaluated and self._evaluations:
+            now = time.monotonic()
+            if now - self._printed_at >= SECONDS_A_LINE:
+                self._printed_at = now
+                self._print(progress_text(event, self._metric))
         elif isinstance(event, dict):
             self._print(_ended(event))
 
-    def _progress(self, progress: Progress) -> None:
-        text = progress_text(progress, self._metric)
-        if self._rewrites:
-            print(f"\r{text:<{self._open_line}}", end="", file=self._file, flush=True)
-            self._open_line = len(text)
-        elif progress.evaluated and (now := time.monotonic()) - self._printed_at >= SECONDS_A_LINE:
-            self._printed_at = now
-            self._print(text)
-
     def _print(self, text: str) -> None:
-        start, self._open_line = "\n" if self._open_line else "", 0
-        print(f"{start}{text}", file=self._file, flush=True)
+        if not self._is_quiet:
+            print(text, file=self._file, flush=True)
 
 
 def _ended(answer: dict[str, Any]) -> str:

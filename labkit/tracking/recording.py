@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UserError
 from labkit.hardware.budgets.budget import is_out_of_memory, memory_error
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
@@ -31,26 +30,20 @@ class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
     def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
-        """Make the run's folder, or open the one that is gone on with.
-
-        Raises:
-            UserError: no folder can be made there, or another process writes that run.
-        """
+        """Make the run's folder, or open the one that is gone on with."""
         self._harness, self.config = harness, config
-        self.is_resumed = harness.resume is not None
-        self.before = read_run(harness.resume) if self.is_resumed else None
-        """The record that an earlier process of this run left."""
-        self.has_another_limit = False
-        """Whether it is gone on with for another target or a longer time."""
+        resumed = harness.command.resume
+        self.before = None if resumed is None else read_run(resumed)
+        """The record that an earlier process of this run left; None of a new run"""
         self._sampler = contextlib.ExitStack()
         self._torch_name: str | None = None
         self._look: Look | None = None
         self._peak_gpu_before = 0
         if own_rank() != 0:
             self._run: RunWriter | None = None
-            self.folder = harness.resume or Path(harness.command.runs_dir)
+            self.folder = Path(resumed or harness.command.runs_dir)
         else:
-            self._run = self._reopen(config) if self.is_resumed else self._create(name, config, seed)
+            self._run = self._create(name, config, seed) if resumed is None else self._reopen(config, Path(resumed))
             self.folder = self._run.folder
 
     def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
@@ -69,12 +62,10 @@ class Recording:
             software=package_versions(),
         )
 
-    def _reopen(self, config: dict[str, Any]) -> RunWriter:
-        folder = self._harness.resume
+    def _reopen(self, config: dict[str, Any], folder: Path) -> RunWriter:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
-            self._refuse_another_machine()
-            self.has_another_limit = refuse_another_run(self.before, config, folder)
+            refuse_another_run(self.before, config, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
             return RunWriter.reopen(
@@ -88,18 +79,6 @@ class Recording:
         except BaseException:
             lock.release()
             raise
-
-    def _refuse_another_machine(self) -> None:
-        before, now = self.before.budget, self._harness.budget.to_dict()
-        was, is_ = (
-            f"{name}, {'all' if budget['cores'] is None else budget['cores']} cores"
-            for name, budget in ((self.before.devices[-1]["name"], before), (self._devices()[-1].name, now))
-        )
-        if was != is_:
-            raise UserError(
-                f"{self._harness.resume}: this run computed on {was}, and budget {now['name']!r} is {is_} here, so its "
-                "times would mix two machines: resume it where it began, or start a new run."
-            )
 
     def _devices(self) -> list[Device]:
         devices = get_devices()
@@ -125,9 +104,9 @@ class Recording:
         """All is built: start the sampler, and let whoever waits at the barrier come."""
         self._torch_name = torch_name
         forget_peak_memory()
-        if torch_name.startswith("cuda"):
-            import torch
+        import torch
 
+        if torch_name.startswith("cuda"):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(torch_name)
         if self._run is not None:
@@ -137,8 +116,6 @@ class Recording:
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
-                import torch
-
                 self._harness.observer.start(self.folder, torch.device(torch_name))
                 self._sampler.callback(self._harness.observer.finish)
             gpu = self._devices()[-1]

@@ -7,26 +7,27 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, RunFailed, Stopped, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
-from labkit.tracking.limits import Limits
 from labkit.tracking.meter import Meter
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.position import Position
+from labkit.tracking.progress_line import ProgressLine
 from labkit.tracking.recording import Recording
-from labkit.tracking.resume import refuse_used_epochs
+from labkit.tracking.resume import nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
+from labkit.tracking.stop import StopRequest
 
 _open_run: Run | None = None
 
@@ -107,7 +108,8 @@ class Run:
                 f"run {_open_run.name!r} is still open in this process, and clocks, sampler and stop are one each: "
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
-        self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
+        own = Harness(StopRequest(), ScriptCommand(runs_dir=str(self._runs_dir)), ProgressLine(), is_script=True)
+        self._harness = current_harness() or SpawnedHarness.found() or own
         self._observer = self._harness.observer
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
@@ -119,13 +121,13 @@ class Run:
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
         self._schedule = Schedule(self.position, self._recording.event)
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, self._recording.event)
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
         self._limits = Limits(self._schedule, self._evaluations, self.position, self.max_seconds, self._stopped_by)
         self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
         try:
             self._harness.entered()
-            if self._recording.is_resumed:
+            if self._recording.before is not None:
                 self._kept.resume()
             self._recording.started()
         except BaseException as error:
@@ -145,7 +147,7 @@ class Run:
         """Record how it ended; the status."""
         global _open_run
         status, word, reason = self._limits.ending_of(error, self._recording.why)
-        if self._recording.is_resumed and not self._meter.is_running and word == "refused":
+        if self._recording.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
             return status
@@ -222,8 +224,6 @@ class Run:
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
-        if self._evaluations.is_new:
-            self._record_evaluation(numbers)
         if self._evaluations.take(numbers):
             self._kept.note_best()
         self._meter.tell(evaluated=True)
@@ -241,15 +241,12 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule = self.position, self._schedule
+        position, schedule, every = self.position, self._schedule, self.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
-        last = schedule.is_last_batch and (
-            self.evaluate_every is None
-            or (schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs)
-        )
-        every = self.evaluate_every is not None and position.samples >= position.next_evaluation
-        if not (last or every or self._limits.out_of_time):
+        is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
+        ends = schedule.is_last_batch and (every is None or is_last_epoch)
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._limits.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
@@ -278,16 +275,17 @@ class Run:
         self._must_be_open("epochs")
         if not isinstance(count, int) or count < 1:
             raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
-        if self._recording.is_resumed:
-            before, has_another_limit = self._recording.before, self._recording.has_another_limit
-            refuse_used_epochs(before, self.folder, self.position.epoch, count, has_another_limit)
+        self._schedule.num_epochs = 2**31 if self._observer else count
+        before = self._recording.before
+        if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
+            raise nothing_to_do(self.folder, self._limits.sentence(self.over))
         self._recording.describe_training(max_epochs=None if self._observer else count)
-        return self._epochs(2**31 if self._observer else count)
+        return self._epochs()
 
-    def _epochs(self, count: int) -> Iterator[int]:
+    def _epochs(self) -> Iterator[int]:
         position, schedule = self.position, self._schedule
-        schedule.is_used, schedule.num_epochs = True, count
-        while position.epoch < count and not self.over:
+        schedule.is_used = True
+        while position.epoch < schedule.num_epochs and not self.over:
             schedule.enter_epoch()
             yield position.epoch
             if schedule.given_out and not schedule.epoch_is_over:
@@ -379,7 +377,7 @@ class Run:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
         if self._meter.is_running:
             return
-        self._kept.refuse_nothing(self._recording.is_resumed)
+        self._kept.refuse_nothing(is_resumed=self._recording.before is not None)
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began
@@ -402,7 +400,7 @@ class Run:
         return described if self._observer is None else described | {"profile": self._observer.describe()}
 
     def _stopped_by(self) -> str:
-        if self._harness.stop_asked:
+        if self._harness.stop:
             return f"stopped by {self._harness.stop.reason}"
         return "stopped on request" if self._recording.stop_asked else ""
 
@@ -425,15 +423,6 @@ class Run:
             if not math.isfinite(numbers[name]):
                 raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
         return numbers
-
-    def _record_evaluation(self, numbers: dict[str, float]) -> None:
-        at = self.position.point
-        for name, number in numbers.items():
-            self._recording.metric(name, number, at)
-        name = self.target.metric.name if self.target else None
-        told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
-        told |= {"loss": self._meter.loss, "samples_per_s": self.position.samples_per_s}
-        self._recording.event("evaluated", **told, **asdict(at))
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]

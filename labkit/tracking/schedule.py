@@ -1,13 +1,16 @@
-"""Epochs and batches that an interrupted run goes on with exactly where it stopped."""
+"""Epochs and batches that an interrupted run goes on with exactly where it stopped, and what they draw at random."""
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from labkit.tracking.position import Position
-from labkit.tracking.random_state import random_state, restore_random_state
 
 
 class Schedule:
@@ -86,3 +89,55 @@ class Schedule:
     def let_go(self) -> None:
         """Hold no loader beyond the run: collected as garbage, one with workers waits five seconds for each."""
         self._loader = None
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, NumPy (where it is loaded) and torch, GPUs included."""
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def random_state(loader: Any = None) -> dict[str, Any]:
+    """The state of Python's, NumPy's, torch's and a data loader's own generators."""
+    version, numbers, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": [version, list(numbers), gauss],
+        "loader": [generator.get_state() for generator in _generators(loader)],
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        state["numpy"] = [kind, torch.from_numpy(keys.astype("int64")), *rest]
+    return state
+
+
+def restore_random_state(state: dict[str, Any], loader: Any = None) -> None:
+    """Put all generators back to where `random_state` found them."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available() and torch.cuda.device_count() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all(state["cuda"])
+    if "numpy" in state:
+        import numpy as np
+
+        kind, keys, *rest = state["numpy"]
+        np.random.set_state((kind, keys.numpy().astype("uint32"), *rest))
+    for generator, its_state in zip(_generators(loader), state["loader"], strict=False):
+        generator.set_state(its_state)
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    """The generators of a DataLoader's own: its order comes from them."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    places = (loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
+    found: dict[int, torch.Generator] = {}
+    for place in places:
+        generator = getattr(place, "generator", None)
+        if isinstance(generator, torch.Generator):
+            found.setdefault(id(generator), generator)
+    return list(found.values())

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,25 +17,20 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.budgets import memory_watch
-from labkit.hardware.budgets.budget import Budget, is_out_of_memory
-from labkit.hardware.budgets.names import offered_budgets
+from labkit.hardware.budgets.budget import is_out_of_memory
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
 from labkit.tracking.events import Notice, OnEvent
-from labkit.tracking.harness import Harness
+from labkit.tracking.harness import Harness, whole_device
 from labkit.tracking.run import Run, open_run
+from labkit.tracking.schedule import seed_all
 from labkit.tracking.spawned import SpawnedRuns
 from labkit.tracking.stop import StopRequest
 
 
 @contextlib.contextmanager
 def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[], None]) -> Iterator[None]:
-    """Tell of the steps of the block, by torch's hooks.
-
-    Args:
-        before_first: given the optimiser that steps first, before it does.
-        after_each: called after each of its steps; of other optimisers beside it none is told.
-    """
+    """Tell of the steps that the block takes, by torch's hooks: of the optimiser that steps first, and of no other."""
     from torch.optim import optimizer as optimizers
 
     first: Any = None
@@ -50,15 +45,13 @@ def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[]
         if optimizer is first:
             after_each()
 
-    hooks = (
-        optimizers.register_optimizer_step_pre_hook(steps),
-        optimizers.register_optimizer_step_post_hook(stepped),
-    )
+    before = optimizers.register_optimizer_step_pre_hook(steps)
+    after = optimizers.register_optimizer_step_post_hook(stepped)
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        before.remove()
+        after.remove()
 
 
 LOOK_EVERY_S = 0.25
@@ -77,15 +70,8 @@ def run_command(
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, as `python script arguments` would, bound by its budget.
 
-    A script without `Run` gets one that counts its optimiser's steps: its run begins when the first is about to be
-    taken.
-
-    Args:
-        command: what to run.
-        stop: ends it politely when requested.
-        on_event: called with what happens.
-        steps: finds the steps of a script without `Run`.
-        more: fields of `Harness`.
+    A script without `Run` gets one that counts its optimiser's steps, as `steps` finds them: its run begins when the
+    first is about to be taken. `more` are fields of `Harness`.
 
     Returns:
         `{"run", "folder", "status", "result"}` of the last run that the script had open.
@@ -99,34 +85,28 @@ def run_command(
     script = Path(command.script).absolute()
     if not script.is_file():
         raise UserError(f"{command.script}: there is no such script: name a Python file.")
-    budget = command.budget
-    if budget is None and command.device is not None:
-        whole = {budget.torch_name: budget for budget in offered_budgets()}
-        budget = whole.get(command.device, whole["cpu"])
+    bound = command.budget
     command = replace(
         command,
         script=command.module or os.path.abspath(script),  # noqa: PTH100  links stay as they are
         runs_dir=str(Path(command.runs_dir).absolute()),
         resume=command.resume and str(Path(command.resume).absolute()),
+        budget=bound or (command.device and whole_device(command.device)),
     )
-    harness = Harness(stop, command, on_event, budget, **more)
-    if command.budget is not None:  # a whole device binds nothing: who shares it is another's to say
-        _enforce(budget, harness)
+    harness = Harness(stop, command, on_event, **more)
+    if bound is not None:  # a whole device binds nothing: who shares it is another's to say
+        outlet = () if harness.outlet is None else (harness.outlet,)
+        for note in bound.enforce("labkit.tracking.ending:write_last_word", outlet):
+            harness.tell(Notice(note))
+        for descriptor in outlet:
+            memory_watch.tell(events=descriptor)
     keep_memory()
-    if harness.whole_budget is not None:
-        harness.whole_budget.bind_torch()
+    if command.budget is not None:
+        command.budget.bind_torch()
     if command.seed is not None:
-        from labkit.tracking.random_state import seed_all
-
         seed_all(command.seed)
     implicit = _ImplicitRun(command.module or script.stem, harness)
-    with (
-        harness.wrapped(),
-        SpawnedRuns(harness) as spawned,
-        as_main(script, command.arguments),
-        contextlib.chdir(command.folder or "."),
-        _heard(spawned, harness),
-    ):
+    with harness.wrapped(), as_main(script, command), SpawnedRuns(harness) as spawned, _heard(spawned, harness):
         try:
             with steps(implicit.begin, implicit.step):
                 if command.module is None:
@@ -142,17 +122,13 @@ def run_command(
                 raise
             implicit.end(error)
             if error.code not in (None, 0) and harness.answers[-1]["status"] == "done":
-                raise RunFailed(
-                    f"{script}: the run is done, and then the script ended by sys.exit({error.code!r})",
-                    harness.answers[-1],
-                ) from error
+                said = f"{script}: the run is done, and then the script ended by sys.exit({error.code!r})"
+                raise RunFailed(said, harness.answers[-1]) from error
         except UserError as error:
             if open_run() is not None:
                 implicit.end(error)
-            if harness.answers and not isinstance(error, RunFailed):
-                raise RunFailed(str(error), harness.answers[-1]) from error
             if harness.answers:
-                error.answer = harness.answers[-1]
+                raise RunFailed(str(error), harness.answers[-1]) from error
             raise
         except BaseException as error:
             implicit.begin(None)
@@ -174,23 +150,16 @@ def exit_status(answer: dict[str, Any]) -> int:
 
 
 @contextlib.contextmanager
-def as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """What `python script arguments` would find in sys."""
+def as_main(script: Path, command: ScriptCommand) -> Iterator[None]:
+    """What `python script arguments` would find in sys, in the command's folder."""
     argv, path = sys.argv, sys.path
-    sys.argv = [str(script), *arguments]
+    sys.argv = [str(script), *command.arguments]
     sys.path = [os.path.dirname(os.path.abspath(script)), *path]  # noqa: PTH100, PTH120  as Python itself does
     try:
-        yield
+        with contextlib.chdir(command.folder or "."):
+            yield
     finally:
         sys.argv, sys.path = argv, path
-
-
-def _enforce(budget: Budget, harness: Harness) -> None:
-    outlet = harness.outlet
-    for note in budget.enforce("labkit.tracking.ending:write_last_word", () if outlet is None else (outlet,)):
-        harness.tell(Notice(note))
-    if outlet is not None:
-        memory_watch.tell(events=outlet)
 
 
 class _ImplicitRun:

@@ -20,7 +20,6 @@ from typing import Any
 import psutil
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.budget import Budget
 from labkit.runs import request_stop
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import Ready, Started, read_event
@@ -48,10 +47,8 @@ class SpawnedRuns:
         harness = self._harness
         # made by whoever first has something to tell: a killed harness of a script that spawns nothing leaves nothing
         self._file = Path(tempfile.gettempdir()) / f"labkit-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        content = {"told": self._file, "pid": os.getpid(), "family": harness.family}
-        content |= {"budget": harness.whole_budget and harness.whole_budget.to_dict()}
-        content["command"] = harness.command.to_dict()
-        os.environ[VARIABLE] = json.dumps(content, default=str)
+        content = {"told": str(self._file), "pid": os.getpid(), "family": harness.family}
+        os.environ[VARIABLE] = json.dumps(content | {"command": harness.command.to_dict()})
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -63,7 +60,7 @@ class SpawnedRuns:
     @property
     def stop_asked(self) -> bool:
         """Whether the script is to be interrupted: not while a run in another process can end by itself."""
-        return self._harness.stop_asked and not self._is_ending
+        return bool(self._harness.stop) and not self._is_ending
 
     def listen(self) -> None:
         """Pass on what runs in other processes have told, and ask them to stop where that is asked for."""
@@ -73,7 +70,7 @@ class SpawnedRuns:
             self._heard += len(lines)
             for line in lines:
                 self._hear(json.loads(line))
-        if self._harness.stop_asked and self._folder is not None and not self._is_ending:
+        if self._harness.stop and self._folder is not None and not self._is_ending:
             self._is_ending = True
             with contextlib.suppress(UserError):  # it has ended meanwhile
                 request_stop(self._folder)
@@ -115,9 +112,7 @@ class SpawnedHarness(Harness):
         if VARIABLE not in os.environ:
             return None
         content = json.loads(os.environ[VARIABLE])
-        budget = content["budget"]
-        whole = budget and Budget.from_dict(budget)
-        harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]), whole_budget=whole)
+        harness = cls(StopRequest(), ScriptCommand.from_dict(content["command"]))
         harness._told, harness._parent, harness._family = Path(content["told"]), content["pid"], content["family"]
         return harness
 

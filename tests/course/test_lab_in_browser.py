@@ -43,7 +43,7 @@ profile_view(profile_steps(SlowTrainer().step, 'profiled', skip=3, steps=4, memo
 """
 MONITORED = """
 from labkit.hardware.budgets.names import beside_a_view
-from labkit.jobs.background import BackgroundRun
+from labkit.jobs.watch import BackgroundRun
 from labkit.widgets import monitor
 endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 'budget': beside_a_view()}
 run = BackgroundRun('dlrm', 'live', **endless)

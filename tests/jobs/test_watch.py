@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from labkit.errors import UserError
 from labkit.jobs import watch as watch_module
-from labkit.jobs.watch import watch
+from labkit.jobs.watch import BackgroundRun, watch
+from labkit.runs import read_run
 from labkit.tracking import progress_line
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Progress, Started
@@ -69,3 +71,20 @@ def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         watch("dlrm", tmp_path)
     assert calls == ["followed", "stopped", "followed", "left"]
+
+
+def test_a_background_run_leaves_the_notebook_free(tmp_path):
+    run = BackgroundRun("dlrm", tmp_path, data="synthetic-small", precision="fp32", max_epochs=100_000, target="none")
+    assert read_run(run.folder).status == "running"
+    assert run.running
+    run.stop()
+    assert run.wait()["status"] == "stopped"
+    assert not run.running
+
+
+def test_a_refused_background_run_says_so_where_it_is_waited_for(tmp_path):
+    refused = BackgroundRun("dlrm", tmp_path, data="no-such-data")
+    with pytest.raises(UserError, match="no-such-data"):
+        refused.wait()
+    with pytest.raises(UserError, match="no-such-data"):
+        refused.folder  # noqa: B018

@@ -15,8 +15,7 @@ from labkit.plots.gantt import (
     figure_timeline,
 )
 from labkit.plots.memory_held import figure_memory_held
-from labkit.plots.observer_effect import figure_observer_effect
-from labkit.plots.throughput_slowdown import figure_gain_against_slowdown
+from labkit.plots.slowdowns import figure_gain_against_slowdown, figure_observer_effect
 
 NAN = np.nan
 

@@ -15,7 +15,7 @@ from labkit.tracking.stop import StopRequest
 
 def as_killed(folder: Path) -> Path:
     """A copy of the run's folder, as a kill -9 at this moment would leave it."""
-    copy = folder.with_name(f"{folder.name}-killed")
+    copy = folder.with_name(f"{folder.name}-killed-{len(list(folder.parent.iterdir()))}")
     shutil.copytree(folder, copy)
     record = json.loads((copy / "run.json").read_text())
     record |= {"id": copy.name, "pid_started": 0.0}  # this process is another one than the one that was killed

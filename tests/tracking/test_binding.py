@@ -15,38 +15,27 @@ BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "distur
 WHOLE = Budget("all-cores", 2)
 
 
-@pytest.fixture
-def bind(monkeypatch):
-    """Binds this process in effigy; (what was told, how threads wait)."""
+@pytest.mark.parametrize(
+    ("budget", "found", "more", "policy", "waits"),
+    [
+        (WHOLE, QUIET, {}, None, None),
+        (None, QUIET, {}, None, None),
+        (None, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, None, "PASSIVE"),
+        (WHOLE, BUSY, {}, "ACTIVE", "ACTIVE"),
+        (Budget("one-core", 1), BUSY, {}, None, None),  # one thread waits for nobody
+        # who runs jobs side by side chooses for them
+        (None, BUSY, {"collocation": {"mode": "cpu-shared"}}, None, None),
+    ],
+)
+def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch, budget, found, more, policy, waits):
+    told = []
+    variables = {name: value for name, value in os.environ.items() if name != WAIT_POLICY}
+    monkeypatch.setattr(os, "environ", variables | ({WAIT_POLICY: policy} if policy else {}))
     monkeypatch.setattr(Budget, "take_cores", lambda self, **how: [])
-    monkeypatch.delenv(WAIT_POLICY, raising=False)
-
-    def run(budget, found, **more):
-        told = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(others, "others_now", lambda **what: found)
-            patch.setattr(os, "environ", dict(os.environ))
-            command = ScriptCommand("t.py", budget=budget, **more)
-            bind_process(command, lambda event: told.append(event.text), StopRequest())
-            return told, os.environ.get(WAIT_POLICY)
-
-    return run
-
-
-def test_threads_wait_as_they_do_by_default_unless_that_costs(bind, monkeypatch):
-    assert bind(WHOLE, QUIET) == ([], None)
-    assert bind(None, QUIET) == ([], None)
-    # who runs jobs side by side chooses for them
-    assert bind(None, BUSY, collocation={"mode": "cpu-shared"}) == ([], None)
-    (told,), waits = bind(Budget("one-core", 1), BUSY)  # one thread waits for nobody
-    assert waits is None and "passively" not in told
-    monkeypatch.setenv(WAIT_POLICY, "ACTIVE")
-    assert bind(WHOLE, BUSY)[1] == "ACTIVE"
-
-
-@pytest.mark.parametrize("budget", [None, WHOLE])
-def test_beside_other_programs_threads_wait_passively_which_is_told(bind, budget):
-    (told,), waits = bind(budget, BUSY)
-    assert waits == "PASSIVE"
-    assert told.startswith("Before the start other programs took 50% of its cores, most of it stress (process 7)")
-    assert "its threads wait passively" in told
+    monkeypatch.setattr(others, "others_now", lambda **what: found)
+    bind_process(ScriptCommand("t.py", budget=budget, **more), lambda event: told.append(event.text), StopRequest())
+    assert os.environ.get(WAIT_POLICY) == waits
+    assert len(told) == (found is BUSY and not more)
+    assert all("other programs took 50% of its cores, most of it stress (process 7)" in text for text in told)
+    assert all(("its threads wait passively" in text) == (waits == "PASSIVE") for text in told)

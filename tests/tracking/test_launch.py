@@ -12,8 +12,7 @@ import pytest
 
 from labkit.cli import main
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import parse_budget
-from labkit.runs import list_runs, read_run, request_stop
+from labkit.runs import list_runs, request_stop
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
@@ -68,15 +67,6 @@ def test_how_a_run_fails_is_told_apart(command, change, error, words):
     values = command("3", "0.5").to_dict() | change
     with pytest.raises(error, match=words), LaunchedRun(ScriptCommand.from_dict(values)) as launched:
         list(launched.events())
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")
-def test_a_run_that_the_watch_over_its_memory_killed_has_failed_with_its_reason(command):
-    killed = command("3", "0.5", budget=parse_budget("cores=1,memory=600MiB"))
-    Path(killed.script).write_text("import labkit\nwith labkit.Run('t'):\n    bytearray(2**32)")  # hears no signal
-    with pytest.raises(RunFailed, match=r"allows \(600 MiB\)") as failed, LaunchedRun(killed) as launched:
-        list(launched.events())
-    assert failed.value.answer["status"] == read_run(failed.value.answer["folder"]).status == "failed"
 
 
 def test_a_run_is_stopped_from_another_process(command):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 from folders import in_harness
 
 import labkit
-from labkit.errors import UserError
-from labkit.runs import RunWriter, read_events, read_run, read_telemetry
+from labkit.runs import read_events, read_run, read_telemetry
 from labkit.telemetry.others import Look
-from labkit.telemetry.sampler import Sampler
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
 
@@ -41,14 +37,6 @@ def sampled(tmp_path):
     return run
 
 
-def samplers() -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            found += [child] if "labkit.telemetry.sampling" in child.cmdline() else []
-    return found
-
-
 def test_a_run_is_sampled_as_often_as_asked(sampled):
     folder, notices = sampled(lambda: time.sleep(0.3), sample_hz=50)
     assert notices == []
@@ -63,51 +51,6 @@ def test_a_run_without_its_sampler_goes_on_and_says_so(sampled, monkeypatch):
     result = record.result
     assert (record.status, result["peak_memory_bytes"], result["energy_j"]) == ("done", None, None)
     assert any("the sampler failed" in notice for notice in notices)
-    monkeypatch.undo()  # one that dies again and again leaves no half measurement
-    monkeypatch.setattr("labkit.telemetry.sampler.MOST_RESTARTS", 0)
-    folder, notices = sampled(lambda: [sampler.kill() for sampler in samplers()])
-    result = read_run(folder).result
-    assert (result["peak_memory_bytes"], result["energy_j"]) == (None, None)
-    assert "sampler failed" in result["energy_note"] and any("sampler failed" in notice for notice in notices)
-
-
-def test_a_sampler_killed_midway_is_started_again_and_its_gap_is_told(sampled, monkeypatch):
-    plain, starts = Sampler._start, []
-
-    def start(sampler):
-        why_not = plain(sampler)
-        starts.append(why_not)
-        return why_not
-
-    monkeypatch.setattr(Sampler, "_start", start)
-
-    def kill_once():
-        if len(starts) == 1:
-            samplers()[0].kill()
-            deadline = time.monotonic() + 60
-            while len(starts) < 2:  # which has taken its first sample
-                assert time.monotonic() < deadline, "none was started again"
-                time.sleep(0.02)
-
-    folder, notices = sampled(kill_once)
-    assert read_run(folder).result["peak_memory_bytes"] > 0
-    (fault,) = (event for event in read_events(folder) if event["event"] == "fault")
-    assert (fault["kind"], fault["what"]) == ("sampler_died", "the sampler ended with -9")
-    assert any("its samples have a gap" in notice for notice in notices)
-
-
-def test_a_disk_that_fills_up_at_the_end_leaves_no_run_running(runs, monkeypatch):
-    real = RunWriter.event
-
-    def event(self, name, /, **values):
-        if name == "ended":
-            raise UserError("the disk is full")
-        real(self, name, **values)
-
-    monkeypatch.setattr(RunWriter, "event", event)
-    with pytest.raises(UserError, match="disk is full"), labkit.Run("t", runs_dir=runs) as run:
-        run.step(0.5, samples=1)
-    assert read_run(run.folder).status == "done"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can cap a process' memory")

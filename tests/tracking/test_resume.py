@@ -103,37 +103,27 @@ def unbroken(runs):
     return losses(train(runs).folder)
 
 
-CHECKPOINTS = {"in the first epoch": 4, "at an epoch's end": 6, "in the second epoch": 8}
-"""Steps after which one is saved: two batches of four rows between evaluations, six an epoch."""
+CHECKPOINTS = {"shuffled": (0, 4, 6, 8), "persistent workers": (6, 8)}
+"""Steps of the latest when the run is killed: none yet, in the first epoch, at its end, and in the second epoch, which
+is tried of all loaders. There are two batches of four rows between evaluations, and six an epoch."""
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # whose first step was in another process
-@pytest.mark.parametrize(
-    ("loader", "when"),
-    [(loader, "in the second epoch") for loader in LOADERS]
-    + [(loader, "at an epoch's end") for loader in ("shuffled", "own generator", "persistent workers")]
-    + [("shuffled", "in the first epoch")],
-)
-def test_after_a_kill_the_losses_are_the_same(runs, save_each_time, loader, when):
-    step, copies = CHECKPOINTS[when], []
+@pytest.mark.parametrize("loader", LOADERS)
+def test_after_a_kill_the_losses_are_the_same(runs, save_each_time, loader):
+    steps, copies = CHECKPOINTS.get(loader, (8,)), []
 
     def copy_after_the_next(run):
-        if run.position.step == step + 1:
+        if run.position.step - 1 in steps:
             copies.append(as_killed(run.folder))
 
     expected = losses(train(runs, loader, after_step=copy_after_the_next).folder)
     assert len(expected) == 18
-    with resuming(*copies):
-        again = train(runs, loader)
-    assert [event["step"] for event in events(again.folder, "resumed")] == [step]
-    assert losses(again.folder) == expected
-
-
-def test_a_run_killed_before_its_first_checkpoint_begins_anew(runs, save_each_time, unbroken):
-    copies = []
-    train(runs, after_step=lambda run: run.position.step == 1 and copies.append(as_killed(run.folder)))
-    with resuming(*copies):
-        assert losses(train(runs).folder) == unbroken
+    for step, copy in zip(steps, copies, strict=True):
+        with resuming(copy):
+            again = train(runs, loader)
+        assert [event["step"] for event in events(again.folder, "resumed")] == [step]
+        assert losses(again.folder) == expected
 
 
 def test_what_follows_the_batches_is_not_repeated_after_a_stop_within_an_epoch(runs, unbroken):
@@ -189,47 +179,33 @@ def test_the_evaluation_that_max_seconds_asks_for_moves_no_later_one(runs):
     assert [event["step"] for event in events(first.folder, "evaluated")][:4] == [1, 2, 4, 6]
 
 
-def test_batches_without_epochs_go_on_too(runs, save_each_time):
-    def script(runs_dir, after_step=lambda run: None):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(4, 1)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        loader = LOADERS["shuffled"]()
-        with labkit.Run("t", runs_dir=runs_dir, max_seconds=1000) as run:
-            run.keep(model=model, optimizer=optimizer)
-            while run.position.epoch < 3 and not run.over:
-                for x, y in run.batches(loader):
-                    loss = (model(x) - y).square().mean()
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                    run.step(loss, samples=len(x))
-                    if run.position.step % 4 == 0:
-                        run.evaluate(score=1)
-                    after_step(run)
-                if run.position.step == 18:
-                    break
-        return run
-
-    copies = []
-    run = script(runs, lambda run: run.position.step == 9 and copies.append(as_killed(run.folder)))
-    with resuming(*copies):
-        again = script(runs)
-    assert len(losses(run.folder)) == 18
-    assert losses(again.folder) == losses(run.folder)
+DATA = {"name": "d", "fingerprint": "a"}
 
 
-def test_neither_a_diverged_run_nor_one_of_another_script_is_gone_on_with(runs):
-    folder = train(runs).folder
-    words = "keeps model, optimizer, schedule and no head"
-    run = labkit.Run("t", target="max score", evaluate_every=8)
-    with resuming(folder), pytest.raises(UserError, match=words), run:
-        run.keep(head=torch.nn.Linear(1, 1))
-    assert read_run(folder).status == "done"
+def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs):
+    config = {"lr": 1, "data": DATA}
+    folder = train(runs, config=config).folder
+    before = read_run(folder)
+    for changes, words in (
+        ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2: only target, max_seconds and max_epochs may change"),
+        ({"config": {"lr": 1, "data": DATA | {"fingerprint": "b"}}}, "data 'd' has changed"),
+        ({}, "give it something to go on for"),
+        ({"target": "score >= 9", "max_seconds": 1e-9}, "done \\(max_seconds 1e-09 used up\\): give it something"),
+        ({"epochs": 2}, "done \\(max_epochs 3 trained\\): give it something"),
+    ):
+        with resuming(folder), pytest.raises(UserError, match=words):
+            train(runs, **{"config": config} | changes)
+    other, words = labkit.Run("t", target="max score", evaluate_every=8, config=config), "keeps model.* and no head"
+    with resuming(folder), pytest.raises(UserError, match=words), other:
+        other.keep(head=torch.nn.Linear(1, 1))
+    after = read_run(folder)
+    assert (after.status, after.result, after.config) == (before.status, before.result, before.config)
+
+
+def test_a_diverged_run_is_not_gone_on_with(runs):
     with pytest.raises(RunFailed):
         train(runs, after_step=lambda run: run.position.step == 3 and run.step(math.nan, samples=1))
-    diverged = max(runs.iterdir(), key=lambda each: each.stat().st_ctime)
-    with resuming(diverged), pytest.raises(UserError, match="this run diverged"):
+    with resuming(*runs.iterdir()), pytest.raises(UserError, match="this run diverged"):
         train(runs)
 
 
@@ -247,29 +223,6 @@ def test_a_script_that_keeps_nothing_cannot_be_gone_on_with(runs):
     assert read_run(*copies).status == "interrupted"
 
 
-DATA = {"name": "d", "fingerprint": "a"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"config": {"lr": 2, "data": DATA}}, "lr was 1 and is 2: only target, max_seconds and max_epochs may change"),
-        ({"config": {"lr": 1, "data": DATA | {"fingerprint": "b"}}}, "data 'd' has changed"),
-        ({}, "give it something to go on for"),
-        ({"target": "score >= 9", "max_seconds": 1e-9}, "of max_seconds already"),
-        ({"epochs": 2}, "has used 3 of max_epochs already"),
-    ],
-)
-def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs, changes, words):
-    config = {"lr": 1, "data": DATA}
-    folder = train(runs, config=config).folder
-    before = read_run(folder)
-    with resuming(folder), pytest.raises(UserError, match=words):
-        train(runs, **{"config": config} | changes)
-    after = read_run(folder)
-    assert (after.status, after.result, after.config) == (before.status, before.result, before.config)
-
-
 # the target may be another one
 
 
@@ -281,16 +234,16 @@ def test_a_harder_target_is_not_reached_by_the_easier_ones_crossing(runs):
     assert again.result["target_reached"] is False
 
 
-def test_an_easier_target_is_found_in_the_evaluations_there_were(runs):
-    first = train(runs, target="score >= -0.1", epochs=2)
-    values = {event["step"]: event["value"] for event in events(first.folder, "evaluated")}
+def test_a_streak_goes_on_after_a_resume(runs):
+    with in_harness(runs):
+        first = train(runs, target="score >= -100", confirm=4, epochs=1)
+    assert (first.position.step, first.result["ended_by"]) == (6, "max_epochs")
     with resuming(first.folder):
-        again = train(runs, target="score >= -100", epochs=2)
-    assert again.result["reason"] == "target reached"
-    assert again.position.step == max(values) == 12  # not a step is trained
+        again = train(runs, target="score >= -100", confirm=4)
+    assert (again.position.step, again.result["ended_by"]) == (8, "target")
     assert [(event["kind"], event["step"]) for event in events(first.folder, "target_reached")] == [
-        ("first", min(values)),
-        ("sustained", min(values)),
+        ("first", 2),
+        ("sustained", 2),
     ]
 
 
@@ -310,6 +263,10 @@ def test_another_metric_has_a_best_of_its_own(runs):
     assert again.result["target_reached"] is True
     assert again.position.step == 2  # reached from the start, so not a step is trained
     assert again.result["best_validation"] is None  # nothing was evaluated for it yet
+    assert [(event["kind"], event["step"]) for event in events(first.folder, "target_reached")] == [
+        ("first", 1),
+        ("sustained", 1),
+    ]
 
 
 def test_a_run_that_its_patience_ended_gets_some_more(runs):

@@ -204,27 +204,23 @@ def test_the_best_weights_come_back_for_the_test(run):
     assert kept["weight"].item() == 3.0  # where the run would go on
 
 
-def test_a_checkpoint_that_cannot_be_written_at_the_end_is_no_done_run(run, monkeypatch):
-    def refuse(contents):
-        raise PermissionError("not yours")
+@pytest.mark.parametrize(
+    ("what", "where", "error", "recorded"),
+    [
+        ("save_checkpoints", kept, PermissionError("not yours"), ("failed", "error")),
+        ("event", RunWriter, UserError("the disk is full"), ("stopped", "refused")),
+    ],
+)
+def test_what_cannot_be_written_at_the_end_leaves_no_run_open(run, monkeypatch, what, where, error, recorded):
+    def refuse(*arguments, **values):
+        raise error
 
-    monkeypatch.setattr(kept, "save_checkpoints", refuse)
-    with pytest.raises(PermissionError), run() as open_run:
+    with pytest.raises(type(error), match=str(error)), run() as open_run:
         open_run.keep(model=torch.nn.Linear(1, 1))
         open_run.step(samples=1)
-    record = read_run(open_run.folder)
-    assert (record.status, record.result["ended_by"]) == ("failed", "error")
-
-
-def test_a_run_whose_last_events_cannot_be_written_is_not_left_open(run, monkeypatch):
-    def refuse(self, event, /, **values):
-        raise UserError("the disk is full")
-
-    with pytest.raises(UserError, match="the disk is full"), run() as open_run:
-        open_run.step(samples=1)
-        monkeypatch.setattr(RunWriter, "event", refuse)
-        raise KeyError("oops")
+        monkeypatch.setattr(where, what, refuse)
     monkeypatch.undo()
-    assert read_run(open_run.folder).status == "failed"
+    record = read_run(open_run.folder)
+    assert (record.status, record.result["ended_by"]) == recorded
     with run():
         pass

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from folders import losses
-from test_readme import BEFORE_THE_LOOP, REPOSITORY, blocks
 
 from labkit.cli import main
 from labkit.runs import list_runs, read_run
@@ -41,7 +40,6 @@ with labkit.Run("own", target="score >= 0.9", config={{"lr": 0.1}}) as run:
             run.step(step(), samples=4)
         run.evaluate(score=epoch / 10)
 """
-EXAMPLE = blocks(REPOSITORY / "docs" / "own-script.md", "python")[0]
 
 
 @pytest.fixture
@@ -116,21 +114,6 @@ def test_however_a_script_ends_its_record_says_so(script, text, status, recorded
         assert "labkit/" not in said.err and "train.py" in said.err and "this is a bug in labkit" not in said.err
 
 
-def test_what_a_script_says_as_it_ends_before_its_run_is_printed(runs, monkeypatch, capsys):
-    monkeypatch.chdir(runs.parent)
-    Path("train.py").write_text("import sys; sys.exit('there is no data.csv')")
-    assert main(["run", "train.py"]) == 1
-    assert "there is no data.csv" in capsys.readouterr().err
-    assert not runs.exists()
-
-
-def test_a_script_that_keeps_nothing_cannot_be_resumed(script, capfd):
-    _, record, _ = script(WITH_RUN.replace("run.keep", "(lambda **parts: None)").replace("epoch / 10", "1 / 0"))
-    assert main(["run", "--resume", record.id]) == 2
-    assert "the script keeps nothing" in capfd.readouterr().err
-    assert read_run(list_runs(Path("runs"))["folder"][0]).result == record.result
-
-
 def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
     text = WITH_RUN.replace("run.epochs(4)", "run.epochs(4 + len(sys.argv))")  # two arguments and the script's name
     _, record, _ = script(text)
@@ -141,9 +124,10 @@ def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
     assert "--budget cannot be given" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
+    monkeypatch.chdir(runs.parent)
+    Path("train.py").write_text(PLAIN)
+    for arguments, words in (
         (["no-such.py"], "no-such.py: there is no such script"),
         (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
         ([], "name the script to run"),
@@ -153,30 +137,23 @@ def test_a_run_is_resumed_with_further_arguments(script, runs, capfd):
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),
         (["--sample-hz", "0", "train.py"], "a number of samples a second from 0.1 to 100"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys, arguments, words):
-    monkeypatch.chdir(runs.parent)
-    Path("train.py").write_text(PLAIN)
-    assert main(["run", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    ):
+        assert main(["run", *arguments]) == 2
+        assert words in capsys.readouterr().err
+    Path("train.py").write_text("import sys; sys.exit('there is no data.csv')")
+    assert main(["run", "train.py"]) == 1  # before its run
+    assert "there is no data.csv" in capsys.readouterr().err
     assert not runs.exists()
 
 
 # in processes of their own
 
 
-def python(*arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "LABKIT_QUIET": "0", "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
-
-
-def test_seeds_are_runs_of_their_own(runs, monkeypatch):
+def test_seeds_are_runs_of_their_own(runs, monkeypatch, capfd):
     monkeypatch.chdir(runs.parent)
     Path("train.py").write_text(f"{WITH_RUN}\nassert sys.argv[1:] == ['--seed', str(run.seed)]")
-    done = python("-m", "labkit", "run", "--seeds", "2", "--json", "train.py", "--seed", "{seed}")
-    assert done.returncode == 0, done.stderr
-    records = [read_run(json.loads(line)["folder"]) for line in done.stdout.splitlines()]
+    assert main(["run", "--seeds", "2", "--json", "train.py", "--seed", "{seed}"]) == 0
+    records = [read_run(json.loads(line)["folder"]) for line in capfd.readouterr().out.splitlines()]
     assert [record.seed for record in records] == [0, 1]
     first, second = (losses(runs / record.id) for record in records)
     assert first.keys() == second.keys() and first != second
@@ -187,34 +164,10 @@ def test_two_ranks_write_one_run(runs, monkeypatch):
     begin = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     end = "print('rank', run.result['ended_by'])\ndist.destroy_process_group()"  # whose threads may abort an exit
     Path("train.py").write_text(begin + WITH_RUN.replace("epoch / 10", "1") + end)
-    done = python("-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    command = ["-m", "labkit", "run", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (done.stdout + done.stderr).count("rank target") == 2
     (folder,) = list_runs(runs)["folder"]
     assert read_run(folder).result["steps"] == 10
-
-
-def test_the_example_runs_under_python_c(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = python("-c", BEFORE_THE_LOOP + EXAMPLE + "\nprint(run.result['target_reached'])")
-    assert (done.returncode, done.stdout) == (0, "True\n")
-    assert done.stderr.startswith("run 2") and "done: target reached" in done.stderr
-    assert read_run(next((tmp_path / "runs").iterdir())).config["train"]["lr"] == 0.1
-
-
-def test_the_example_runs_in_a_notebook(tmp_path, monkeypatch):
-    import nbformat
-    from nbclient import NotebookClient
-
-    monkeypatch.setenv("LABKIT_QUIET", "0")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    cells = [nbformat.v4.new_code_cell(text) for text in (BEFORE_THE_LOOP, EXAMPLE)]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    said = "".join(output["text"] for output in notebook.cells[1].outputs)
-    assert said.startswith("run 2") and "done: target reached" in said
-    (folder,) = (tmp_path / "runs").iterdir()
-    record = read_run(folder)
-    assert (record.status, record.result["target_reached"]) == ("done", True)
-    assert "script" not in record.config
-    assert main(["run", "--resume", str(folder)]) == 2  # there is no script to start again

@@ -7,7 +7,7 @@ from made_up import write_run
 from processes import wait_for
 
 from labkit.errors import UserError
-from labkit.jobs.background import BackgroundRun
+from labkit.jobs.watch import BackgroundRun
 from labkit.runs import Provenance, RunWriter
 from labkit.runs.parts import TELEMETRY, PartWriter
 from labkit.widgets import monitor

@@ -1,13 +1,45 @@
-"""What sharing gains against what it costs each job."""
+"""How much slower a job is: under observers, beside neighbours, and when one of those fails."""
 
 from __future__ import annotations
+
+import math
+from html import escape
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.observer_effect import error_bars
 from labkit.plots.theme import AXIS, new_figure, series
+
+
+def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
+    """A row an observer, a mark and an interval for each load or source.
+
+    Args:
+        effects: columns observer, ratio, low, high, load and provenance.
+    """
+    dearest = effects.loc[effects["ratio"].idxmax()]
+    unclear = ((effects["low"] <= 1) & (effects["high"] >= 1)).sum()
+    figure = new_figure(
+        "Time of a step, of that under nobody (ratio, logarithmic)",
+        "Observer",
+        f"{dearest['observer']} costs the most: {dearest['ratio']:.2f} times as long on the {dearest['load']} load; "
+        f"{unclear} of {len(effects)} intervals include 1.",
+    )
+    for look, name, own in series(effects, "load", "provenance"):
+        figure.add_scatter(
+            x=own["ratio"],
+            y=own["observer"],
+            name=name,
+            mode="markers",
+            marker=look.mark(10),
+            error_x=error_bars(own["ratio"], own["low"], own["high"]),
+            hovertemplate=f"%{{y}}<br>{name}: %{{x:.3f}} times as long<extra></extra>",
+        )
+    figure.add_vline(x=1.0, line={"dash": "dot", "width": 1})
+    # wide intervals are cut off by the frame: a few rounds on a busy machine must not hide all others
+    room = [math.log10(effects["ratio"].min() / 1.5), math.log10(effects["ratio"].max() * 1.5)]
+    return figure.update_xaxes(type="log", range=room, dtick="D2").update_yaxes(autorange="reversed")
 
 
 def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
@@ -78,3 +110,31 @@ def _finding(shared: pd.DataFrame) -> str:
         f"{sure}, each job {best['slowdown']:.2f} times as long; {(shared['gain'] < 1).sum()} of {len(shared)} ways of "
         "sharing lose against one after another."
     )
+
+
+def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
+    """A line a client, with lines where one failed and where it was gone.
+
+    Args:
+        steps: columns job, at_s (since the fault), steps_per_s and provenance; the faulty client first.
+        gone_s: from the fault until the client was gone.
+    """
+    figure, changes = new_figure("Time since the fault (s)", "Steps per second"), []
+    for look, name, own in series(steps, "job", "provenance"):
+        at_s, speed = own["at_s"], own["steps_per_s"]
+        hover = f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>"
+        figure.add_scatter(x=at_s, y=speed, name=name, hovertemplate=hover, **look.curve(7))
+        before, during, after = (speed[t].mean() for t in (at_s < 0, at_s.between(0, gone_s), at_s > gone_s))
+        middle = "" if math.isnan(during) else f", {during:.0f} until the client was gone"
+        changes.append(f"{escape(own['job'].iloc[0])}: {before:.0f} steps/s before{middle}, {after:.0f} after")
+    for place, words, side in ((0.0, "fault", "left"), (gone_s, "gone", "right")):
+        line = {"dash": "dot", "width": 1}
+        figure.add_vline(x=place, line=line, annotation_text=words, annotation_position=f"top {side}")
+    figure.update_yaxes(rangemode="tozero")
+    finding = f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."
+    return figure.update_layout(meta={"finding": finding})
+
+
+def error_bars(value: pd.Series, low: pd.Series, high: pd.Series) -> dict:
+    """Plotly's error bars from the ends of an interval."""
+    return {"type": "data", "symmetric": False, "array": high - value, "arrayminus": value - low, "thickness": 1.2}
