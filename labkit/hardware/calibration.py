@@ -49,12 +49,9 @@ class Calibration:
 
 
 def calibrate(device: str = "cpu", *, repeats: int = 7, copy_bytes: int = 2**28) -> Calibration:
-    """Measure this machine in a few seconds; each figure is the best of several, since others only slow it down.
+    """Measure a device, as torch names it, in a few seconds; the best counts, since others only slow it down.
 
-    Args:
-        device: "cpu", or a GPU as torch names it.
-        repeats: how often each is measured.
-        copy_bytes: of the array whose copies measure the bandwidth; more than the caches hold.
+    The bandwidth is that of copies of an array of `copy_bytes`, more than the caches hold.
     """
     import torch
 

@@ -95,10 +95,9 @@ def read_cpu(root: Path = Path("/")) -> CpuInfo:
 
 
 def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
-    """What a container leaves: the tightest limits of this process' control group and its parents, v1 and v2.
+    """Cores (1.5 means one and a half) and bytes of memory that a container leaves; None where there is no limit.
 
-    Returns:
-        Cores (1.5 means one and a half) and bytes of memory, None where there is no limit.
+    They are the tightest limits of this process' control group and its parents, v1 and v2.
     """
     cores: list[float] = []
     memory: list[int] = []

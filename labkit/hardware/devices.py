@@ -28,10 +28,8 @@ JETSON_LOADS = ("sys/devices/gpu.0/load", "sys/devices/platform/gpu.0/load", "sy
 def get_devices(nvml: Nvml | None = None) -> list[Device]:
     """Return what this process may compute on: the CPU first, then visible GPUs or MIG slices.
 
-    Honours CUDA_VISIBLE_DEVICES as numbers, UUIDs, UUID prefixes and MIG UUIDs. Never imports torch.
-
-    Args:
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
+    Honours CUDA_VISIBLE_DEVICES as numbers, UUIDs, UUID prefixes and MIG UUIDs. Never imports torch. `nvml` is not yet
+    open; the default talks to the driver of this machine.
     """
     with nvml or Nvml() as session:
         found = _read_gpus(session) if session.available else []
@@ -46,15 +44,8 @@ def get_devices(nvml: Nvml | None = None) -> list[Device]:
 def cpu_device() -> Device:
     """Return this machine's CPU; a known board (Raspberry Pi, Jetson) goes by the board's name."""
     cpu = read_cpu()
-    return Device(
-        kind="cpu",
-        index=0,
-        name=cpu.board or cpu.model,
-        torch_name="cpu",
-        memory_bytes=cpu.memory_bytes,
-        cores=cpu.available_cores,
-        machine_cores=cpu.machine_cores,
-    )
+    may_use = {"memory_bytes": cpu.memory_bytes, "cores": cpu.available_cores, "machine_cores": cpu.machine_cores}
+    return Device("cpu", 0, cpu.board or cpu.model, torch_name="cpu", **may_use)
 
 
 def is_jetson(root: Path = Path("/")) -> bool:
@@ -167,12 +158,9 @@ def find_device(name: str | None, devices: Sequence[Device]) -> Device:
 def visible_devices(devices: Sequence[Device], setting: str | None) -> list[Device]:
     """Return the devices a process may use, in CUDA's order and with their torch names.
 
-    As CUDA does, the list is read up to its first invalid entry: an unknown or ambiguous name, a number out
-    of range, a repeated device. Unset means all, empty means none. Numbers count GPUs in PCI order.
-
-    Args:
-        devices: GPUs and MIG slices in NVML's order; a slice stands where its GPU would.
-        setting: the value of CUDA_VISIBLE_DEVICES, or None where it is unset.
+    As CUDA does, the list in `setting`, of CUDA_VISIBLE_DEVICES, is read up to its first invalid entry: an unknown or
+    ambiguous name, a number out of range, a repeated device. None, unset, means all, empty means none. Numbers count
+    GPUs in PCI order, as `devices` are, where a slice stands for its GPU.
 
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Device
     Enumeration" (one compute instance a process, and no whole GPU beside it).

@@ -15,24 +15,13 @@ from labkit.hardware.cpu import ISA_CAPS, read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.hardware.software import package_versions, requirements
+from labkit.hardware.software import EXTRAS, package_versions, requirements
 from labkit.hardware.tiers import tier_name
 from labkit.hardware.tools import PROFILERS, find_mps, find_profilers
 
-PACKAGE_USES = {
-    "core": "labkit needs it",
-    "fast": "training steps and data preparation are faster with it",
-    "lab": "the notebooks need it",
-}
-"""What a missing package means, by what needs it."""
-
 
 def examine(nvml: Nvml | None = None) -> dict[str, Any]:
-    """Return everything the doctor knows, as JSON-able data. Works without torch installed.
-
-    Args:
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
-    """
+    """Return everything the doctor knows, as JSON-able data; `nvml` is a session that is not yet open."""
     cpu, nvml, versions = read_cpu(), nvml or Nvml(), package_versions()
     devices = get_devices(nvml)
     gpus = devices[1:]
@@ -78,7 +67,7 @@ def _mig(gpus: list[Device]) -> dict[str, Any]:
 
 def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
     advice, asked = [], requirements()
-    for need, what in PACKAGE_USES.items():
+    for need, what in EXTRAS.items():
         missing = [name for name, (_, of) in asked.items() if of == need and versions[name] is None]
         if missing:
             # in the versions that labkit asks for, so that the command does not break another lab
@@ -90,9 +79,8 @@ def _package_advice(versions: dict[str, str | None]) -> list[tuple[str, str]]:
 def _gpu_advice(gpus: list[Device], torch_version: str) -> list[tuple[str, str]]:
     advice = []
     if any(gpu.torch_name for gpu in gpus) and torch_version.endswith("+cpu"):
-        why = f"there is a GPU, but torch {torch_version} is built for CPUs only"
         do = "python -m pip install --force-reinstall torch (Windows: see https://pytorch.org/get-started)"
-        advice.append((why, do))
+        advice.append((f"there is a GPU, but torch {torch_version} is built for CPUs only", do))
     advice += [(f"{gpu.name} is out of reach", gpu.missing["torch_name"]) for gpu in gpus if gpu.torch_name is None]
     mixed = len({gpu.name for gpu in gpus if gpu.kind == "gpu"}) > 1
     if mixed and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":

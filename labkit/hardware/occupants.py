@@ -38,10 +38,7 @@ class Occupant:
 def occupants(device: Device, nvml: Nvml, root: int | None = None) -> tuple[list[Occupant], str | None]:
     """The processes on a GPU or slice other than a process and its descendants, and why they cannot be told, or None.
 
-    Args:
-        device: a GPU or a slice.
-        nvml: an open session.
-        root: the process that is no other; this one if None.
+    `nvml` is an open session; `root` is the process that is no other, this one if None.
     """
     handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
     if handle.reason is not None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from importlib import metadata
 
-EXTRAS = ("core", "fast", "lab")
-"""What of labkit a package is for: every command, or the extra of that name."""
+EXTRAS = {
+    "core": "labkit needs it",
+    "fast": "training steps and data preparation are faster with it",
+    "lab": "the notebooks need it",
+}
+"""What of labkit a package is for: every command, or the extra of that name; and what its lack means."""
 
 
 def requirements() -> dict[str, tuple[str, str]]:

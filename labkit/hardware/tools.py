@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 
 class Profiler(NamedTuple):
-    """A profiler that labkit knows; each prints its version when called with --version."""
+    """A profiler that labkit knows, and how to get it; each prints its version when called with --version."""
 
     install: str
-    """How to get it"""
     needs_gpu: bool = True
     """Whether it says nothing on a machine without an NVIDIA GPU"""
 
@@ -44,7 +43,7 @@ class Tool:
 
 
 def find_profilers() -> list[Tool]:
-    """Return every profiler labkit knows, found or not."""
+    """Every profiler labkit knows, found or not."""
     return [find_profiler(name) for name in PROFILERS]
 
 

@@ -53,31 +53,22 @@ def run_energy(folder: Path | str, *, of_all: bool = False) -> Energy:
     # one a process that trained the run; an older labkit did not write the devices of a resume
     devices = [record.devices, *(e.get("devices", record.devices) for e in events if e["event"] == "resumed")]
     gpus = [gpu_of(each, torch_name) for each in devices]
-    if any(gpu.uuid is None for gpu in gpus):
+    if None in gpus:
         return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
     samples: dict[str, list[Sample]] = {}
-    for uuid in sorted({gpu.uuid for gpu in gpus}):
+    for uuid in sorted({*gpus}):
         for counter, rows in read_samples(folder, scope="device", device=uuid).items():
             # a process saw other GPUs beside the one it computed on
-            samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process].uuid == uuid)
-    energy = gpu_energy(samples, mig=any(gpu.is_slice for gpu in gpus))
+            samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process] == uuid)
+    energy = gpu_energy(samples, mig=any(device.get("mig_parent_uuid") for device in record.devices))
     # a Jetson's GPU has no counter and no power of its own, its board has
     return energy if energy.value_j is not None else board_energy(read_samples(folder, scope="host")) or energy
 
 
-class RecordedGpu(NamedTuple):
-    """A GPU as a run recorded it."""
-
-    uuid: str | None
-    """Of the whole GPU."""
-    is_slice: bool
-
-
-def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> RecordedGpu:
-    """The GPU that a process computed on, of those recorded."""
+def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> str | None:
+    """UUID of the whole GPU that a process computed on, of the devices that its run recorded."""
     device = next((device for device in devices if device.get("torch_name") == torch_name), {})
-    parent = device.get("mig_parent_uuid")
-    return RecordedGpu(parent or device.get("uuid"), parent is not None)
+    return device.get("mig_parent_uuid") or device.get("uuid")
 
 
 def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:

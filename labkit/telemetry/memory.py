@@ -17,13 +17,8 @@ def peak_memory(folder: Path | str) -> int | None:
     if sampler_failure(read_events(folder)):
         return None
     samples = read_samples(folder, scope="process", device="host")
-    values = [
-        sample.value
-        for counter in ("memory_resident", "memory_resident_peak")
-        for sample in samples.get(counter, [])
-        if sample.value is not None
-    ]
-    return int(max(values)) if values else None
+    told = [*samples.get("memory_resident", []), *samples.get("memory_resident_peak", [])]
+    return max((int(sample.value) for sample in told if sample.value is not None), default=None)
 
 
 def forget_peak_memory() -> None:

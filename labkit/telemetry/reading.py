@@ -38,11 +38,7 @@ OnFault = Callable[[str, str], None]
 
 
 def recorded(path: Path, turns: Iterable[list[Reading]]) -> Iterator[list[Reading]]:
-    """Pass readings on, and write them to a file that is not there yet: a turn a line, as JSON.
-
-    Raises:
-        UserError: there is such a file.
-    """
+    """Pass readings on, and write them to a file that is not there yet: a turn a line, as JSON."""
     try:
         file = path.open("x", encoding="utf-8", buffering=1)
     except FileExistsError as error:
@@ -54,11 +50,7 @@ def recorded(path: Path, turns: Iterable[list[Reading]]) -> Iterator[list[Readin
 
 
 def replayed(path: Path) -> Iterator[list[Reading]]:
-    """The turns that `recorded` wrote to a file.
-
-    Raises:
-        UserError: it is no such file; the text names the line.
-    """
+    """The turns that `recorded` wrote to a file."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             yield [Reading(*each) for each in json.loads(line)]

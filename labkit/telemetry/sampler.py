@@ -26,10 +26,7 @@ class Sampler:
     """
 
     def __init__(self, folder: Path, hz: float = DEFAULT_HZ, on_fault: OnFault = lambda kind, what: None):
-        """Sample this process into `folder`/telemetry, `hz` times a second.
-
-        `on_fault` is called with (kind, what) when the sampler dies or a GPU is lost, in another thread.
-        """
+        """Sample into `folder`/telemetry, `hz` times a second; `on_fault` is called in another thread."""
         self.folder, self.hz, self._on_fault = folder, hz, on_fault
         self.failure: str | None = None
         """Why nothing is sampled any more; None where all is well."""

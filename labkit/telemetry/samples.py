@@ -45,8 +45,6 @@ def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -
 
 
 class Row(NamedTuple):
-    """A reading and when it was made."""
-
     time_ns: int
     reading: Reading
 

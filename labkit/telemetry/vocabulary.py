@@ -10,13 +10,6 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 
-SCOPES = {
-    "host": "the whole machine, other programs included",
-    "process": "the job: its process and that one's descendants",
-    "device": "a whole GPU, whoever uses it",
-    "mig": "one MIG slice of a GPU",
-}
-
 
 @dataclass(frozen=True)
 class Counter:

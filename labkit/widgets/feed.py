@@ -69,7 +69,7 @@ class RunFeed:
         for title, values in told.items():
             points = [(at["wall_s"], value) for at, value in zip(evaluated, values, strict=True) if value is not None]
             panels[title] = [seconds for seconds, _ in points], [value for _, value in points]
-        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))).uuid)
+        self._read_new_telemetry(gpu_of(record.devices, str(record.budget.get("torch_name"))))
         return Snapshot(record, panels | self._telemetry)
 
     def _read_new_telemetry(self, own_gpu: str | None) -> None:

@@ -174,4 +174,4 @@ def _device_of(folder: Path, energy: Energy) -> str:
     on_board = energy.source is not None and energy.source.startswith("Jetson")
     if not torch_name.startswith("cuda") or on_board:
         return "this machine"
-    return gpu_of(record.devices, torch_name).uuid or torch_name
+    return gpu_of(record.devices, torch_name) or torch_name

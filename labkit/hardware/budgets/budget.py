@@ -51,7 +51,6 @@ class Budget:
     """What differs from the hardware that this stands in for, in words"""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
         return asdict(self)
 
     @classmethod
@@ -62,9 +61,8 @@ class Budget:
         """Say in words what a run may use."""
         parts = [f"{self.cores} core{'s' * (self.cores > 1)}"] if self.cores else []
         parts += [size_text(self.memory_bytes)] if self.memory_bytes else []
-        if self.torch_name != "cpu":
-            share = f"{self.gpu_percent:g} % of " if self.gpu_percent else ""
-            parts.append(f"{share}{self.torch_name}")
+        share = f"{self.gpu_percent:g} % of " if self.gpu_percent else ""
+        parts += [f"{share}{self.torch_name}"] if self.torch_name != "cpu" else []
         parts += [f"{size_text(self.gpu_memory_bytes)} of its memory"] if self.gpu_memory_bytes else []
         return ", ".join(parts)
 
@@ -121,7 +119,17 @@ class Budget:
         os.environ.update(self.environment())
         if self.cores is None:
             return []
-        return _bind_cores(lease_cores(self.cores, waits=waits, say=say, stopped=stopped))
+        cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
+        if not hasattr(os, "sched_setaffinity"):
+            return [
+                "This system has no CPU affinity: the budget sets the number of threads of every library, but does not "
+                f"keep them on {self.cores} core{'s' * (self.cores > 1)}, nor other runs away from them."
+            ]
+        for task in Path("/proc/self/task").iterdir():
+            # A thread may end between being listed and being bound.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), cores)
+        return []
 
     def share_gpu(self) -> None:
         """Bind this process to its share of the GPU, from here on and before CUDA begins in it.
@@ -143,11 +151,7 @@ class Budget:
         _guards.append(guard)
 
     def bind_torch(self) -> None:
-        """Bind torch in this process to the budget's threads and to its share of the GPU and of the GPU's memory.
-
-        Raises:
-            UserError: as `share_gpu`, or this torch cannot use the GPU.
-        """
+        """Bind torch in this process to the budget's threads and to its share of the GPU and of the GPU's memory."""
         self.share_gpu()
         import torch
 
@@ -209,16 +213,3 @@ def is_out_of_memory(error: BaseException) -> bool:
         r"could not create a (primitive|memory)$",  # oneDNN, whose kernels and buffers need memory, too
     )
     return isinstance(error, RuntimeError) and re.search("|".join(signs), str(error).lower()) is not None
-
-
-def _bind_cores(cores: list[int]) -> list[str]:
-    if not hasattr(os, "sched_setaffinity"):
-        return [
-            "This system has no CPU affinity: the budget sets the number of threads of every library, but "
-            f"does not keep them on {len(cores)} core{'s' * (len(cores) > 1)}, nor other runs away from them."
-        ]
-    for task in Path("/proc/self/task").iterdir():
-        # A thread may end between being listed and being bound.
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(task.name), cores)
-    return []

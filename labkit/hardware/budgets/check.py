@@ -24,7 +24,6 @@ from labkit.hardware.tiers import get_tier, match_tier
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
 
 REFUSED, STOPPED = 2, 3
 """Exit status of a process that its budget does not allow, and of one that it stopped"""
@@ -34,7 +33,6 @@ class _Speeds(NamedTuple):
     gflops: float
     gb_per_s: float
     cores_used: float
-    """CPU seconds a second while matrices are multiplied"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class BudgetCheck:
     cores: int | None
     """That the budget allows; None where it does not limit the CPU"""
     cores_used: float
-    """Measured: CPU seconds a second"""
+    """Measured: CPU seconds a second while matrices are multiplied"""
     arithmetic: float
     """Measured: fp32 matrix products"""
     bandwidth: float
@@ -63,12 +61,7 @@ class BudgetCheck:
 def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck]:
     """Measure each budget in a process of its own, and the whole device before; a few seconds each.
 
-    Args:
-        names: as `--budget` takes them.
-        repeats: how often each speed is measured; the best counts.
-
-    Raises:
-        UserError: a budget cannot be enforced here.
+    Of so many repeats the best counts. Raises UserError where a budget cannot be enforced here.
     """
     devices, checks = get_devices(), []
     wholes = {budget.torch_name: budget for budget in offered_budgets(devices)}  # of a CPU, all cores come last
@@ -85,11 +78,10 @@ def check_budgets(names: Sequence[str], *, repeats: int = 7) -> list[BudgetCheck
 
 
 def budget_shares(checks: Sequence[BudgetCheck]) -> pd.DataFrame:
-    """Measured and predicted shares, one a row.
+    """Measured and predicted shares, one a row, without what nothing predicts.
 
     Returns:
-        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance ("emulated", "measured" or
-        "predicted"); without what nothing predicts.
+        Columns budget, quantity ("arithmetic" or "bandwidth"), share (%) and provenance.
     """
     import pandas as pd
 
@@ -125,11 +117,7 @@ def _measured(budget: Budget, repeats: int) -> _Speeds:
 
 
 def overdraw(budget: str, size_bytes: int) -> tuple[bool, str]:
-    """Let a process of its own take so many bytes under a budget.
-
-    Args:
-        budget: as `--budget` takes it.
-        size_bytes: what it takes beside what Python needs.
+    """Let a process of its own take so many bytes, beside what Python needs, under a budget, as `--budget` takes it.
 
     Returns:
         Whether it was stopped, and the error that stopped it or what this system cannot enforce.
@@ -166,22 +154,10 @@ def _measure(budget: Budget, repeats: int) -> None:
     from labkit.hardware.calibration import copy_gb_per_s, matmul_gflops
 
     device = torch.device(budget.torch_name)
-    gflops = matmul_gflops(device, torch.float32, repeats=repeats)
-    found = _Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), _cores_used(device))
-    print(json.dumps(found._asdict()))
-
-
-def _cores_used(device: torch.device, seconds: float = 0.5) -> float:
-    import torch
-
-    a = torch.ones(1024, 1024, device=device)
-    out = a @ a  # threads and kernels are made
     cpu_s, wall_s = time.process_time(), time.perf_counter()
-    while time.perf_counter() - wall_s < seconds:
-        torch.mm(a, a, out=out)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+    gflops = matmul_gflops(device, torch.float32, repeats=repeats)
+    cores_used = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
+    print(json.dumps(_Speeds(gflops, copy_gb_per_s(device, 2**28, repeats=repeats), cores_used)._asdict()))
 
 
 def _main(name: str, what: str, count: str) -> int:

@@ -29,12 +29,8 @@ START_S, ANSWER_S = 20.0, 10.0
 def start_mps(gpus: Sequence[str] = ()) -> tuple[dict[str, str], subprocess.Popen]:
     """Start a daemon that lives as long as this process; the variables that make CUDA its client, and the guard.
 
-    Args:
-        gpus: UUIDs of the only GPUs that it serves, and that its clients then name by UUID. By default it sees all,
-            because clients number their GPUs among those that the daemon sees.
-
-    Raises:
-        UserError: it does not start, with what it said.
+    `gpus` are UUIDs of the only GPUs that it serves, and that its clients then name by UUID. By default it sees all,
+    because clients number their GPUs among those that the daemon sees. Raises UserError where it does not start.
     """
     # limits and pipes of somebody else's daemon are not for ours
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}

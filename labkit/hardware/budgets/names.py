@@ -58,9 +58,7 @@ def beside_a_view(devices: list[Device] | None = None) -> str:
 
 
 def parse_budget(text: str, devices: list[Device] | None = None) -> Budget:
-    """Return the budget a user named.
-
-    That is an offered one, `half`, `half-gpu`, a tier of the catalogue (`t4` or `t4-like`), or `cores=N[,memory=2GiB]`.
+    """The budget a user named: an offered one, `half`, `half-gpu`, a tier (`t4`, `t4-like`), `cores=N[,memory=2GiB]`.
 
     Raises:
         UserError: the name is unknown, or the budget is larger than the machine or cannot be enforced on it.

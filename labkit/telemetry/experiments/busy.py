@@ -57,11 +57,6 @@ class Load(NamedTuple):
     """Does a turn of it; its floating-point operations, and the bytes that it asked for."""
 
 
-def loads() -> list[Load]:
-    """Four loads, the emptiest first; making them takes about a second."""
-    return [_spin(), _chase(), _copy(), _product()]
-
-
 def watch(load: Load, seconds: float) -> dict[str, object]:
     """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
     import torch
@@ -86,10 +81,10 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
 
 
 def watch_all(seconds: float) -> pd.DataFrame:
-    """`watch` for each of `loads`; a row a load."""
+    """`watch` for each of four loads, the emptiest first; a row a load."""
     import pandas as pd
 
-    return pd.DataFrame([watch(load, seconds) for load in loads()])
+    return pd.DataFrame([watch(make(), seconds) for make in (_spin, _chase, _copy, _product)])
 
 
 def with_shares(busy: pd.DataFrame, peak_gflops: float, bandwidth_gb_per_s: float) -> pd.DataFrame:

@@ -66,10 +66,9 @@ class DcgmCounters:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.terminate()
-            self._listener.join(PATIENCE_S)
-            self._process.kill()
-            self._listener.join(PATIENCE_S)
+            for end in (self._process.terminate, self._process.kill):
+                end()
+                self._listener.join(PATIENCE_S)
 
     def _start(self) -> str | None:
         """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists; why it cannot be, or None."""

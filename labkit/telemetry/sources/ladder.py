@@ -22,14 +22,9 @@ from labkit.telemetry.vocabulary import counter_of
 
 
 class Counters(Protocol):
-    """Something that is read at every sample."""
+    """Something that is read at every sample; ProcessLookupError says that the job which it is read for is gone."""
 
-    def read(self) -> Iterator[Reading]:
-        """Yield what can be read now.
-
-        Raises:
-            ProcessLookupError: the counters are of a process, and it is gone.
-        """
+    def read(self) -> Iterator[Reading]: ...
 
 
 class Ladder:
@@ -39,11 +34,7 @@ class Ladder:
         self._sources = sources
 
     def read(self) -> Iterator[Reading]:
-        """Yield one reading a device, scope and counter.
-
-        Raises:
-            ProcessLookupError: the job is gone.
-        """
+        """Yield one reading a device, scope and counter."""
         missing: dict[tuple[str, str, str], list[Reading]] = {}
         told: set[tuple[str, str, str]] = set()
         for source in self._sources:
@@ -146,7 +137,7 @@ def open_ladder(
         devices: what the job may use; their GPUs are read.
         hz: how often the ladder will be read.
         on_fault: told of what breaks meanwhile.
-        nvml: a session that is not yet open; the default talks to the driver of this machine.
+        nvml: not yet open; the default talks to the driver of this machine.
     """
     job = None if pid is None else ProcessCounters(pid, os.getpid())
     gpus = gpus_and_slices(devices)
