@@ -141,7 +141,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
     """The plan of the command line, its baseline included, and the CSV whose statuses are kept."""
     from labkit.collocation.collocate import plan_of
     from labkit.collocation.plan.csv_plan import read_csv_plan
-    from labkit.collocation.plan.plan import in_modes, on_device, with_baseline, with_seconds
+    from labkit.collocation.plan.plan import on_device, with_baseline, with_seconds
     from labkit.collocation.plan.yaml_plan import read_yaml_plan
     from labkit.hardware.devices import find_device, get_devices
 
@@ -157,8 +157,7 @@ def _asked_plan(args: argparse.Namespace) -> tuple[Plan, CsvPlan | None]:
         csv = read_csv_plan(args.plan)
         plan = csv.plan
     elif suffix in (".yaml", ".yml"):
-        plan = read_yaml_plan(args.plan, default_mode=usual)
-        plan = in_modes(plan, modes) if modes else plan
+        plan = read_yaml_plan(args.plan, modes=modes, default_mode=usual)
     else:
         raise UserError(f"{args.plan}: a plan is a .yaml, .yml or .csv file: rename it, or use --jobs.")
     if args.device is not None:

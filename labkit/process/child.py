@@ -29,15 +29,6 @@ POLITE_S, TERM_S = 30.0, 3.0
 """A child that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
 
 
-def message_of(line: str | bytes) -> dict[str, Any]:
-    """The message that a line holds; empty where it holds none, because something else was printed to the pipe."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) and "kind" in message else {}
-
-
 class Child:
     """A program under way in another process; a context manager that leaves no process behind."""
 
@@ -169,8 +160,10 @@ class Child:
     def _listen(self) -> None:
         with self._process.stdout as stream:
             for line in stream:
-                if message := message_of(line):
-                    self._hear(message)
+                with contextlib.suppress(ValueError):  # of what else is printed to the pipe
+                    message = json.loads(line)
+                    if isinstance(message, dict) and "kind" in message:
+                        self._hear(message)
         self._told.put(None)
 
 

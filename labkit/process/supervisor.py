@@ -129,26 +129,14 @@ class SupervisedJobs:
         self._order("remove_at_end", path=str(path))
 
     def sweep(self) -> list[int]:
-        """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go.
-
-        Raises:
-            SupervisorDied: the supervisor was killed.
-        """
-        self._order("sweep")
-        event = self._answer("swept", 3 * GONE_S + DAEMON_ENDS_S)
+        """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go."""
+        event = self._ask("sweep", 3 * GONE_S + DAEMON_ENDS_S)
         return [] if event is None else event["left"]
 
     def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
-        """Start an MPS daemon for the next jobs, ended by `sweep`; the variables of its clients.
-
-        Args:
-            gpus: UUIDs of those that it is to serve.
-
-        Raises:
-            UserError: it does not start.
-        """
-        self._order("mps", gpus=list(gpus))
-        event = self._answer("mps", MPS_S) or {"why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."}
+        """Start an MPS daemon on GPUs, by UUID, until the next `sweep`; its clients' variables, or a UserError."""
+        silent = {"why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."}
+        event = self._ask("mps", MPS_S, gpus=list(gpus)) or silent
         if "why_not" in event:
             raise UserError(event["why_not"])
         return event["environment"]
@@ -172,8 +160,9 @@ class SupervisedJobs:
                 f"{self._child.last_words().strip() or 'it said nothing'}"
             ) from None
 
-    def _answer(self, kind: str, timeout_s: float) -> dict[str, Any] | None:
+    def _ask(self, kind: str, timeout_s: float, **order: Any) -> dict[str, Any] | None:
         """The event that answers an order; others that come before it are of jobs that have ended."""
+        self._order(kind, **order)
         until = time.monotonic() + timeout_s
         while (left_s := until - time.monotonic()) > 0:
             event = self.next_event(left_s)
@@ -307,7 +296,7 @@ class _Supervisor:
             del os.environ[JOB]
 
     def _do_sweep(self) -> None:
-        self.launcher.tell("swept", left=self._sweep())
+        self.launcher.tell("sweep", left=self._sweep())
 
     def _do_remove_at_end(self, path: str) -> None:
         self.temporary.append(path)

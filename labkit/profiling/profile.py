@@ -15,7 +15,8 @@ import numpy as np
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
 from labkit.json_data import read_json
-from labkit.profiling.diagnosis import Case, Device, Faults, Finding, diagnose
+from labkit.profiling.diagnosis.case import Case, Device, Faults, Finding
+from labkit.profiling.diagnosis.rules import diagnose
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us

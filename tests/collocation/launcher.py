@@ -1,4 +1,4 @@
-"""A launcher to be killed: light jobs under a supervisor, in a round whose record is written to a folder."""
+"""Light jobs in a round; run as a program, a launcher to be killed, whose record is written to a folder."""
 
 from __future__ import annotations
 
@@ -16,23 +16,19 @@ from labkit.tracking.stop import StopRequest
 HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]
 
 
-def main(folder: Path, needs_mps: bool) -> None:
-    processes = processes_of(folder, *HOW)
+def run_round(processes, *, polite_s=0.2, path=None, **ways) -> RoundRecord:
+    """What became of a round, whose record is kept in a file if there is one."""
     record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(process.name, "light") for process in processes])
-    path = folder / "round.json"
-    with SupervisedJobs(polite_s=0.2) as supervised, StopRequest() as stop:
-        supervised.remove_at_end(temporary_of(path))
-        Round(
-            record,
-            processes,
-            supervised,
-            timeout_s=60,
-            on_event=lambda event: None,
-            stop=stop,
-            save=lambda: replace_text(path, repr(record)),
-            mps_gpus=["GPU-1"] if needs_mps else None,
-        ).run()
+    with SupervisedJobs(polite_s) as supervised, StopRequest() as stop:
+        if path is not None:
+            supervised.remove_at_end(temporary_of(path))
+        save = (lambda: None) if path is None else (lambda: replace_text(path, repr(record)))
+        ways = {"timeout_s": 60.0, "on_event": lambda event: None, "stop": stop, "save": save} | ways
+        Round(record, processes, supervised, **ways).run()
+    return record
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "mps" in sys.argv[2:])
+    folder = Path(sys.argv[1])
+    gpus = ["GPU-1"] if "mps" in sys.argv[2:] else None
+    run_round(processes_of(folder, *HOW), path=folder / "round.json", mps_gpus=gpus)

@@ -1,7 +1,6 @@
 """Each exercise takes its right answer, has a hint for each usual mistake, and is not confused by nonsense."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,73 +19,50 @@ QUICK_BUT_FEW = {"time_to_target_s": 3.0, "samples_per_s": 300.0}
 BUSY = pd.DataFrame({"load": ["chase", "copy"], "gb_per_s": [0.2, 10.0]})
 CENSORED = {"time_to_target_s": None, "samples_per_s": 1.0}
 
-# What the notebooks hand to the checks, the right answer, and wrong ones beyond the usual mistakes.
-CASES: dict[str, tuple[dict[str, Any], Any, list[Any]]] = {
-    "00.provenance": ({}, "emulated", []),
-    "00.cost": ({}, 0.3, [0.4, 0.0, -0.3]),
-    "00.test_looks": ({"events": EVENTS}, 1, [5, -1]),
-    "01.intensity": ({}, 1 / 6, [0.5, 12.0]),
-    "01.limit": ({"card": CARD}, "memory", []),
-    "01.launch": ({"card": CARD}, 2e-6 * 1e11, [1.0, 3e5]),
-    "02.percent": ({}, 12.1, [50.0]),
-    "02.faster": ({}, "too fast", []),
-    "02.mapped": ({}, True, []),
-    "10.pairs": ({}, 351, [26, 27]),
-    "10.table_gb": ({}, 2.56, [1.0, 25.6]),
-    "10.sooner": ({"small": QUICK_BUT_FEW, "large": SLOW_BUT_MANY}, "small", ["neither"]),
-    "20.ctc": ({}, "three", ["tree", ""]),
-    "20.outputs": ({}, 12, [13, 2]),
-    "20.wer": ({}, 0.6667, [0.0, 0.9]),
-    "30.chase": ({"busy": BUSY}, 50.0, [1.0, 500.0]),
-    "30.overstated": ({}, 3.42, [1.0, 100.0]),
-    "30.scheduler": ({}, "sm_active", []),
-    "31.interval": ({}, True, []),
-    "31.pairs": ({}, "drift", []),
-    "31.nsys": ({}, 1.86, [0.0, 50.0]),
-    "32.amdahl": ({}, 2.5, [3.0, 60.0]),
-    "32.lookup": ({}, True, []),
-    "32.hits": ({"logit": torch.tensor([1.0, -1.0, 2.0]), "label": torch.tensor([1.0, 1.0, 0.0])}, 1, [0, 2, 3]),
-    "32.method": ({}, "framework", ["kernel", "system"]),
-    "40.isolation": ({}, "mig", ["mps", "naive"]),
-    "40.overestimate": ({}, 76.05, [1.0, 200.0]),
-    "40.gain": ({}, 1.5, [3.0, 1.0]),
-    "40.fairness": ({}, 0.974, [1.0, 0.33]),
-    "41.blast": ({}, 3, [0, 5]),
-    "41.restart": ({}, 50, [100.0, 0.02]),
-    "41.choose": ({}, "mig", []),
-    "42.gain": ({}, 25.0, [0.0, 100.0]),
-    "42.fit": ({}, "small", ["large"]),
-    "42.recovery": ({}, 630, [1200.0, 570.0]),
-    "50.can_fall": ({}, True, []),
-    "50.waiting": ({}, 3 / 8, [0.25, 1.0]),
-    "50.median": ({}, 20, [30, 0]),
-    "50.restarts": ({}, 13, [9.0, 39.0]),
-    "50.cost": ({}, 0.002, [2.0]),
+RIGHT = {
+    "00.provenance": "emulated", "00.cost": 0.3, "00.test_looks": 1, "01.intensity": 1 / 6, "01.limit": "memory",
+    "01.launch": 2e-6 * 1e11, "02.percent": 12.1, "02.faster": "too fast", "02.mapped": True, "10.pairs": 351,
+    "10.table_gb": 2.56, "10.sooner": "small", "20.ctc": "three", "20.outputs": 12, "20.wer": 0.6667,
+    "30.chase": 50.0, "30.overstated": 3.42, "30.scheduler": "sm_active", "31.interval": True, "31.pairs": "drift",
+    "31.nsys": 1.86, "32.amdahl": 2.5, "32.lookup": True, "32.hits": 1, "32.method": "framework",
+    "40.isolation": "mig", "40.overestimate": 76.05, "40.gain": 1.5, "40.fairness": 0.974, "41.blast": 3,
+    "41.restart": 50, "41.choose": "mig", "42.gain": 25.0, "42.fit": "small", "42.recovery": 630, "50.can_fall": True,
+    "50.waiting": 3 / 8, "50.median": 20, "50.restarts": 13, "50.cost": 0.002,
+}  # fmt: skip
+"""The answer of each exercise"""
+GIVEN = {
+    "00.test_looks": {"events": EVENTS},
+    "01.limit": {"card": CARD},
+    "01.launch": {"card": CARD},
+    "10.sooner": {"small": QUICK_BUT_FEW, "large": SLOW_BUT_MANY},
+    "30.chase": {"busy": BUSY},
+    "32.hits": {"logit": torch.tensor([1.0, -1.0, 2.0]), "label": torch.tensor([1.0, 1.0, 0.0])},
 }
+"""What the notebooks hand to the checks"""
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all", lambda: 1]
 
 
 def test_every_exercise_is_tried():
-    assert list(CASES) == list(all_exercises())
+    assert list(RIGHT) == list(all_exercises())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", RIGHT)
 def test_each_exercise_knows_right_and_wrong_and_odd_answers(name, capsys):
-    (given, right, wrong), exercise = CASES[name], all_exercises()[name]
-    for answer in (
-        (right, float(f"{right:.2g}")) if isinstance(right, float) and exercise.relative == 0.03 else (right,)
-    ):
-        check(name, answer, **given)  # two figures are enough
+    right, given, exercise = RIGHT[name], GIVEN.get(name, {}), all_exercises()[name]
+    rounded = float(f"{right:.2g}") if isinstance(right, float) and exercise.relative == 0.03 else right
+    for answer in (right, rounded):  # two figures are enough
+        check(name, answer, **given)
     assert exercise.explanation in capsys.readouterr().out
-    mistakes = [(told(**given) if callable(told) else told, hint) for told, hint in exercise.mistakes.items()]
-    assert len({hint for _, hint in mistakes}) == len(mistakes)
-    mistakes += [(value, exercise.hint) for value in ([False] if right is True else wrong)]
-    for value, hint in mistakes:
+    mistakes = {told(**given) if callable(told) else told: hint for told, hint in exercise.mistakes.items()}
+    assert len(set(mistakes.values())) == len(mistakes) == len(exercise.mistakes)
+    is_text = isinstance(right, str) and not exercise.choices
+    others = exercise.choices or (["no such"] if is_text else [False] if right is True else [-77])
+    mistakes = {value: exercise.hint for value in others if value != right} | mistakes
+    for value, hint in mistakes.items():
         with pytest.raises(WrongAnswer, match=re.escape(hint)):
             check(name, value, **given)
     for value in NONSENSE:
-        is_text = isinstance(right, str) and not exercise.choices and isinstance(value, str)
-        with pytest.raises(WrongAnswer if is_text else WrongKind, match=name):
+        with pytest.raises(WrongAnswer if is_text and isinstance(value, str) else WrongKind, match=name):
             check(name, value, **given)
     for value in (..., None):
         with pytest.raises(NotAnswered, match=f"{name} is not answered yet"):

@@ -4,7 +4,8 @@ import pytest
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis import Case, Device, Faults, diagnose
+from labkit.profiling.diagnosis.case import Case, Device, Faults
+from labkit.profiling.diagnosis.rules import diagnose
 from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import launched_us
 

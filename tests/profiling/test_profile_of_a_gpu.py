@@ -1,12 +1,18 @@
-"""A profile of a GPU, made by hand: what its operators launched counts, on the host and on the device."""
+"""A profile of a GPU, made by hand, or of a real one: what its operators launched counts, on host and device."""
 
 import pytest
+import torch
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.cli.profile_text import print_profile
-from labkit.hardware.calibration import Calibration
-from labkit.profiling.profile import Profile
+from labkit.hardware.calibration import Calibration, calibrate
+from labkit.jobs.command import job_command
+from labkit.profiling.profile import Profile, read_profile, save_card
+from labkit.profiling.recording.profile_steps import profile_script
+from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
+from labkit.profiling.traces.device_time import device_breakdown
+from labkit.tracking.stop import StopRequest
 
 CARD = Calibration("some GPU", 1, 50_000.0, 300_000.0, 2000.0, 4.0, "2026-11-22")
 FLOP = 2 * 4096**3
@@ -75,3 +81,25 @@ def test_the_answer_tells_the_device_s_time(profile, capsys):
     print_profile(profile)
     said = capsys.readouterr().out
     assert "GPU 0: computing" in said and "GPU ms" in said and "8.000" in said
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_real_gpu_s_kernels_memory_and_backward_pass_are_recorded(tmp_path):
+    command = job_command("dlrm", runs_dir=tmp_path, data="synthetic-small", device="cuda")
+    folder, _ = profile_script(command, StepRecorder(ProfileSettings(memory=True)), StopRequest(), lambda event: None)
+    save_card(folder, calibrate("cuda", repeats=3))
+    profile = read_profile(folder)
+    kernels = profile.trace.events[profile.trace.events["category"] == "kernel"]
+    launches = profile.trace.events[profile.trace.events["category"] == "cuda_runtime"]
+    assert len(kernels) > 0
+    assert kernels["correlation"].isin(launches["correlation"]).mean() > 0.99
+    assert profile.trace.kernels["share"].sum() == pytest.approx(1)
+    (device,) = device_breakdown(profile.trace).itertuples()
+    assert device.idle_us + device.compute_us + device.non_compute_us == pytest.approx(device.span_us)
+    # autograd's thread belongs to the step
+    assert profile.phases["time_us"].sum() == pytest.approx(profile.time.step_us, rel=0.02)
+    backward = profile.time.events[profile.time.events["phase"] == "backward"]
+    assert (backward["category"] == "cpu_op").any()
+    assert profile.time.operators["self_us"].min() > -1.0  # µs: clocks of two threads
+    assert (profile.trace.allocations["device"] >= 0).any()

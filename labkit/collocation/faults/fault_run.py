@@ -76,7 +76,6 @@ class FaultReport:
     """Fresh clients that it took"""
     left: int = 0
     """Processes that were left behind when all was over"""
-    provenance: str = "measured"
 
     @property
     def neighbours(self) -> pd.DataFrame:
@@ -148,7 +147,7 @@ def fault_table(reports: Iterable[FaultReport]) -> pd.DataFrame:
     for each in reports:
         rates = {"rate_during": each.rate_ratio("during"), "rate_after": each.rate_ratio("after")}
         rows.append(vars(each) | {"neighbours": len(each.neighbours), "died": each.died} | rates)
-    return pd.DataFrame(rows, columns=SUMMARY_COLUMNS)
+    return pd.DataFrame(rows).assign(provenance="measured").reindex(columns=SUMMARY_COLUMNS)
 
 
 @dataclass

@@ -46,14 +46,8 @@ def check_queue(
 ) -> list[CheckedQueueJob]:
     """Find what each job asks for, and which devices have it; nothing is started.
 
-    What a row says itself counts first. Otherwise its memory is measured, and how busy it keeps a device is what was
-    recorded of such a job, or all of it.
-
-    Args:
-        queue: as it was read.
-        devices: that it is to run on.
-        estimate: bytes that a job's process takes; None where nobody knows. Jobs that are alike are estimated once.
-        recorded: profiles of a device of the same kind.
+    What a row says itself counts first. Otherwise its memory is estimated, in bytes, once for jobs that are alike, and
+    how busy it keeps a device is what was recorded of such a job on a device of that kind, or all of it.
     """
     estimated: dict[tuple, int | str] = {}  # bytes, or why there are none
     largest = max(devices, key=lambda device: device.memory_bytes)
@@ -92,11 +86,7 @@ def check_queue(
 
 
 def refuse_if_any(rows: Sequence[CheckedQueueJob], nothing: str = "nothing was started:") -> list[QueuedJob]:
-    """The jobs with their profiles.
-
-    Raises:
-        UserError: something is against a row; with one line for each such row.
-    """
+    """The jobs with their profiles; a UserError with one line for each row that something is against."""
     lines = [f"  {row.queued.place}: {'; '.join(row.why_not)}" for row in rows if row.why_not]
     if lines:
         raise UserError("\n".join([nothing, *lines]))

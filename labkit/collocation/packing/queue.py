@@ -115,20 +115,12 @@ class TrackedJob:
 
 
 def read_queue(path: Path) -> list[QueuedJob]:
-    """Read a queue file.
+    """Read a queue file, its jobs in order; a UserError has every mistake of every row.
 
     `jobs` is a list as in a plan, and `seconds` is as there. Beside a job's own fields a row may have `arrives`
     (seconds, 0 by default) and what is known of the job alone: `memory`, `utilisation` (0 to 1), `duration` (seconds).
-    `memory` alone is a cap, as in a plan, and is believed to be what the job needs.
-
-    Args:
-        path: of the file; scripts and data with relative paths are looked for in its folder.
-
-    Returns:
-        The jobs in the order of the file. One of which nothing is known has no profile.
-
-    Raises:
-        UserError: with every mistake of every row.
+    `memory` alone is a cap, as in a plan, and is believed to be what the job needs. Relative paths are looked for in
+    the file's folder. A job of which nothing is known has no profile.
     """
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     asked = read_settings(top, {"jobs": Row, "seconds": float}, mistakes)

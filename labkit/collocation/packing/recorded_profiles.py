@@ -66,15 +66,7 @@ class RecordedProfiles:
 
 
 def read_recorded(path: Path | None = None) -> RecordedProfiles:
-    """Read recorded jobs and pairs.
-
-    Args:
-        path: of the file; None takes the one that ships with labkit.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DataError: it is damaged.
-    """
+    """Read recorded jobs and pairs; None takes the file that ships with labkit."""
     path = path or shipped_datasets() / "recorded" / PROFILES_FILE
     content = read_json(path, RecordedProfiles, fix="Restore it, or python datasets/recorded/make_job_profiles.py.")
     return build(content, RecordedProfiles)

@@ -94,14 +94,7 @@ class Scheduler:
                 job.status, job.queued_s = "queued", until_s
 
     def ended(self, name: str, at_s: float, ending: str, reason: str = "") -> None:
-        """A running job ended.
-
-        Args:
-            name: of the job.
-            at_s: when.
-            ending: "done", "out of memory", "failed" (anything else, which running again would not mend), or "stopped".
-            reason: in words.
-        """
+        """A running job ended: done, out of memory, failed (which running again would not mend), or stopped."""
         job = self.jobs[name]
         attempt = job.attempts[-1]
         assert job.status == "running", f"{name} ends ({ending}), and is {job.status}"

@@ -49,9 +49,6 @@ def simulate(
         policy: who goes where.
         slowdown: what sharing really does in this simulated world.
         admission: who may join whom; by default the scheduler believes in `slowdown` itself.
-
-    Raises:
-        UserError: a job without a profile, or without a duration or a memory in it.
     """
     _check_profiles(queue)
     scheduler = Scheduler(queue, devices, policy, admission or Admission(slowdown=slowdown))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -88,17 +87,6 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
             baselines.append(Workload(f"{each.name}-alone", "alone", tuple(missing.values())))
             seen |= missing.keys()
     return replace(plan, workloads=(*baselines, *plan.workloads)) if baselines else plan
-
-
-def in_modes(plan: Plan, modes: Sequence[str]) -> Plan:
-    """The plan with each of its sets of jobs in these modes instead of its own."""
-    sets = list(dict.fromkeys(workload.jobs for workload in plan.workloads))
-    workloads = tuple(
-        Workload(mode if len(sets) == 1 else f"{number}-{mode}", mode, jobs)
-        for number, jobs in enumerate(sets, 1)
-        for mode in modes
-    )
-    return replace(plan, workloads=workloads)
 
 
 def on_device(plan: Plan, device: str) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -62,11 +63,12 @@ def read_yaml(path: Path, example: str) -> Row:
     return found
 
 
-def read_yaml_plan(path: Path, default_mode: str = "cpu-shared") -> Plan:
+def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "cpu-shared") -> Plan:
     """Read a plan in YAML.
 
     Args:
         path: of the file; scripts and data with relative paths are looked for in its folder.
+        modes: that count instead of the file's.
         default_mode: that counts where the file says none.
 
     Raises:
@@ -83,9 +85,9 @@ def read_yaml_plan(path: Path, default_mode: str = "cpu-shared") -> Plan:
         if "jobs" not in row:
             mistakes.add(row.place, "there is no job in it: list some under jobs.")
         found = read_jobs(group.get("jobs", ()), (path.parent,), mistakes, seconds=plan.get("seconds"))
-        modes = group.get("mode") or plan.get("mode") or [default_mode]
-        for mode in modes if found else ():
-            name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(modes) > 1 else "")
+        own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
+        for mode in own_modes if found else ():
+            name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")
             workloads.append(Workload(mode if row is top else name, mode, tuple(job for job, _ in found)))
     mistakes.raise_if_any()
     given = {name: plan[name] for name in ("device", "repeats") if name in plan}

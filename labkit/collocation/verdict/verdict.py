@@ -137,9 +137,9 @@ def mode_table(rounds: pd.DataFrame) -> pd.DataFrame:
             row[name], row[f"{name}_low"], row[f"{name}_high"], _ = mean_of_repeats(own[name])
         notes = "; ".join(dict.fromkeys(note for note in own["note"] if note))
         rows.append(row | {"disturbed": int(own["disturbed"].sum()), "note": notes})
-    known = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured"]
-    numbers = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-    return pd.DataFrame(rows, columns=[*known, *numbers, "energy_note", "disturbed", "note"])
+    columns = ["mix", "family", "mode", "jobs", "on", "provenance", "repeats", "complete", "measured", "disturbed"]
+    columns += [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*columns, "energy_note", "note"])
 
 
 def slowdown_table(turns: pd.DataFrame) -> pd.DataFrame:

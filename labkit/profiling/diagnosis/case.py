@@ -195,31 +195,3 @@ class Case:
         names = self.time.events["name"]
         works = [operator_work(names[row], self.inputs[row]) or Work(0, 0) for row in np.flatnonzero(rows)]
         return Work(*(sum(part) / self.time.steps for part in zip((0, 0), *works, strict=True)))
-
-    def percent(self, us: float) -> str:
-        return f"{us / self.time.step_us:.0%} of the step"
-
-    def finding(
-        self, name: str, evidence: str, advice: str, us: float, most_us: float = 0.0, events: int = 0,
-        of_host: bool = False,
-    ) -> Finding:  # fmt: skip
-        """A claim as shares of the step.
-
-        In a step that nobody looks at, what has few events is a larger share; the bound is that of such a step, if
-        it is the larger one.
-
-        Args:
-            us: of one step, that no rule has claimed before.
-            most_us: of one step, what it can save with what others claim, where that is more.
-            events: written down by the profiler in that time, in one step.
-            of_host: whether only the host gets quicker: a GPU that is busy meanwhile keeps the step as long as it is.
-        """
-        step_us, most_us = self.time.step_us, max(us, most_us)
-        plain_us = step_us - self.event_cost_us * len(self.self_us) / self.time.steps
-        claimed, share = us / step_us, most_us / step_us
-        if plain_us > 0:
-            share = max(share, (most_us - self.event_cost_us * events) / plain_us)
-        if of_host and self.device is not None:
-            most = self.device.idle_us / step_us
-            claimed, share = min(claimed, most), min(share, most)
-        return Finding(name, evidence, advice, claimed, min(share, 1.0))

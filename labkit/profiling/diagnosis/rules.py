@@ -43,7 +43,12 @@ GLUE = (
 )  # fmt: skip
 """What a lookup a table needs besides, and one for all does without."""
 
-WHOLE_PHASES = {
+TEXTS = {
+    "page faults": (
+        "{faults}, take {share}: its tensors get fresh memory each time, which the system clears page by page",
+        "let the allocator keep what is freed: `labkit run` does, as do `labkit.hardware.allocator.keep_memory()` at "
+        f"the beginning of a notebook, and, with glibc, {VARIABLES} in the environment before Python starts",
+    ),
     INPUT: (
         "making a batch, or waiting for it, takes {share}",
         "make batches with array operations, not one sample at a time in Python; prepare once and store; or let "
@@ -56,7 +61,8 @@ WHOLE_PHASES = {
         "hundred steps",
     ),
     SYNC: (
-        "reading {reads} numbers a step from tensors, by .item() or the like, and waiting for the device takes {share}",
+        "reading {reads:,.0f} numbers a step from tensors, by .item() or the like, and waiting for the device takes "
+        "{share}",
         "keep sums and losses in tensors, compute with all samples at once, and read them every hundred steps",
     ),
     IDLE: (
@@ -64,8 +70,35 @@ WHOLE_PHASES = {
         "cores",
         "look what it waits for with `--tool py-spy`; stop other programs",
     ),
+    TO_DEVICE: (
+        "the GPU waits for copies, or does nothing but copy and communicate, for {share}",
+        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, a batch ahead",
+    ),
+    "lookups": (
+        "{calls:,.0f} embedding lookups a step, one call each, take {share} with their gradients",
+        "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
+        "table begins (labkit.fast.tables)",
+    ),
+    "optimiser calls": (
+        "the optimiser makes {calls:,.0f} short calls a step, which take {share}",
+        "let it update all parameters together: `fused=True`, or `foreach=True`",
+    ),
+    "precision": (
+        "matrix products and convolutions in fp32 take {share}, and products ran {ratio:.1f} times as fast in bf16 "
+        "here; other long operators in fp32, with half the bytes to move in bf16, take {rest}",
+        "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
+    ),
+    "batch size": (
+        "{share} would hardly grow with the batch: calls of less than {short_us:.0f} µs, what lies between calls, the "
+        "optimiser, and what products of few rows lose against the machine's speed",
+        "take larger batches, if memory allows; the learning rate has to follow, and accuracy may suffer",
+    ),
+    "python": (
+        "{share} passes outside of torch's operators: in Python, NumPy or compiled code of its own",
+        "`--tool py-spy` tells the lines; make loops over samples operations on tensors",
+    ),
 }
-"""Phases that are bottlenecks as a whole: what is said of each, and what to do."""
+"""Of each bottleneck what is said of it, and what to do."""
 
 
 def diagnose(case: Case) -> list[Finding]:
@@ -74,39 +107,51 @@ def diagnose(case: Case) -> list[Finding]:
     return sorted((each for each in found if each.claimed_share >= WORTH_SHARE), key=lambda each: -each.claimed_share)
 
 
+def _finding(
+    case: Case, name: str, us: float, most_us: float = 0.0, events: float = 0, of_host: bool = False,
+    said_us: float | None = None, **words: object,
+) -> Finding:  # fmt: skip
+    """A claim as shares of the step: `us` of it that no rule has claimed before.
+
+    With what others claim it can save `most_us`, where that is more. In a step that nobody looks at, without the time
+    that the profiler takes for `events`, this is a larger share where it has few of them. Where only the host gets
+    quicker (`of_host`), a GPU that is busy meanwhile keeps the step as long as it is. Said of it is the share of
+    `said_us`, where that is another time.
+    """
+    step_us, most_us = case.time.step_us, max(us, most_us)
+    plain_us = step_us - case.event_cost_us * len(case.self_us) / case.time.steps
+    claimed, share = us / step_us, most_us / step_us
+    if plain_us > 0:
+        share = max(share, (most_us - case.event_cost_us * events) / plain_us)
+    if of_host and case.device is not None:
+        most = case.device.idle_us / step_us
+        claimed, share = min(claimed, most), min(share, most)
+    evidence, advice = TEXTS[name]
+    evidence = evidence.format(share=_percent(case, us if said_us is None else said_us), **words)
+    return Finding(name, evidence, advice, claimed, min(share, 1.0))
+
+
+def _percent(case: Case, us: float) -> str:
+    return f"{us / case.time.step_us:.0%} of the step"
+
+
 def _page_faults(case: Case) -> Iterator[Finding]:
-    if (faults := case.faults) is None:
-        return
-    yield case.finding(
-        "page faults",
-        f"{faults.in_words}, take {case.percent(case.fault_us)}: its tensors get fresh memory each time, which the "
-        "system clears page by page",
-        "let the allocator keep what is freed: `labkit run` does, as do `labkit.hardware.allocator.keep_memory()` at "
-        f"the beginning of a notebook, and, with glibc, {VARIABLES} in the environment before Python starts",
-        case.fault_us,
-        faults.unprofiled * faults.cost_us,
-        of_host=True,
-    )
+    if (faults := case.faults) is not None:
+        most_us = faults.unprofiled * faults.cost_us
+        yield _finding(case, "page faults", case.fault_us, most_us, of_host=True, faults=faults.in_words)
 
 
 def _whole_phases(case: Case) -> Iterator[Finding]:
     reads = case.calls(case.named("aten::item") & (case.phase != INPUT))
-    for phase, (evidence, advice) in WHOLE_PHASES.items():
-        said = evidence.format(share=case.percent(case.phase_us[phase]), reads=f"{reads:,.0f}")
+    for phase in (INPUT, BETWEEN, SYNC, IDLE):
         events = case.calls(case.phase == phase)
-        yield case.finding(phase, said, advice, case.phase_us[phase], events=events, of_host=True)
+        yield _finding(case, phase, case.phase_us[phase], events=events, of_host=True, reads=reads)
 
 
 def _to_device(case: Case) -> Iterator[Finding]:
-    if case.device is None:
-        return
-    us = min(case.phase_us[TO_DEVICE], case.device.idle_us) + case.device.copy_us
-    yield case.finding(
-        TO_DEVICE,
-        f"the GPU waits for copies, or does nothing but copy and communicate, for {case.percent(us)}",
-        "pin the host's memory (`pin_memory=True`) and copy with `non_blocking=True`, a batch ahead",
-        us,
-    )
+    if case.device is not None:
+        us = min(case.phase_us[TO_DEVICE], case.device.idle_us) + case.device.copy_us
+        yield _finding(case, TO_DEVICE, us)
 
 
 def _lookups(case: Case) -> Iterator[Finding]:
@@ -126,16 +171,10 @@ def _lookups(case: Case) -> Iterator[Finding]:
     one_call_us = max(us / calls, moved / case.card.bandwidth_gb_per_s / 1e3)
     # in one call, its arithmetic is shared by all threads, which that of a small call is not
     kernels_us = case.self_us[own & ~case.short].sum() / case.card.threads
-    yield case.finding(
-        "lookups",
-        f"{calls:,.0f} embedding lookups a step, one call each, take {case.percent(us)} with their gradients",
-        "keep all tables of one width in one tensor and look up all at once: add to each index the row at which its "
-        "table begins (labkit.fast.tables)",
-        us - max(one_call_us, kernels_us),
-        # and there is one parameter to update in place of many
-        us - one_call_us + glue_us + case.phase_us[OPTIMISER],
-        events,
-    )
+    claimed_us = us - max(one_call_us, kernels_us)
+    # and there is one parameter to update in place of many
+    most_us = us - one_call_us + glue_us + case.phase_us[OPTIMISER]
+    yield _finding(case, "lookups", claimed_us, most_us, events, said_us=us, calls=calls)
 
 
 def _updates(case: Case) -> Iterator[Finding]:
@@ -147,14 +186,7 @@ def _updates(case: Case) -> Iterator[Finding]:
     if calls < FEWEST_UPDATES:
         return
     us = case.claim(short) + case.claim_python(OPTIMISER, np.inf)
-    yield case.finding(
-        "optimiser calls",
-        f"the optimiser makes {calls:,.0f} short calls a step, which take {case.percent(us)}",
-        "let it update all parameters together: `fused=True`, or `foreach=True`",
-        us,
-        case.phase_us[OPTIMISER],
-        calls,
-    )
+    yield _finding(case, "optimiser calls", us, case.phase_us[OPTIMISER], calls, calls=calls)
 
 
 def _precision(case: Case) -> Iterator[Finding]:
@@ -175,17 +207,10 @@ def _precision(case: Case) -> Iterator[Finding]:
     flop = case.work(products).flop
     if us and flop / us / 1e3 < LEAST_OF_PEAK * case.card.fp32_gflops:
         return  # something else holds them up
-    yield case.finding(
-        "precision",
-        f"matrix products and convolutions in fp32 take {case.percent(us)}, and products ran {ratio:.1f} times as "
-        f"fast in bf16 here; other long operators in fp32, with half the bytes to move in bf16, take "
-        f"{case.percent(rest_us)}",
-        "compute them in bf16: `with torch.autocast(device_type, dtype=torch.bfloat16)` around forward pass and loss",
-        us * (1 - 1 / ratio),
-        # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
-        max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2,
-        case.calls(products),
-    )
+    # at best products reach the speed of large ones, and what only moves numbers moves half as many bytes
+    most_us = max(us * (1 - 1 / ratio), us - flop / case.card.bf16_gflops / 1e3) + rest_us / 2
+    words = {"ratio": ratio, "rest": _percent(case, rest_us)}
+    yield _finding(case, "precision", us * (1 - 1 / ratio), most_us, case.calls(products), said_us=us, **words)
 
 
 def _batch(case: Case) -> Iterator[Finding]:
@@ -199,15 +224,8 @@ def _batch(case: Case) -> Iterator[Finding]:
     us = _thin_products_us(case, case.open & ~fixed) + case.claim(fixed)
     for phase in (FORWARD, BACKWARD, OPTIMISER, OTHER):
         us += case.claim_python(phase, (case.calls(case.phase == phase) + 1) * BETWEEN_LAUNCHES * launch_us)
-    yield case.finding(
-        "batch size",
-        f"{case.percent(whole_us)} would hardly grow with the batch: calls of less than {case.short_us:.0f} µs, what "
-        "lies between calls, the optimiser, and what products of few rows lose against the machine's speed",
-        "take larger batches, if memory allows; the learning rate has to follow, and accuracy may suffer",
-        us,
-        whole_us,
-        case.calls(fixed & case.counts),
-    )
+    events = case.calls(fixed & case.counts)
+    yield _finding(case, "batch size", us, whole_us, events, said_us=whole_us, short_us=case.short_us)
 
 
 def _thin_products_us(case: Case, counted: np.ndarray) -> float:
@@ -228,15 +246,8 @@ def _thin_products_us(case: Case, counted: np.ndarray) -> float:
 
 
 def _python(case: Case) -> Iterator[Finding]:
-    us = sum(case.open_python_us.values())
-    yield case.finding(
-        "python",
-        f"{case.percent(us)} passes outside of torch's operators: in Python, NumPy or compiled code of its own",
-        "`--tool py-spy` tells the lines; make loops over samples operations on tensors",
-        us,
-        sum(case.python_us.values()),
-        of_host=True,
-    )
+    us, most_us = sum(case.open_python_us.values()), sum(case.python_us.values())
+    yield _finding(case, "python", us, most_us, of_host=True)
 
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from labkit.profiling.recording.costs import minor_faults
@@ -17,13 +18,12 @@ class PhaseClock:
 
     def __init__(self):
         self.nvtx = False
-        """Whether phases are ranges for NVIDIA's tools, too"""
         self._open: list[tuple[str, torch.profiler.record_function, bool]] = []
         self.restart()
 
     def restart(self) -> None:
         """Forget what was timed so far."""
-        self._times: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
+        self._sums: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(3))
         self._at = _now()
 
     @property
@@ -55,21 +55,20 @@ class PhaseClock:
             torch.cuda.nvtx.range_pop()
         annotation.__exit__(None, None, None)
 
-    def read(self) -> tuple[dict[str, list[float]], dict[str, int]]:
+    def read(self) -> tuple[dict[str, list[float]], dict[str, float]]:
         """Of each phase since the last reading: microseconds of wall and of the process' CPU time, and page faults."""
         self._charge()
-        times = {name: [1e6 * wall_s, 1e6 * cpu_s] for name, (wall_s, cpu_s, _) in self._times.items()}
-        faults = {name: faults for name, (*_, faults) in self._times.items()}
+        sums = {name: sums.tolist() for name, sums in self._sums.items()}
         self.restart()
-        return times, faults
+        return {name: [1e6 * wall_s, 1e6 * cpu_s] for name, (wall_s, cpu_s, _) in sums.items()}, {
+            name: faults for name, (*_, faults) in sums.items()
+        }
 
     def _charge(self) -> None:
         now = _now()
-        sums = self._times[self.phase]
-        for number, (late, early) in enumerate(zip(now, self._at, strict=True)):
-            sums[number] += late - early
+        self._sums[self.phase] += now - self._at
         self._at = now
 
 
-def _now() -> tuple[float, float, int]:
-    return time.perf_counter(), time.process_time(), minor_faults()
+def _now() -> np.ndarray:
+    return np.array([time.perf_counter(), time.process_time(), minor_faults()])

@@ -42,13 +42,11 @@ def profile_steps(
         name: of the run.
         card: what this machine can do; None measures it, which takes a second or two.
         device: that computes.
-        settings: of ProfileSettings: skip, warmup, steps, shapes, memory, graph.
-
+        settings: of `ProfileSettings`.
     """
     recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
-    on_gpu = on.type == "cuda"
     budgets = {budget.torch_name: budget for budget in offered_budgets()}
-    budget = budgets[f"cuda:{on.index or 0}" if on_gpu else "cpu"]
+    budget = budgets[f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu"]
     harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder)
     phases = watched_by(recorder.clock.watch)
     with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:

@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ took 24 to 32 MiB."""
 
 
 class StepWatcher:
-    """Looks at the steps of a run, by its clock; a `labkit.tracking.harness.StepObserver`."""
+    """Looks at the steps of a run, by its clock; the observer of a `labkit.tracking.harness.Harness`."""
 
     def __init__(self, settings: ProfileSettings, tool: str):
         self.settings, self.tool = settings, tool
@@ -153,16 +154,31 @@ class StepRecorder(StepWatcher):
     def _start_graph(self) -> None:
         self._graph = ExecutionTraceObserver()
         self._graph.register_callback(str(self.trace / GRAPH.removesuffix(".gz")))
-        self._graph.start()
+        with _silent():
+            self._graph.start()
 
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            graph.stop()
-            graph.unregister_callback()
+            with _silent():
+                graph.stop()
+                graph.unregister_callback()
             plain = self.trace / GRAPH.removesuffix(".gz")
             (self.trace / GRAPH).write_bytes(gzip.compress(plain.read_bytes()))
             plain.unlink()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep out of a notebook, which imported torch before, what its C++ says to itself."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class SteadySteps(StepWatcher):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,6 @@ class ScriptSteps:
         self._thread = threading.get_ident()
         self._depth = 0
         """Modules that call each other"""
-        self._trains: weakref.WeakKeyDictionary[torch.nn.Module, bool] = weakref.WeakKeyDictionary()
         self._closing: torch.optim.Optimizer | None = None
         """The optimiser whose step ends a step"""
         self._names_phases = False
@@ -106,14 +104,10 @@ class ScriptSteps:
         if self._is_elsewhere:
             return
         self._depth += 1
-        if self._depth == 1 and self._is_trained(module) and self._clock.phase != FORWARD:
+        # a transform of the data has no parameters to train
+        trains = self._depth == 1 and any(parameter.requires_grad for parameter in module.parameters())
+        if trains and self._clock.phase != FORWARD:
             self._to(FORWARD if torch.is_grad_enabled() else OTHER)  # the latter is an evaluation
-
-    def _is_trained(self, module: torch.nn.Module) -> bool:
-        """Whether it has parameters to train, which a transform of the data has not."""
-        if module not in self._trains:
-            self._trains[module] = any(parameter.requires_grad for parameter in module.parameters())
-        return self._trains[module]
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, result: Any) -> None:
         if not self._is_elsewhere:

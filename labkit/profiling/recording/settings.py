@@ -36,11 +36,7 @@ class ProfileSettings:
                 )
 
     def in_words(self) -> str:
-        """The schedule in a sentence.
-
-        >>> print(ProfileSettings(skip=4, steps=8).in_words())
-        4 steps run unprofiled (2 are timed), 3 warm the profiler up, 8 are recorded
-        """
+        """The schedule in a sentence."""
         return (
             f"{self.skip} steps run unprofiled ({self.timed} are timed), {self.warmup} warm the profiler up, "
             f"{self.steps} are recorded"

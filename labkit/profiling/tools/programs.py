@@ -85,7 +85,6 @@ class ToolProfile:
     """What a tool saw of a run's steady steps."""
 
     folder: Path
-    """Of the run"""
     facts: Facts
     output: Path
     """The tool's own file"""

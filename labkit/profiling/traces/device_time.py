@@ -1,9 +1,8 @@
 """What a device did and how long it did nothing, from the kernels and copies of a trace.
 
 Streams run side by side: time in which several are busy counts once. The definitions are those of Holistic Trace
-Analysis (HTA of Meta: get_temporal_breakdown), so that its documentation holds. Where its own numbers differ: it
-shortens times in ns to whole µs, counts records of waits (`cuda_sync`) as work, and leaves out what the trace's last
-step launched (unless it is asked to count that), or what no call in the trace did.
+Analysis (HTA of Meta: get_temporal_breakdown), which by itself shortens times to whole µs, counts records of waits as
+work, and leaves out what the last step launched.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ def timeline(trace: Trace) -> pd.DataFrame:
     Raises:
         UserError: the trace has no steps.
     """
+    import pandas as pd
+
     events = trace.events
     steps = recorded_steps(trace)
     chosen = steps.iloc[steps["duration_us"].argsort().to_numpy()[len(steps) // 2]]
@@ -44,22 +46,18 @@ def timeline(trace: Trace) -> pd.DataFrame:
     width = len(str(len(lanes)))  # so that they sort as numbers do
     names = {lane: f"thread {number:0{width}}" for number, lane in enumerate(lanes, start=1)}
     names |= {lane: _stream(lane) for lane in device["lane"].unique()}
-    import pandas as pd
-
-    frame = pd.concat([_rows(host, names), _rows(device, names)], ignore_index=True)
-    frame["start_us"] -= begin
-    longest = frame["duration_us"].nlargest(MOST_EVENTS).index
-    return frame.loc[longest].sort_values(["lane", "start_us"], ignore_index=True)
-
-
-def _rows(events: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    lanes = events["lane"].astype(str).map(names)
-    levels = np.where(events["level"] > 0, ", level " + events["level"].astype(str), "")
-    return events.assign(
-        lane=lanes.astype(str) + levels,
-        kind=events["category"].astype(str).map(KINDS).fillna("copy or fill"),
-        name=events["name"].astype(str),
-    )[["lane", "kind", "name", "start_us", "duration_us"]]
+    shown = pd.concat([host, device], ignore_index=True).astype({"lane": str, "category": str, "name": str})
+    levels = np.where(shown["level"] > 0, ", level " + shown["level"].astype(str), "")
+    frame = pd.DataFrame(
+        {
+            "lane": shown["lane"].map(names) + levels,
+            "kind": shown["category"].map(KINDS).fillna("copy or fill"),
+            "name": shown["name"],
+            "start_us": shown["start_us"] - begin,
+            "duration_us": shown["duration_us"],
+        }
+    ).nlargest(MOST_EVENTS, "duration_us")
+    return frame.sort_values(["lane", "start_us"], ignore_index=True)
 
 
 def _stream(lane: str) -> str:

@@ -4,67 +4,56 @@ from __future__ import annotations
 
 import sys
 
+from launcher import run_round
 from light_job import processes_of
 
 from labkit.collocation.launching.job import worker_process
-from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
-from labkit.collocation.launching.round import Round
 from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.process.supervisor import JobProcess, SupervisedJobs
+from labkit.process.supervisor import JobProcess
 from labkit.runs import read_metrics, read_run
 from labkit.tracking.stop import StopRequest
 
 
-def run_round(processes, *, timeout_s=60.0, on_event=None, stop=None, polite_s=0.2):
-    """The outcomes by job, what happened in order, and the round's record."""
-    happened = []
+def followed(processes, asks_to_stop=lambda happened: False, **ways):
+    """The outcomes in their order, what happened, and the round's record."""
+    happened, stop = [], StopRequest()
 
     def hear(event):
         happened.append((event.job, event.event["kind"]))
-        if on_event is not None:
-            on_event(event)
+        if asks_to_stop(happened):
+            stop.request("SIGINT")
 
-    names = [process.name for process in processes]
-    record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(name, "light") for name in names])
-    with SupervisedJobs(polite_s) as supervised:
-        Round(
-            record,
-            processes,
-            supervised,
-            timeout_s=timeout_s,
-            on_event=hear,
-            stop=StopRequest() if stop is None else stop,
-            save=lambda: None,
-        ).run()
-    return {outcome.job: outcome for outcome in record.jobs}, happened, record
+    record = run_round(processes, on_event=hear, stop=stop, **ways)
+    return record.jobs, happened, record
 
 
 def test_no_job_goes_before_all_are_ready(tmp_path):
-    outcomes, happened, record = run_round(processes_of(tmp_path, *[""] * 16))
+    outcomes, happened, record = followed(processes_of(tmp_path, *[""] * 16))
     go = happened.index(("", "Go"))
     assert [happened[:go].count((f"job-{n}", "Ready")) for n in range(16)] == [1] * 16
     assert all(kind != "Ended" for _, kind in happened[:go])
-    assert {outcome.status for outcome in outcomes.values()} == {"done"}
+    assert {outcome.status for outcome in outcomes} == {"done"}
     assert (record.status, record.go_at is None) == ("done", False)
 
 
 def test_where_one_cannot_be_built_none_is_let_go(tmp_path):
-    outcomes, happened, record = run_round(processes_of(tmp_path, "fails", "stays", "stays"))
+    outcomes, happened, record = followed(processes_of(tmp_path, "fails", "stays"))
     assert ("", "Go") not in happened
-    assert outcomes["job-0"].status == "failed"
-    assert outcomes["job-1"].status == "stopped"
-    assert outcomes["job-1"].reason == "not started, because job-0 ended before the start"
+    assert [outcome.status for outcome in outcomes] == ["failed", "stopped"]
+    assert outcomes[1].reason == "not started, because job-0 ended before the start"
     assert record.status == "stopped"
 
 
-def test_a_job_that_dies_or_is_deaf_to_sigterm_is_told_and_its_neighbours_go_on(tmp_path):
-    outcomes, _, record = run_round(processes_of(tmp_path, "stays deaf breeds", "dies", ""), timeout_s=8.0)
-    assert [outcome.status for outcome in outcomes.values()] == ["timed_out", "failed", "done"]
-    assert outcomes["job-0"].reason == "not done 8 s after it was started"
-    assert outcomes["job-1"].reason == "its process was ended by SIGKILL"
-    assert record.status == "failed"
+def test_a_job_that_dies_is_told_its_neighbours_go_on_and_a_request_to_stop_ends_even_the_deaf(tmp_path):
+    def others_are_over(happened):
+        return [kind for _, kind in happened].count("Over") == 2
+
+    outcomes, _, record = followed(processes_of(tmp_path, "stays deaf breeds", "dies", ""), others_are_over)
+    assert [outcome.status for outcome in outcomes] == ["stopped", "failed", "done"]
+    assert [outcome.reason for outcome in outcomes[:2]] == ["stopped by SIGINT", "its process was ended by SIGKILL"]
+    assert record.status == "stopped"
 
 
 # a supervisor for which SIGKILL does nothing, as where a driver keeps a process in state D
@@ -82,28 +71,13 @@ os._exit(0)
 def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, monkeypatch):
     (tmp_path / "python").write_text(POWERLESS.format(python=sys.executable))
     (tmp_path / "python").chmod(0o755)
-    processes = processes_of(tmp_path, "stays deaf", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    outcomes, _, record = run_round(processes, timeout_s=6.0)
-    assert outcomes["job-0"].status == "timed_out", outcomes
-    assert outcomes["job-0"].reason.startswith("not done 6 s after it was started; process ")
-    assert record.left
+    outcomes, _, record = followed(processes_of(tmp_path, "stays deaf", ""), timeout_s=6.0)
+    assert [outcome.status for outcome in outcomes] == ["timed_out", "done"]
+    assert record.status == "failed" and record.left
+    assert outcomes[0].reason.startswith("not done 6 s after it was started; process ")
     for pid in record.left:
-        assert f"process {pid} is still there after SIGKILL, in state disk-sleep: it waits" in outcomes["job-0"].reason
-    assert outcomes["job-1"].status == "done"
-    assert record.status == "failed"
-
-
-def test_a_request_to_stop_ends_all(tmp_path):
-    stop = StopRequest()
-
-    def ask(event):
-        if event.event["kind"] == "Go":
-            stop.request("SIGINT")
-
-    outcomes, _, record = run_round(processes_of(tmp_path, "stays", "stays"), on_event=ask, stop=stop)
-    assert {(outcome.status, outcome.reason) for outcome in outcomes.values()} == {("stopped", "stopped by SIGINT")}
-    assert record.status == "stopped"
+        assert f"process {pid} is still there after SIGKILL, in state disk-sleep: it waits" in outcomes[0].reason
 
 
 def process_of(job: PlannedJob, folder, **share) -> JobProcess:
@@ -137,34 +111,22 @@ def test_an_unchanged_script_in_a_partition_and_a_job_share_a_round(tmp_path):
     ]
     share = {"cores": (0,), "memory_bytes": 3 * 2**30, "environment": dict.fromkeys(THREAD_VARIABLES, "1")}
     processes = [process_of(jobs[0], tmp_path, **share), process_of(jobs[1], tmp_path)]
-    outcomes, happened, record = run_round(processes, polite_s=5)
-    assert record.status == "done", outcomes
+    (of_script, of_clicks), happened, record = followed(processes, polite_s=5)
+    assert record.status == "done", record
     assert (tmp_path / "seen").read_text() == repr((list(arguments), "__main__", str(script), "", ([0], 1)))
-    run = read_run(tmp_path / outcomes["script"].run)
+    run = read_run(tmp_path / of_script.run)
     assert (run.status, run.result["steps"], run.result["reason"]) == ("done", 30, "the script ended")
     assert list(read_metrics([tmp_path / run.id])["name"].unique()) == ["steps"]
     alone = {"group": tmp_path.name, "job": "script", "log": "script.log"}
     assert alone.items() <= run.config["collocation"].items()
     assert "printed by the script" in (tmp_path / "script.log").read_text()
-    clicks = read_run(tmp_path / outcomes["clicks"].run)
-    assert clicks.status == "done"
-    assert outcomes["clicks"].wall_s == clicks.result["wall_s"]
+    clicks = read_run(tmp_path / of_clicks.run)
+    assert (clicks.status, clicks.result["wall_s"]) == ("done", of_clicks.wall_s)
     assert happened.index(("", "Go")) > happened.index(("script", "Ready"))
 
 
-def test_where_one_takes_no_step_none_is_let_go(tmp_path):
-    (tmp_path / "idle.py").write_text("")
-    (tmp_path / "steps.py").write_text(SCRIPT.format(out=str(tmp_path / "seen")))
-    jobs = [PlannedJob(name, str(tmp_path / f"{name}.py")) for name in ("idle", "steps")]
-    outcomes, happened, _ = run_round([process_of(job, tmp_path) for job in jobs], polite_s=20)
-    assert ("", "Go") not in happened
-    assert outcomes["idle"].status == "done"
-    assert outcomes["steps"].status == "stopped"
-    assert outcomes["steps"].reason == "not started, because idle ended before the start without a step"
-
-
 STEP = """
-import torch
+import sys, time, torch
 model = torch.nn.Linear(4, 1)
 optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.randn(8, 4)).square().mean().backward()
@@ -172,26 +134,34 @@ optimiser.step()
 """
 
 
+def test_where_one_takes_no_step_none_is_let_go(tmp_path):
+    for name, text in (("idle", ""), ("steps", STEP)):
+        (tmp_path / f"{name}.py").write_text(text)
+    jobs = [PlannedJob(name, str(tmp_path / f"{name}.py")) for name in ("idle", "steps")]
+    outcomes, happened, _ = followed([process_of(job, tmp_path) for job in jobs], polite_s=20)
+    assert ("", "Go") not in happened
+    assert [outcome.status for outcome in outcomes] == ["done", "stopped"]
+    assert outcomes[1].reason == "not started, because idle ended before the start without a step"
+
+
 def test_scripts_end_as_they_say_or_as_by_ctrl_c(tmp_path):
     greedy, saved = "torch.ones(2**32)", tmp_path / "saved"
     waits = f"try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    open({str(saved)!r}, 'w').close()\n    raise"
     endings = {"sys.exit(3)": "failed", "1 / 0": "failed", "sys.exit(0)": "done", greedy: "out_of_memory"}
     endings[waits] = "stopped"
-    processes, stop, happened = [], StopRequest(), []
+    processes = []
     for number, ending in enumerate(endings):
         script = tmp_path / f"ends-{number}.py"
-        script.write_text(f"{STEP}import sys, time\n{ending}\n")
+        script.write_text(f"{STEP}{ending}\n")
         share = {"memory_bytes": 2 * 2**30} if ending == greedy else {}
         processes.append(process_of(PlannedJob(script.stem, str(script)), tmp_path, **share))
 
-    def ask(event):
-        happened.append((event.job, event.event["kind"]))
-        if ("ends-4", "Progress") in happened and [kind for _, kind in happened].count("Over") == 4:
-            stop.request("SIGINT")
+    def is_alone(happened):
+        return ("ends-4", "Progress") in happened and [kind for _, kind in happened].count("Over") == 4
 
-    outcomes, _, _ = run_round(processes, on_event=ask, stop=stop, polite_s=20)
-    assert [outcome.status for outcome in outcomes.values()] == list(endings.values())
-    runs = [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()]
+    outcomes, _, _ = followed(processes, is_alone, polite_s=20)
+    assert [outcome.status for outcome in outcomes] == list(endings.values())
+    runs = [read_run(tmp_path / outcome.run).status for outcome in outcomes]
     assert runs[:3] == ["failed", "failed", "done"] and runs[4] == "stopped"
     assert saved.exists()
-    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["ends-3"].reason
+    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes[3].reason

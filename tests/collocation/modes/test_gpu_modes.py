@@ -65,14 +65,6 @@ def test_a_compute_mode_refuses_what_it_forbids(compute_mode, refused, control):
     assert all(f"nvidia-smi -i {FIRST} -c DEFAULT" in found[mode][0][1] for mode in refused)
 
 
-def test_a_gpu_that_somebody_uses_is_refused_and_the_other_is_not(control):
-    library = fake_nvml("hopper", computing={FIRST: [process(1)]}, names={1: "nvidia-cuda-mps-server"})
-    for mode in ("alone", "naive", "mps"):
-        ((job, reason),) = refusals(mode, [A, B], library)
-        assert job is None and "used by someone else: process 1 nvidia-cuda-mps-server" in reason
-        assert refusals(mode, [A, B], library, device="1") == []
-
-
 def test_clients_of_mps_have_their_limits_and_a_uuid(control):
     bound = replace(A, gpu_percent=12.5, memory_bytes=4 * 2**30)
     found = shares("mps", [bound, B], fake_nvml("hopper"))
@@ -88,15 +80,11 @@ def test_clients_of_mps_have_their_limits_and_a_uuid(control):
     assert found["a"].memory_bytes is None  # of the GPU, not of the process
 
 
-def test_mps_has_so_many_clients(control):
+def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
     jobs = [PlannedJob(f"job-{number}", "dlrm") for number in range(49)]
-    assert refusals("mps", jobs[:-1], fake_nvml("hopper")) == []
     ((name, reason),) = refusals("mps", jobs, fake_nvml("hopper"))
     assert name is None and "49 jobs are more clients" in reason
-    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], fake_nvml("hopper")) == [], "of each GPU"
-
-
-def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
+    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], fake_nvml("hopper")) == [], "48 of each GPU"
     state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     ((_, reason),) = refusals("mps", [A], fake_nvml("ampere", mig=state))
     assert "is a MIG slice" in reason
@@ -143,16 +131,17 @@ def test_a_device_has_a_number_a_uuid_and_its_beginning_and_others_are_refused(t
         find_device("1", get_devices(Nvml(fake_nvml("ampere"))))
 
 
-def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none(monkeypatch):
+def test_others_on_a_gpu_are_named_and_this_process_and_its_children_are_none(monkeypatch, control):
     parent, nobody = os.getppid(), 2**22 + 1  # more than Linux gives to any process
     on_first = [process(os.getpid()), process(parent, 3 * 2**30)]
     names = {parent: "/opt/x/train --fast", nobody: "nvidia-cuda-mps-server"}
     library = fake_nvml("ampere", computing={FIRST: on_first, SECOND: [process(nobody)]}, names=names)
-    ((_, first),) = refusals("naive", [A], library)
-    ((_, second),) = refusals("naive", [A], library, device="1")
     user = psutil.Process(parent).username()
-    assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in first
-    assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in second
+    for mode in ("alone", "naive", "mps"):
+        ((_, first),) = refusals(mode, [A], library)
+        assert f"used by someone else: process {parent} train (user {user}, 3 GiB). Wait" in first
+        ((_, second),) = refusals(mode, [A], library, device="1")
+        assert f"process {nobody} nvidia-cuda-mps-server (its user cannot be seen from here" in second
     assert refusals("naive", [A], fake_nvml("ampere", computing={FIRST: [process(os.getpid())]})) == []
     # the same is told of a run that others disturbed
     gpu = get_devices(Nvml(library))[1]

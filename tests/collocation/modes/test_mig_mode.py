@@ -113,89 +113,71 @@ def test_where_only_administrators_know_what_is_free_no_layout_is_proposed(machi
     assert f"`{SMI} -lgip` lists it" in refused[-1][1]
 
 
-class Changes:
-    """A GPU with one instance of somebody, and a layout for three jobs, which an nvidia-smi can make."""
-
-    def __init__(self, state):
-        self.state, self.library = state, fake_nvml("ampere", mig=state)
-        self.behave()
-        with Nvml(self.library) as nvml:
-            self.layout, _ = proposed_layout([A, B, C], gpus.place_on(self.library, "0", nvml))
-
-    def behave(self, **how):
-        write_mig(self.state, instances=THEIRS.values(), **how)
-
-    def made(self):
-        return changed_layout(self.layout)
-
-    @property
-    def calls(self):
-        return [call[3:] for call in read_mig(self.state)["calls"]]
-
-    @property
-    def instances(self):
-        return read_mig(self.state)["instances"]
-
-
 @pytest.fixture
-def changes(tmp_path, monkeypatch):
+def state(tmp_path, monkeypatch):
+    """The state of a GPU with one instance of somebody, which an nvidia-smi can change."""
     nvidia_smi(tmp_path, monkeypatch, tmp_path / "mig")
-    return Changes(tmp_path / "mig")
+    return write_mig(tmp_path / "mig", instances=THEIRS.values())
 
 
-def test_instances_are_made_used_and_removed_and_those_of_others_stay(changes):
-    with changes.made():
-        assert set(changes.instances) == {"1", "2", "3"}
-        assert set(slices([A, B, C], changes.library).values()) == {"MIG-1", "MIG-2", "MIG-3"}
-    assert changes.instances == THEIRS
-    assert changes.calls == [
+def made(state, **behaviour):
+    """A layout for three jobs, made for a block."""
+    write_mig(state, instances=THEIRS.values(), **behaviour)
+    library = fake_nvml("ampere", mig=state)
+    with Nvml(library) as nvml:
+        layout, _ = proposed_layout([A, B, C], gpus.place_on(library, "0", nvml))
+    return changed_layout(layout)
+
+
+def test_instances_are_made_used_and_removed_and_those_of_others_stay(state):
+    with made(state):
+        assert set(read_mig(state)["instances"]) == {"1", "2", "3"}
+        assert set(slices([A, B, C], fake_nvml("ampere", mig=state)).values()) == {"MIG-1", "MIG-2", "MIG-3"}
+    assert read_mig(state)["instances"] == THEIRS
+    assert [call[3:] for call in read_mig(state)["calls"]] == [
         ["-cgi", "2g.10gb,2g.10gb", "-C"],
         ["-dci", "-gi", "3"], ["-dgi", "-gi", "3"], ["-dci", "-gi", "2"], ["-dgi", "-gi", "2"],
     ]  # fmt: skip
 
 
-def test_ctrl_c_while_nvidia_smi_works_leaves_nothing(changes, monkeypatch):
+def test_ctrl_c_while_nvidia_smi_works_leaves_nothing(state, monkeypatch):
     waits = []
 
     class Interrupted(subprocess.Popen):
         def wait(self, timeout=None):
             waits.append(timeout)
-            if len(waits) == 1:
+            if len(waits) == 1:  # nvidia-smi is in a session of its own, and goes on
                 raise KeyboardInterrupt
             return super().wait(timeout)
 
     monkeypatch.setattr(mig.subprocess, "Popen", Interrupted)
-    with pytest.raises(KeyboardInterrupt), changes.made():
+    with pytest.raises(KeyboardInterrupt), made(state):
         raise AssertionError("the layout is not there")
-    assert changes.instances == THEIRS and len(changes.calls) > 1
+    assert read_mig(state)["instances"] == THEIRS and len(read_mig(state)["calls"]) > 1
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("behaviour", "words"),
     [
         ({"breaks_after": 1}, r"did not make the MIG layout: .*Insufficient Resources"),
-        ({"no_rights": True}, rf"Insufficient Permissions .*`sudo nvidia-smi mig -i {FIRST} -cgi 2g.10gb,2g.10gb -C`"),
-        ({"on_path": False}, "nvidia-smi, which comes with NVIDIA's driver, cannot be started"),
+        ({"no_rights": True}, rf"Insufficient Permissions .*`{SMI} -cgi 2g.10gb,2g.10gb -C`"),
+        (None, "nvidia-smi, which comes with NVIDIA's driver, cannot be started"),
     ],
 )
-def test_where_nvidia_smi_fails_nothing_is_left_and_it_is_told(changes, monkeypatch, tmp_path, how, words):
-    if how.pop("on_path", True):
-        changes.behave(**how)
-    else:
-        monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=words), changes.made():
+def test_where_nvidia_smi_fails_nothing_is_left_and_it_is_told(state, monkeypatch, tmp_path, behaviour, words):
+    if behaviour is None:
+        monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=words), made(state, **behaviour or {}):
         raise AssertionError("the layout is not there")
-    assert changes.instances == THEIRS
+    assert read_mig(state)["instances"] == THEIRS
 
 
-def test_an_instance_that_stays_in_use_is_asked_for_again_and_then_told(changes, monkeypatch):
-    changes.behave(busy=3)
-    with changes.made():
+def test_an_instance_that_stays_in_use_is_asked_for_again_and_then_told(state, monkeypatch):
+    with made(state, busy=3):
         pass
-    assert changes.instances == THEIRS
-    assert sum(call[0] == "-dgi" for call in changes.calls) == 5
-    changes.behave(busy=10**6)
+    assert read_mig(state)["instances"] == THEIRS
+    assert sum("-dgi" in call for call in read_mig(state)["calls"]) == 5
     monkeypatch.setattr(mig, "REMOVE_S", 0.0)
     told = r"instances 3,2 that labkit made stay .*In use by another client.* -dgi -gi 3,2`"
-    with pytest.raises(UserError, match=told), changes.made():
+    with pytest.raises(UserError, match=told), made(state, busy=10**6):
         pass

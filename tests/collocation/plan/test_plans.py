@@ -155,13 +155,17 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
-    plan = from_yaml(
+    text = (
         "mode: naive\nworkloads:\n- {name: pair, mode: [alone, cpu-pinned], jobs: [{job: dlrm, copies: 2}]}\n"
         "- jobs: [{job: speech}]\n"
     )
-    assert [(w.name, w.mode, len(w.jobs)) for w in plan.workloads] == [
+    assert [(w.name, w.mode, len(w.jobs)) for w in from_yaml(text).workloads] == [
         ("pair-alone", "alone", 2), ("pair-cpu-pinned", "cpu-pinned", 2), ("workload-2", "naive", 1),
     ]  # fmt: skip
+    asked = [(w.name, w.mode) for w in from_yaml(text, modes=["mps"]).workloads]
+    assert asked == [("pair", "mps"), ("workload-2", "mps")], "modes of the command line count instead"
+    with pytest.raises(UserError, match="mode 'msp' is unknown"):
+        from_yaml(text, modes=["msp"])
 
 
 def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_plan(from_yaml, folder):
@@ -307,17 +311,15 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
     assert part in "\n".join(refusal(from_csv, row + "\n"))
 
 
-@pytest.mark.parametrize(
-    ("header", "missing"),
-    [
-        ("Experiment,Workload,Run,Devices,Colocation,File\n", "Status, Collocation"),
+def test_a_header_that_lacks_something_is_told(from_csv):
+    lacking = "Experiment,Workload,Run,Devices,Colocation,File\n"
+    for header, missing in (
+        (lacking, "Status, Collocation"),
         (HEADER.replace("Name", "Run"), "Run"),
-        ("", "Experiment, Workload"),
-    ],
-)
-def test_a_header_that_lacks_something_is_told(from_csv, header, missing):
-    told = "\n".join(refusal(from_csv, "", header))
-    assert f"each of {missing}" in told and "in any order, and commas separate them." in told
+        ("", "Experiment"),
+    ):
+        told = "\n".join(refusal(from_csv, "", header))
+        assert f"each of {missing}" in told and "in any order, and commas separate them." in told
 
 
 @pytest.mark.parametrize(("name", "read"), [("mix.yaml", read_yaml_plan), ("mix.csv", read_csv_plan)])
