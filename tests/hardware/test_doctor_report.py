@@ -113,9 +113,7 @@ def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(c
     assert main(["doctor", "--forget-steps", "--json"]) == 0
     said = capsys.readouterr()
     assert said.err == "labkit: remembered times of a training step that are now forgotten: 1\n"
-    told = json.loads(said.out)
-    assert told["steps"] == []
-    assert {"cpu", "memory", "disk", "gpus", "driver", "mig", "mps", "profilers", "packages", "labs"} <= set(told)
+    assert json.loads(said.out)["steps"] == []
 
 
 def test_the_doctor_imports_no_heavy_library():

@@ -83,12 +83,10 @@ def test_what_was_full_is_named(budget, error, words, never):
 
 
 def test_memory_errors_of_each_library_are_recognised():
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
-    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
-    assert is_out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's
+    for words in ("DefaultCPUAllocator: can't allocate memory: you tried", "could not create a primitive"):  # oneDNN's
+        assert is_out_of_memory(RuntimeError(words))
+    assert is_out_of_memory(MemoryError()) and is_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert not is_out_of_memory(RuntimeError("could not create a primitive descriptor for a convolution"))
-    assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
 
 def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monkeypatch):
