@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.tracking.crossings import Point, crossing
 from labkit.tracking.goal import METRICS, Target
-from labkit.tracking.position import Position
+from labkit.tracking.meter import Meter
+from labkit.tracking.recording import Recording
 
 
 class Evaluations:
     """Watches the target's metric; of a run without a target, nothing."""
 
-    def __init__(
-        self,
-        target: Target | None,
-        confirm: int,
-        patience: int | None,
-        position: Position,
-        tell: Callable[..., None],
-    ):
-        """`tell` writes an event."""
-        self.target, self.patience, self._position, self._tell = target, patience, position, tell
+    def __init__(self, target: Target | None, confirm: int, patience: int | None, meter: Meter, recording: Recording):
+        self.target, self.patience, self._meter, self._recording = target, patience, meter, recording
+        self._position = meter.position
         self._confirm = {"first": 1, "sustained": confirm}
         self._values: list[float] = []
         self._points: list[Point] = []
@@ -44,25 +37,28 @@ class Evaluations:
             raise UserError(f"{given}, and the target {self.target} needs {name}: pass {name}=... too.")
 
     def take(self, numbers: dict[str, float]) -> bool:
-        """Take an evaluation's metrics at the position; whether it is the best so far."""
+        """Record an evaluation's metrics at the position; whether it is the best so far."""
         position = self._position
         position.metrics, position.evaluated_step = numbers, position.step
+        is_new = position.step != self._replayed_step  # else these weights were evaluated before a resume
+        name = self.target and self.target.metric.name
+        if is_new:
+            for each, number in numbers.items():
+                self._recording.metric(each, number, position.point)
+            told = {"metric": name, "value": numbers.get(name), "metrics": numbers, "loss": self._meter.loss}
+            told |= {"samples_per_s": position.samples_per_s, **asdict(position.point)}
+            self._recording.event("evaluated", **told)
         if self.target is None:
             return False
-        value = numbers[self.target.metric.name]
-        if self.is_new:
+        value = numbers[name]
+        if is_new:
             self._observe(value, position.point)
         if position.best_value is not None and not self.target.metric.better(value, position.best_value):
             position.best_age += 1
             return False
-        position.best_metric, position.best_value = self.target.metric.name, value
+        position.best_metric, position.best_value = name, value
         position.best_step, position.best_age = position.step, 0
         return True
-
-    @property
-    def is_new(self) -> bool:
-        """Whether these weights were not evaluated before a resume."""
-        return self._position.step != self._replayed_step
 
     def result(self) -> dict[str, Any]:
         """What the run has come to."""
@@ -117,4 +113,4 @@ class Evaluations:
                 self.crossed[kind] = self._points[at]
                 what = {"kind": kind, "metric": self.target.metric.name, "target": self.target.value}
                 if kind not in self._announced:
-                    self._tell("target_reached", **what, **asdict(self._points[at]))
+                    self._recording.event("target_reached", **what, **asdict(self._points[at]))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import memory_watch
@@ -21,9 +21,6 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.events import OnEvent, Preparing, Started
 from labkit.tracking.stop import StopRequest
-
-if TYPE_CHECKING:
-    import torch
 
 _current: Harness | None = None
 
@@ -71,26 +68,6 @@ def tell_preparing(fraction: float, text: str) -> None:
         _current.tell(Preparing(fraction, text))
 
 
-class StepObserver(Protocol):
-    """Is told of each step, and says when it has seen enough.
-
-    A run that is observed trains towards no target: it is not evaluated, tested or saved for a resume, and its record
-    says by whom it was observed.
-    """
-
-    def describe(self) -> dict[str, Any]:
-        """What the run's configuration says of it, under "profile"."""
-
-    def start(self, folder: Path, on: torch.device) -> None:
-        """The run in this folder is about to take its first step on a device."""
-
-    def step(self) -> bool:
-        """A step was taken; whether the run is to end now."""
-
-    def finish(self) -> None:
-        """The run has ended, however it did."""
-
-
 @dataclass
 class Harness:
     """Holds what `Run` does not decide; one a process."""
@@ -100,8 +77,10 @@ class Harness:
     """What the process runs, its paths absolute where it is a script of somebody's command. Without a budget nothing
     binds the process, and the device that computes decides what the budget is called"""
     on_event: OnEvent = lambda event: None
-    observer: StepObserver | None = None
-    """Looks at the steps, and ends the run when it has seen enough"""
+    observer: Any = None
+    """Looks at the steps of a run, which then trains towards no target, is not evaluated, tested or saved for a resume.
+    Its `describe()` goes into the record, `start(folder, device)` comes before the first step, `step()` after each and
+    says whether the run is to end, `finish()` at the end"""
     outlet: int | None = None
     """File descriptor that events are written to, and what is told of this process should it be killed"""
     is_script: bool = False
@@ -111,13 +90,6 @@ class Harness:
     on_step: Callable[[], bool] | None = None
     """Told of each step of an open run; True ends it"""
     _computing_on: str | None = None
-
-    @classmethod
-    def of_script(cls, runs_dir: Path) -> Harness:
-        """That of a script which nobody wraps."""
-        from labkit.tracking.progress_line import ProgressLine
-
-        return cls(StopRequest(), ScriptCommand(runs_dir=str(runs_dir)), ProgressLine(), is_script=True)
 
     @contextlib.contextmanager
     def wrapped(self) -> Iterator[Harness]:

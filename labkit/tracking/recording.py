@@ -104,9 +104,9 @@ class Recording:
         """All is built: start the sampler, and let whoever waits at the barrier come."""
         self._torch_name = torch_name
         forget_peak_memory()
-        if torch_name.startswith("cuda"):
-            import torch
+        import torch
 
+        if torch_name.startswith("cuda"):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(torch_name)
         if self._run is not None:
@@ -116,8 +116,6 @@ class Recording:
                 self._run.record.save(self.folder)
             self._sampler.enter_context(self._sampled(self._run))
             if self._harness.observer is not None:
-                import torch
-
                 self._harness.observer.start(self.folder, torch.device(torch_name))
                 self._sampler.callback(self._harness.observer.finish)
             gpu = self._devices()[-1]

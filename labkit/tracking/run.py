@@ -7,12 +7,12 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
 from labkit.runs import read_events
+from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
 from labkit.tracking.evaluations import Evaluations
@@ -22,10 +22,12 @@ from labkit.tracking.kept import Kept
 from labkit.tracking.meter import Meter
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.position import Position
+from labkit.tracking.progress_line import ProgressLine
 from labkit.tracking.recording import Recording
 from labkit.tracking.resume import nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
+from labkit.tracking.stop import StopRequest
 
 _open_run: Run | None = None
 
@@ -106,7 +108,8 @@ class Run:
                 f"run {_open_run.name!r} is still open in this process, and clocks, sampler and stop are one each: "
                 f"leave its `with` block before {self.name!r} begins, or train the two in processes of their own."
             )
-        self._harness = current_harness() or SpawnedHarness.found() or Harness.of_script(self._runs_dir)
+        own = Harness(StopRequest(), ScriptCommand(runs_dir=str(self._runs_dir)), ProgressLine(), is_script=True)
+        self._harness = current_harness() or SpawnedHarness.found() or own
         self._observer = self._harness.observer
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
@@ -118,7 +121,7 @@ class Run:
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
         self._schedule = Schedule(self.position, self._recording.event)
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self.position, self._recording.event)
+        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
         self._limits = Limits(self._schedule, self._evaluations, self.position, self.max_seconds, self._stopped_by)
         self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
@@ -221,8 +224,6 @@ class Run:
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
             self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
-        if self._evaluations.is_new:
-            self._record_evaluation(numbers)
         if self._evaluations.take(numbers):
             self._kept.note_best()
         self._meter.tell(evaluated=True)
@@ -240,15 +241,12 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule = self.position, self._schedule
+        position, schedule, every = self.position, self._schedule, self.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
-        last = schedule.is_last_batch and (
-            self.evaluate_every is None
-            or (schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs)
-        )
-        every = self.evaluate_every is not None and position.samples >= position.next_evaluation
-        if not (last or every or self._limits.out_of_time):
+        is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
+        ends = schedule.is_last_batch and (every is None or is_last_epoch)
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._limits.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
@@ -425,15 +423,6 @@ class Run:
             if not math.isfinite(numbers[name]):
                 raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
         return numbers
-
-    def _record_evaluation(self, numbers: dict[str, float]) -> None:
-        at = self.position.point
-        for name, number in numbers.items():
-            self._recording.metric(name, number, at)
-        name = self.target.metric.name if self.target else None
-        told = {"metric": name, "value": numbers.get(name), "metrics": numbers}
-        told |= {"loss": self._meter.loss, "samples_per_s": self.position.samples_per_s}
-        self._recording.event("evaluated", **told, **asdict(at))
 
     def _looks(self) -> list[dict[str, Any]]:
         return [event for event in read_events(self.folder) if event["event"] == "tested"]

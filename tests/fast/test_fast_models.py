@@ -6,10 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.fast.conv_block import LEVELS, MaskedRelu, draw_kept
-from labkit.fast.interaction import PairwiseProducts
 from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.fast.tables import EmbeddingTables, look_up, row_gradients
-from labkit.models.dlrm import Dlrm, DlrmConfig, PairwiseDots
+from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig, SpeechModel
 
 P, DROPPED = 0.25, LEVELS // 4
@@ -52,21 +51,6 @@ def test_a_fast_recogniser_is_the_plain_one_of_the_same_seed(kind):
         judged = model.eval()(features, lengths)[0]  # by what the batch norms have gathered
         answers.append([output, judged, *(parameter.grad.flatten() for parameter in model.parameters())])
     torch.testing.assert_close(*answers, rtol=1e-3, atol=1e-4)  # sums in another order
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_pairwise_products_and_their_gradient_are_the_plain_ones(dtype):
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(5, 4, 3, generator=generator).to(dtype)
-    weights = torch.randn(5, 6, generator=generator).to(dtype)
-    answers = []
-    for products in (PairwiseDots(4), PairwiseProducts(4)):
-        leaf = features.clone().requires_grad_()
-        made = products(leaf)
-        (made * weights).sum().backward()
-        answers.append((made.detach(), leaf.grad))
-    # in bf16 a sum of two products may be rounded once more
-    torch.testing.assert_close(answers[0], answers[1], **({"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {}))
 
 
 @pytest.mark.parametrize("keeps_bags", [False, True])

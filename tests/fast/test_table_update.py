@@ -1,5 +1,6 @@
 """Compiled updates of embedding tables and optimisers without a compiler, against those of torch that they equal."""
 
+import os
 import subprocess
 import sys
 
@@ -105,10 +106,11 @@ def test_an_optimiser_without_the_compiler_is_torchs(kind):
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_training_by_the_fast_parts_imports_no_compiler():
-    """A second and a half of every run's start: torch's optimisers import it to tell it what to leave alone."""
+def test_training_by_the_fast_parts_imports_no_compiler_and_keeps_torchs_number_of_threads():
+    """The first takes a second and a half: torch's optimisers import it to tell it what to leave alone."""
     program = """
 import sys, torch
+torch.set_num_threads(1)
 from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.dlrm import OPTIMISERS
@@ -124,22 +126,8 @@ for kinds in OPTIMISERS.values():
         optimiser.load_state_dict(optimiser.state_dict())
     assert not torch.equal(before, dense.weight)
 assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-@pytest.mark.compiled
-def test_torch_keeps_its_number_of_threads():
-    # a process of its own, because numba starts its threads once: with as many as there are cores
-    program = """
-import torch
-torch.set_num_threads(1)
-from labkit.fast.optimisers import fast_optimisers
-from labkit.fast.tables import EmbeddingTables
-tables = EmbeddingTables([3, 4], 2)
-fast_optimisers((torch.optim.SGD, torch.optim.SGD), [torch.nn.Parameter(torch.ones(1))], tables, 0.1)
 print(torch.get_num_threads())
 """
-    environment = {"NUMBA_NUM_THREADS": "2", "PATH": ""}
+    environment = os.environ | {"NUMBA_NUM_THREADS": "2"}  # it starts its threads once, as many as there are cores
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert ended.stdout.strip() == "1"

@@ -91,12 +91,10 @@ def test_what_nothing_can_run_on_is_listed_with_the_reason():
 
 
 FIELD_OF_CALL = {
-    "nvmlDeviceGetUUID": "uuid",
     "nvmlDeviceGetMemoryInfo": "memory_bytes",
     "nvmlDeviceGetNumGpuCores": "sm_count",
     "nvmlDeviceGetPowerManagementLimit": "power_limit_w",
     "nvmlSystemGetDriverVersion": "driver_version",
-    "nvmlDeviceGetMigMode": "mig_mode",
 }
 
 

@@ -14,11 +14,11 @@ from labkit.hardware.tiers import FIGURES, cpu_tier, get_tier, load_tiers, match
 
 
 def cpu(name="some CPU", cores=2):
-    return Device(kind="cpu", index=0, name=name, torch_name="cpu", cores=cores)
+    return Device("cpu", 0, name, torch_name="cpu", cores=cores)
 
 
 def gpu(name):
-    return Device(kind="gpu", index=0, name=name)
+    return Device("gpu", 0, name)
 
 
 @pytest.mark.parametrize("tier", load_tiers().values(), ids=lambda tier: tier.name)

@@ -33,7 +33,7 @@ took 24 to 32 MiB."""
 
 
 class StepWatcher:
-    """Looks at the steps of a run, by its clock; a `labkit.tracking.harness.StepObserver`."""
+    """Looks at the steps of a run, by its clock; the observer of a `labkit.tracking.harness.Harness`."""
 
     def __init__(self, settings: ProfileSettings, tool: str):
         self.settings, self.tool = settings, tool

@@ -16,53 +16,40 @@ from labkit.collocation.packing.policy import (
 )
 from labkit.errors import UserError
 
-COLLOCATING = [name for name in POLICIES if name != "exclusive"]
-
 
 def state(memory_gib, *jobs, **seen) -> DeviceState:
     return DeviceState(PackingDevice("a device", int(memory_gib * GIB)), jobs, **seen)
 
 
-def chosen(policy, *arguments, admission=None, **more):
-    return get_policy(policy).choose(*arguments, admission or Admission(), **more)
+def chosen(policy, job, states, **more):
+    return get_policy(policy).choose(job, states, Admission(), **more)
 
 
-@pytest.mark.parametrize(
-    ("policy", "last", "expected"),
-    [
-        ("exclusive", -1, None),
-        ("round-robin", -1, 0),
-        ("round-robin", 0, 1),
-        ("round-robin", 2, 0),
-        ("most-free-memory", -1, 1),
-        ("least-utilised", -1, 2),
-        ("best-fit", -1, 0),
-    ],
-)
-def test_each_policy_has_its_own_favourite(policy, last, expected):
-    busy = [
-        state(16, profile(12, 0.4)),  # least left after the job
-        state(16, profile(2, 0.6)),  # most memory free
-        state(16, profile(6, 0.1)),  # least busy
-    ]
-    assert chosen(policy, profile(3, 0.2), busy, last=last) == expected
-    # exclusive takes the first idle device, and ties go to the earlier one
-    assert chosen(policy, profile(), [state(8), state(8)]) == 0
+def test_each_policy_has_its_own_favourite():
+    job, busy = (
+        profile(3, 0.2),
+        [
+            state(16, profile(12, 0.4)),  # least left after the job
+            state(16, profile(2, 0.6)),  # most memory free
+            state(16, profile(6, 0.1)),  # least busy
+        ],
+    )
+    favourites = {"exclusive": None, "round-robin": 0, "most-free-memory": 1, "least-utilised": 2, "best-fit": 0}
+    assert {name: chosen(name, job, busy) for name in POLICIES} == favourites
+    assert [chosen("round-robin", job, busy, last=last) for last in (0, 1, 2)] == [1, 2, 0]
+    assert {chosen(name, job, [state(8), state(8)]) for name in POLICIES} == {0}, "ties go to the earlier one"
 
 
-@pytest.mark.parametrize("policy", COLLOCATING)
-@pytest.mark.parametrize(
-    ("device", "why"),
-    [
-        (state(8, profile(6)), "believed memory is short"),
-        (state(8, profile(), monitored_free_bytes=2 * GIB), "monitored memory is short"),
-        (state(8, profile(1, 0.8)), "it is 80 % busy"),
-        (state(8, profile(), monitored_utilisation=0.9), "the monitor says that it is busy"),
-        (state(8, closed=True), "it is kept for a recovered job"),
-    ],
-)
-def test_no_policy_puts_a_job_where_it_may_not_go(policy, device, why):
-    assert chosen(policy, profile(3), [device]) is None, why
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "exclusive"])
+def test_no_policy_puts_a_job_where_it_may_not_go(policy):
+    closed = {
+        "believed memory is short": state(8, profile(6)),
+        "monitored memory is short": state(8, profile(), monitored_free_bytes=2 * GIB),
+        "it is 80 % busy": state(8, profile(1, 0.8)),
+        "the monitor says that it is busy": state(8, profile(), monitored_utilisation=0.9),
+        "it is kept for a recovered job": state(8, closed=True),
+    }
+    assert {why: chosen(policy, profile(3), [device]) for why, device in closed.items()} == dict.fromkeys(closed)
 
 
 def test_the_margin_stays_free_and_sharing_must_be_worth_it():

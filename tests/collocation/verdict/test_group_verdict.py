@@ -1,15 +1,101 @@
 """Groups made by hand: every number below follows from the courses of the two jobs."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
-from hand_made_group import HandMadeGroup, Told, even
 
-from labkit.collocation.plan.plan import Workload
+from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome, RoundRecord
+from labkit.collocation.plan.plan import Plan, Workload
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.verdict.advice import advise, not_attributed
 from labkit.collocation.verdict.group_frames import job_table
 from labkit.collocation.verdict.turns import timelines
 from labkit.collocation.verdict.verdict import ALL, OWN_HARDWARE, verdict
+from labkit.runs import Provenance, RunWriter
+from labkit.runs.parts import TELEMETRY, PartWriter
+
+CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What happened to one job in one round; all seconds since the barrier."""
+
+    course: Sequence[tuple[int, float]] = ()
+    """(step, second) of its metric rows; the last is the end of its training"""
+    ends_s: float | None = None
+    reached_s: float | None = None
+    evaluated_s: float = 0.0
+    """Its last evaluation"""
+    status: str = "done"
+    watts: float | None = None
+    """Of the machine's processors while it trained; None where there is no counter"""
+    has_run: bool = True
+    counters: Sequence[tuple] = ()
+    """(device, scope, counter, value, unit, note) sampled once, a second after the barrier"""
+
+
+class HandMadeGroup:
+    """A group's folder in the making."""
+
+    def __init__(self, folder, workloads: Sequence[Workload], *, repeats: int = 1, device: dict = CPU):
+        folder.mkdir()
+        self.folder, self.device, self.now = folder, device, 1_700_000_000
+        self.jobs = {(work.name, work.mode, job.name): job for work in workloads for job in work.jobs}
+        plan = Plan("mix", tuple(workloads), repeats=repeats)
+        self.record = GroupRecord(id=folder.name, plan=plan, status="done")
+
+    def round(self, workload: str, mode: str, repeat: int, told: dict[str, Told]) -> None:
+        """Add a round that is over."""
+        outcomes = []
+        for name, each in told.items():
+            job = self.jobs[workload, mode, name]
+            run = self.run(job, each) if each.has_run else None
+            outcomes.append(JobOutcome(job.name, job.label, each.status, run, wall_s=each.ends_s))
+        go_at = datetime.fromtimestamp(self.now, UTC).isoformat(timespec="milliseconds")
+        self.record.rounds.append(RoundRecord(workload, mode, repeat, outcomes, go_at=go_at))
+        self.now += 1000
+
+    def save(self):
+        self.record.save(self.folder)
+        return self.folder
+
+    def run(self, job: PlannedJob, told: Told) -> str:
+        target = {"target": 0.8, "target_metric": "auc"} if job.is_labkits else {}
+        writer = RunWriter.create(
+            self.folder, "job", config={"job": "job", "train": target}, budget={"name": "t", **self.device}, tier=None,
+            devices=[self.device], seed=0, provenance=Provenance.now("measured"), software={},
+        )  # fmt: skip
+        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in told.course]
+        if told.evaluated_s:
+            step = max(step for step, second in told.course if second <= told.evaluated_s)
+            points.append((step, told.evaluated_s, "auc", 0.7))
+        for step, second, name, value in points:
+            writer.metric(step=step, wall_s=second, train_s=second, samples=0, name=name, value=value)
+        steps, wall_s = told.course[-1]
+        parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
+        sampled = [(1, *counter, "the driver") for counter in told.counters]
+        if told.watts is not None:
+            joules = ("host", "host", "cpu_energy_intel-rapl:0")
+            sampled += [(n, *joules, 10.0 + told.watts * n, "J", None, "RAPL") for n in range(int(wall_s) + 1)]
+        for second, *counter in sampled:
+            names = ("device", "scope", "counter", "value", "unit", "note", "source")
+            time_ns = int((self.now + second) * 10**9)
+            parts.append(dict(zip(names, counter, strict=True)) | {"time_ns": time_ns, "pid": 1})
+        parts.flush()
+        result = {"steps": steps, "wall_s": wall_s, "samples": 10 * steps, "peak_memory_bytes": 2**27}
+        result |= {"target_reached": told.reached_s is not None, "time_to_target_s": told.reached_s}
+        writer.finish(told.status if told.status in ("done", "stopped") else "failed", result)
+        return writer.run_id
+
+
+def even(steps: int, seconds: float) -> list[tuple[int, float]]:
+    """The course of a job that takes each of its steps in the same time."""
+    return [(step, step * seconds / steps) for step in range(1, steps + 1)]
+
 
 QUICK, SLOW = PlannedJob("quick", "dlrm"), PlannedJob("slow", "speech")
 BOTH = (QUICK, SLOW)
@@ -188,8 +274,7 @@ def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path)
     ]
     of_slice = ("MIG-1", "mig", "sm_utilisation", 70.0, "%", None)
     for mode, own, said in (("naive", [], "power, sm_utilisation"), ("mig", [of_slice], "power")):
-        gpu = [{"torch_name": "cuda:0", "kind": "gpu", "uuid": "GPU-1"}]
-        group = HandMadeGroup(tmp_path / mode, (Workload("w", mode, jobs),), devices=gpu)
+        group = HandMadeGroup(tmp_path / mode, (Workload("w", mode, jobs),), device=GPU)
         told = {job.name: Told(even(10, 10.0), ends_s=10.0, counters=counters + own) for job in jobs}
         group.round("w", mode, 0, told)
         assert not_attributed(job_table(group.save())) == (
