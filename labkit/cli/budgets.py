@@ -40,16 +40,15 @@ def run_budgets(args: argparse.Namespace) -> int:
     print_frame(console, rows)
     console.print("And your own: cores=N, memory=2GiB, or both, as in cores=1,memory=2GiB.")
     if args.all:
-        alike: dict[str, list[str]] = {}
         for name, why in refused.items():
-            alike.setdefault(why.replace(repr(name), "of that name"), []).append(name)
-        for why, names in alike.items():
-            console.print(f"{', '.join(names)}: {why}", soft_wrap=True)
+            console.print(f"{name}: {why}", soft_wrap=True)
     elif refused:
         console.print(f"{len(refused)} tiers are more than this machine, or not enforceable on it: --all says why.")
     console.print(
+        "What binds. Cores: CPU affinity, where the system has it, and the threads of every library. Memory: a watch "
+        "beside the run. A GPU's share: CUDA MPS; its memory: the allocator's limit (docs/budgets.md).\n"
         f"What is not emulated by any budget. On a CPU: {', '.join(OF_A_CPU)}. On a GPU: {', '.join(OF_A_GPU)}. "
-        "They stay as they are here. How far that leads: labkit budgets --check BUDGET. What binds: docs/budgets.md."
+        "They stay as they are here. How far that leads: labkit budgets --check BUDGET."
     )
     return 0
 
@@ -71,10 +70,10 @@ def _check(names: list[str], *, as_json: bool) -> int:
             "cores used": f"{check.cores_used:.2f}",
             "allowed": str(check.cores or "-"),
             "memory binds": {True: "yes", False: "no", None: "-"}[check.memory_binds],
-            "FLOP/s left": check.arithmetic,
-            "predicted": check.predicted_arithmetic,
-            "GB/s left": check.bandwidth,
-            "predicted ": check.predicted_bandwidth,
+            "FLOP/s left": _share(check.arithmetic),
+            "predicted": _share(check.predicted_arithmetic),
+            "GB/s left": _share(check.bandwidth),
+            "predicted ": _share(check.predicted_bandwidth),
         }
         for check in checks
     ]
@@ -82,10 +81,12 @@ def _check(names: list[str], *, as_json: bool) -> int:
     print_frame(console, rows, "Shares of what the whole device does")
     console.print(
         "Used and left were measured now, under the budgets: emulated where a budget makes the machine smaller. "
-        "Predicted: by the number of cores, or by the catalogue's figures of both GPUs; a board's bandwidth at most, "
-        "by its peak over what was measured here, and not its arithmetic, because its cores are others. No budget "
-        "takes bandwidth away: where more is left than predicted, a job that waits for memory is faster here than on "
-        "the hardware that the budget stands for. Memory binds where a process that took all of the budget, beside "
-        "what Python has, was stopped."
+        "Predicted: by the number of cores, or by the catalogue's figures. No budget takes bandwidth away: where more "
+        "is left than predicted, a job that waits for memory is faster here than on the hardware that the budget "
+        "stands for. Memory binds where a process that took all of the budget was stopped."
     )
     return 0
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2f}"

@@ -92,8 +92,7 @@ def run_make_clicks(args: argparse.Namespace) -> int:
 
 
 def run_prepare(args: argparse.Namespace) -> int:
-    from labkit.data.catalog import DOWNLOADS, kind_of
-    from labkit.data.fetch import fetch
+    from labkit.data.catalog import DOWNLOADS, fetch, kind_of
 
     data = args.data
     with shown_progress() as progress:

@@ -39,17 +39,14 @@ def run_energy(args: argparse.Namespace) -> int:
     folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
     if not folders:
         raise UserError(f"{args.runs_dir}: no run is here: `labkit train dlrm` makes one, --runs-dir names others.")
-    accounts = []
+    accounts, asked = [], {"grid_g_per_kwh": args.grid, "estimate": args.estimate, "assumed_power_w": args.power}
     for folder in folders:
         try:
-            asked = {"grid_g_per_kwh": args.grid, "estimate": args.estimate, "assumed_power_w": args.power}
-            account = energy_account(folder, **asked)
+            accounts.append(energy_account(folder, **asked))
         except UserError as error:
             if args.which:
                 raise
             warnings.warn(f"left out: {error}", stacklevel=1)  # of all runs, one may be profiled
-        else:
-            accounts.append(account)
     if not accounts:
         raise UserError(f"{args.runs_dir}: of no run here the energy can be told; the lines above say why.")
     if args.json:

@@ -99,12 +99,12 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     from labkit.hardware.budgets.names import parse_budget
     from labkit.runs import find_run, read_run
     from labkit.runs.private import given_again, restored
-    from labkit.tracking.command import ScriptCommand
 
     folder = find_run(args.resume, args.runs_dir)
     record = read_run(folder)
     script, keeps = record.config.get("script"), record.config.get("train", {}).get("keeps")
     keeps = keeps or (folder / "checkpoint" / "latest.pt").exists()
+    why = ""
     if args.budget is not None:
         why = "a resumed run keeps its own settings, so --budget cannot be given: leave it out, or start a new run."
     elif job is not None and record.config["job"] != job:
@@ -119,22 +119,13 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
             "the script keeps nothing, so there is nothing to go on with: open a labkit.Run in it, name what it trains "
             "with run.keep(model=model, optimizer=optimizer), and start a new run."
         )
-    else:
-        why = ""
     if why:
         raise UserError(f"{folder}: {why}")
     module = None if script.endswith(".py") else script
     path, budget = _script(restored(script), module is not None), record.budget.get("name")
-    return ScriptCommand(
-        str(path),
-        (*given_again(record.config.get("arguments", []), given, folder), *given),
-        module=module,
-        runs_dir=str(folder.parent),
-        budget=budget and parse_budget(budget),
-        waits_for_cores=not args.no_wait,
-        resume=str(folder),
-        sample_hz=args.sample_hz,
-    )
+    arguments = [*given_again(record.config.get("arguments", []), given, folder), *given]
+    of_run = {"runs_dir": str(folder.parent), "budget": budget and parse_budget(budget), "resume": str(folder)}
+    return replace(harness_command(args, path, arguments), module=module, **of_run)
 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:
@@ -190,12 +181,11 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, di
     try:
         with script_output(as_json):
             answer = watch(command.seeded(seed), evaluations=not as_json, shows_output=True)
-    except RunFailed as failure:
+    except (RunFailed, WorkerFailed) as failure:
         say(f"labkit: {failure}", to_stderr=True)
+        if isinstance(failure, WorkerFailed):
+            return 1, {}
         answer = failure.answer
-    except WorkerFailed as failure:
-        say(f"labkit: {failure}", to_stderr=True)
-        return 1, {}
     if as_json:
         print(json.dumps(answer), flush=True)
     return exit_status(answer), answer

@@ -1,21 +1,34 @@
-"""Every dataset that has a name: made here, shipped, and in `catalog.toml` downloaded or brought by the reader."""
+"""Every dataset that has a name: made here, shipped, brought by the reader, or downloaded as `catalog.toml` says."""
 
 from __future__ import annotations
 
 import difflib
+import logging
+import tarfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import pooch
+import requests
+
 from labkit.data.clicks.load import DAY_FILE
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes
-from labkit.data.fetch import Archive
-from labkit.data.store import prepared_root, shipped_datasets
+from labkit.data.store import Progress, check_disk, prepare_once, prepared_root, shipped_datasets
 from labkit.errors import UserError
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
 STATES = {"made here": "on first use", "shipped": "shipped", "downloaded": "to download", "your copy": "give its path"}
 """Of a dataset that is not prepared yet, by its origin."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file to download."""
+
+    url: str
+    size_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -106,3 +119,81 @@ def kind_of(data: str) -> str:
     # speech with tables beside it, as Common Voice, has its audio in folders
     holds_tables = any(file.suffix in TABLE_SUFFIXES for file in inside) and not any(file.is_dir() for file in inside)
     return "clicks" if holds_days or holds_tables else "speech"
+
+
+def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None, progress: Progress) -> Path:
+    """The folder of a dataset, downloaded and unpacked there if it is not yet.
+
+    Raises:
+        UserError: a download fails, is not the published file, or does not fit on the disk.
+    """
+    root = (prepared_root() if root is None else root) / "downloads"
+    folder = root / f"{name}-{archives[0].sha256[:16]}"
+
+    def build(temporary: Path) -> None:
+        check_disk(folder, 2 * sum(archive.size_bytes for archive in archives))  # packed and unpacked
+        for number, archive in enumerate(archives):
+
+            def part(fraction: float, text: str, number=number) -> None:
+                progress((number + fraction) / len(archives), text)
+
+            file = download(archive, root / "archives", part)
+            part(1.0, f"{file.name}: unpack")
+            unpack(file, temporary)
+            file.unlink()
+
+    return prepare_once(folder, build)
+
+
+def download(archive: Archive, folder: Path, progress: Progress) -> Path:
+    """Download a file into `folder`; it appears there only if its checksum is right."""
+    name = archive.url.rsplit("/", 1)[-1]
+    pooch.get_logger().setLevel(logging.WARNING)
+    downloader = pooch.HTTPDownloader(progressbar=_Bar(name, archive.size_bytes, progress), timeout=60)
+    try:
+        return Path(pooch.retrieve(archive.url, f"sha256:{archive.sha256}", name, folder, downloader=downloader))
+    except requests.RequestException as error:
+        raise UserError(
+            f"Downloading {archive.url} failed: {error}. Check the network and run the command again; or "
+            "download the file by other means, unpack it, and give its folder instead of the name."
+        ) from error
+    except ValueError as error:
+        if "does not match the known hash" not in str(error):
+            raise
+        raise UserError(
+            f"What {archive.url} sent is not the published file: its SHA-256 is not {archive.sha256}. Nothing was "
+            "kept. Run the command again, and if it happens again get the file from another mirror and check it by "
+            "that number."
+        ) from error
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive into `folder`, and refuse one that would write or link anywhere else."""
+    try:
+        with tarfile.open(archive) as tar:
+            # The filter refuses "..", links that lead out, and devices, and makes absolute names relative.
+            tar.extractall(folder, filter="data")
+    except tarfile.FilterError as error:
+        raise UserError(
+            f"{archive} holds {error.tarinfo.name!r}, which would be written outside its folder: nothing of it is "
+            "used. Delete the file and get it from the publisher's own address."
+        ) from error
+    except (tarfile.TarError, EOFError) as error:
+        raise UserError(f"{archive} is damaged ({error}): delete it and download it again.") from error
+
+
+class _Bar:
+    """What pooch calls while it downloads."""
+
+    def __init__(self, name: str, total: int, progress: Progress):
+        self.name, self.total, self.progress, self.done = name, total, progress, 0
+
+    def update(self, size: int) -> None:
+        self.done += size
+        self.progress(min(1.0, self.done / self.total), f"{self.name}: {self.done / 1e6:,.0f} MB")
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        pass

@@ -112,7 +112,7 @@ def test_a_generated_log_tells_its_limit(capsys):
 def test_a_download_is_fetched_then_prepared_as_speech(monkeypatch, tmp_path):
     (tmp_path / "speech").mkdir()
     asked, prepared = [], SimpleNamespace(info={}, folder=tmp_path)
-    monkeypatch.setattr("labkit.data.fetch.fetch", lambda name, *_, **__: asked.append(name) or tmp_path / "speech")
+    monkeypatch.setattr("labkit.data.catalog.fetch", lambda name, *_, **__: asked.append(name) or tmp_path / "speech")
     monkeypatch.setattr("labkit.data.speech.load_speech", lambda data, **_: asked.append(data) or prepared)
     assert run("prepare", "fsdd-1.0.9") == 0
     assert asked == ["fsdd-1.0.9", str(tmp_path / "speech")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.data.fetch import Archive, download, fetch, unpack
+from labkit.data.catalog import Archive, download, fetch, unpack
 from labkit.errors import UserError
 
 

@@ -14,13 +14,9 @@ from labkit.tta import curves, run_table
 from labkit.widgets import explore
 
 
-def change_record(folder: Path, **values) -> None:
+def change(folder: Path, **values) -> None:
     path = folder / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def add_a_line(folder: Path) -> None:
-    (folder / "events.jsonl").write_text("5\n" + (folder / "events.jsonl").read_text())
 
 
 def zero_a_part(folder: Path) -> None:
@@ -28,22 +24,25 @@ def zero_a_part(folder: Path) -> None:
     part.write_bytes(part.read_bytes()[:60] + bytes(16) + part.read_bytes()[76:])
 
 
-def add_a_copy(folder: Path) -> None:
-    part = folder / "metrics" / "part-00000.parquet"
-    shutil.copy(part, part.with_name("part-00000 2.parquet"))
+def add_a_line(folder: Path) -> None:
+    (folder / "events.jsonl").write_text("5\n" + (folder / "events.jsonl").read_text())
 
 
 UNREADABLE = {
     "of-another-program": lambda folder: (folder / "run.json").write_text('{"run": 5}'),
-    "version-as-text": lambda folder: change_record(folder, schema_version="1"),
-    "paused": lambda folder: change_record(folder, status="paused"),
-    "config-as-text": lambda folder: change_record(folder, config="lr=0.1"),
+    "version-as-text": lambda folder: change(folder, schema_version="1"),
+    "paused": lambda folder: change(folder, status="paused"),
+    "config-as-text": lambda folder: change(folder, config="lr=0.1"),
     "huge-number": lambda folder: (folder / "run.json").write_text('{"schema_version": 1' + "0" * 5000 + "}"),
 }
+COPY = "metrics/part-00000 2.parquet"
 IN_PART = {
     "odd-line": (add_a_line, "events.jsonl: line 1 is no event"),
     "odd-part": (zero_a_part, "part-00001.parquet: this part is damaged"),
-    "copied-part": (add_a_copy, "part-00000 2.parquet: it is not named as labkit names its parts"),
+    "copied-part": (
+        lambda folder: shutil.copy(folder / "metrics" / "part-00000.parquet", folder / COPY),
+        "part-00000 2.parquet: it is not named as labkit names its parts",
+    ),
 }
 
 

@@ -56,7 +56,6 @@ def loaded(browser, tmp_path_factory):
     page = context.new_page()
     faults = []
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: faults.append(request.url) if request.url.startswith("http") else None)
     page.goto(file.as_uri())
     page.wait_for_selector("#job1-targets .main-svg")

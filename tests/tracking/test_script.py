@@ -132,7 +132,7 @@ def test_what_cannot_be_run_is_refused(runs, monkeypatch, capsys):
         (["-m", "no.such.module"], "there is no module 'no.such.module' here"),
         ([], "name the script to run"),
         (["--seeds", "0", "train.py"], "--seeds is 0"),
-        (["--seeds", "2", "--resume", "run"], "leave one of the two away"),
+        (["--seeds", "2", "--resume", "run"], "leave --seeds away"),
         (["--resume", "run", "train.py"], "leave train.py away"),
         (["--budget", "everything", "train.py"], "everything"),
         (["--budget", "cores=4096", "train.py"], "4096 cores"),

@@ -34,6 +34,9 @@ LONGEST_BYTES = 2**26
 SAMPLE_BYTES = 2**20
 csv.field_size_limit(LONGEST_BYTES)  # in place of 128 KiB a field, which pyarrow's reader does not have
 
+NOT_UTF8 = re.compile("[\ud800-\udfff]")
+"""What decoding with "surrogateescape" makes of bytes that are not UTF-8."""
+
 Fault = tuple[int, str | None, str]
 """(line, field, reason)"""
 
@@ -196,7 +199,7 @@ class _Parser:
                 faults.append((line, None, reason))
                 continue
             values = [row[place].strip() for place in places]
-            if not_text := [name for name, value in zip(self.needed, values, strict=True) if not _is_utf8(value)]:
+            if not_text := [name for name, value in zip(self.needed, values, strict=True) if NOT_UTF8.search(value)]:
                 reason = "The text is not UTF-8 (if all is Latin-1, convert it: iconv -f latin1 -t utf-8)."
                 faults.append((line, not_text[0], reason))
                 continue
@@ -205,14 +208,6 @@ class _Parser:
         columns = zip(*rows, strict=True) if rows else [()] * len(places)
         arrays = [pa.array(column, pa.string()) for column in columns]
         return Block(dict(zip(self.needed, arrays, strict=True)), np.array(lines, int), faults)
-
-
-def _is_utf8(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:

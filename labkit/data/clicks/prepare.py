@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import estimate_rows, read_columns
 from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter, write_meta
 from labkit.data.clicks.rows import RowChecker
 from labkit.data.clicks.schema import Split, TableSchema
-from labkit.data.clicks.vocabulary import ValueCounter, hashed_rows, rows_of, vocabulary_of
 from labkit.data.store import Progress, check_disk
 from labkit.errors import DataError
 from labkit.hardware.sizes import size_text
@@ -29,6 +30,8 @@ from labkit.hardware.sizes import size_text
 ROWS_AT_ONCE = 2**17
 COUNTED_VALUES = 2**24
 """Distinct values that are counted at once, over all categorical features; 12 bytes each."""
+MERGE_AT = 2**16
+"""New values wait until there are this many, or as many as there are known ones, before they are merged."""
 LAST_DAY = 1 / 7
 """Of Kaggle's seven days the last is for validation and test, as in the reference DLRM and MLPerf, and so is the last
 file of several."""
@@ -199,12 +202,8 @@ def _dense_statistics(folder: Path, train_rows: int) -> tuple[np.ndarray, np.nda
     return mean, np.where(deviation > 1e-9, deviation, 1.0)
 
 
-Lookup = Callable[[np.ndarray], np.ndarray]
-"""From values uint32 (n,) to table rows int32 (n,)."""
-
-
-def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tuple[int, Lookup]]:
-    """For each categorical column the rows of its table, and how its values become rows."""
+def _learn_tables(folder: Path, train_rows: int, schema: TableSchema) -> list[tuple[int, Callable]]:
+    """For each categorical column the rows of its table, and from values uint32 (n,) to table rows int32 (n,)."""
     features, most = len(schema.categorical), schema.max_rows_per_table
     if schema.vocabulary == "hash":
         return [(most, partial(hashed_rows, num_rows=most))] * features
@@ -222,3 +221,65 @@ def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: st
     values = np.load(folder / "dense.npy", mmap_mode="r")[:train_rows, place]
     known = values[~np.isnan(values)]
     return place, np.unique(np.quantile(known, np.arange(1, buckets) / buckets)) if len(known) else known
+
+
+class ValueCounter:
+    """Counts the values of one feature in bounded memory.
+
+    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani,
+    VLDB 2002): a value is then missing at most `undercount` of its occurrences.
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.undercount = 0
+        self._known: list[tuple[np.ndarray, np.ndarray]] = []
+        self._waiting = 0
+        self._distinct = 0
+
+    def add(self, values: np.ndarray) -> None:
+        """Count values uint32 (n,)."""
+        self._known.append(np.unique(values, return_counts=True))
+        self._waiting += len(self._known[-1][0])
+        if self._waiting > max(MERGE_AT, self._distinct):
+            self.counts()
+
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Distinct values, ascending, and how often each was seen."""
+        values, place = np.unique(np.concatenate([values for values, _ in self._known]), return_inverse=True)
+        counts = np.bincount(place, np.concatenate([counts for _, counts in self._known])).astype(np.int64)
+        if len(values) > self.capacity:
+            # Halving, not trimming to the capacity: the next merge would otherwise come at once.
+            rarest = np.partition(counts, -self.capacity // 2)[-self.capacity // 2]
+            values, counts = values[counts > rarest], counts[counts > rarest]
+            self.undercount += int(rarest)
+        self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
+        return values, counts
+
+
+def vocabulary_of(values: np.ndarray, counts: np.ndarray, *, min_count: int, max_rows: int) -> pa.Array:
+    """The values seen `min_count` times, the most frequent first: as many as fit a table of `max_rows` beside row 0."""
+    order = np.argsort(-counts, kind="stable")
+    return pa.array(values).take(pa.array(order[counts[order] >= min_count][: max_rows - 1]))
+
+
+def rows_of(values: np.ndarray, vocabulary: pa.Array) -> np.ndarray:
+    """Table rows int32 (n,) of values (n,): from 1, in the order of the vocabulary; 0 where a value is unknown."""
+    found = pc.index_in(pa.array(values), vocabulary)
+    return pc.fill_null(found, -1).to_numpy() + np.int32(1)
+
+
+def hashed_rows(values: np.ndarray, num_rows: int) -> np.ndarray:
+    """Table rows int32 (n,), from 1, of uint32 values (n,) by their hash: needs no count, and values may share one."""
+    return (scramble(values) % np.uint32(num_rows - 1)).astype(np.int32) + 1
+
+
+def scramble(values: np.ndarray) -> np.ndarray:
+    """A bijection of the 32-bit numbers that looks random: MurmurHash3's finaliser (public domain)."""
+    mixed = values.astype(np.uint32)
+    mixed ^= mixed >> np.uint32(16)
+    mixed *= np.uint32(0x85EBCA6B)
+    mixed ^= mixed >> np.uint32(13)
+    mixed *= np.uint32(0xC2B2AE35)
+    mixed ^= mixed >> np.uint32(16)
+    return mixed

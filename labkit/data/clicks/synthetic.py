@@ -15,31 +15,18 @@ import pyarrow.parquet as pq
 
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
 from labkit.data.clicks.metrics import auc
+from labkit.data.clicks.prepare import scramble
 from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
-from labkit.data.clicks.vocabulary import scramble
 from labkit.data.store import Progress, check_disk
 from labkit.errors import UserError
 
 SYNTHETIC = {
     "synthetic": GeneratorConfig(),
-    "synthetic-small": GeneratorConfig(
-        train_rows=50_000,
-        validation_rows=6_000,
-        test_rows=6_000,
-        num_rows=tuple(int(50 * 40 ** (index / 7)) for index in range(8)),
-    ),
+    "synthetic-small": GeneratorConfig(50_000, 6_000, 6_000, num_rows=tuple(int(50 * 40 ** (k / 7)) for k in range(8))),
     # The shapes of the reference DLRM's benchmark preset (facebookresearch/dlrm, bench/).
-    "synthetic-benchmark": GeneratorConfig(
-        train_rows=40_960,
-        validation_rows=8_192,
-        test_rows=8_192,
-        dense_dim=512,
-        num_rows=(1_000_000,) * 8,
-        pooling_factor=100,
-    ),
+    "synthetic-benchmark": GeneratorConfig(40_960, 8_192, 8_192, 512, (1_000_000,) * 8, pooling_factor=100),
 }
 """The generated datasets by name."""
-FORMATS = ("criteo", "csv", "parquet")
 
 
 def config_bytes(config: GeneratorConfig) -> int:
@@ -61,7 +48,7 @@ def prepare_synthetic(
     check_disk(folder, config_bytes(config))
     generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
     splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
-    total, clicks, truth = sum(splits.values()), 0, {}
+    total, rate, truth = sum(splits.values()), {}, {}
     with ClickWriter(folder, config.dense_dim, len(config.num_rows), config.pooling_factor) as writer:
         for split, rows in splits.items():
             labels, probabilities = [], []
@@ -70,9 +57,10 @@ def prepare_synthetic(
                 labels.append(block.label)
                 probabilities.append(block.probability)
                 progress(writer.rows / total, f"{writer.rows:,} of {total:,} rows made")
-            label, probability = np.concatenate(labels), np.concatenate(probabilities)
-            truth[split] = auc(label, probability)
-            clicks += int(label.sum()) if split == "train" else 0
+            label = np.concatenate(labels)
+            truth[split], rate[split] = auc(label, np.concatenate(probabilities)), float(label.mean())
+    info = {"generator": asdict(config), "rows": total, "base_rate": rate["train"], "bayes_auc": truth["test"]}
+    info |= {"bayes_auc_validation": truth["validation"], "skipped": {"rows": 0, "first": []}}
     write_meta(
         folder,
         name=name,
@@ -82,25 +70,16 @@ def prepare_synthetic(
         pooling_factor=config.pooling_factor,
         fingerprint=fingerprint,
         splits=splits,
-        info={
-            "generator": asdict(config),
-            "rows": total,
-            "base_rate": clicks / config.train_rows,
-            "bayes_auc": truth["test"],
-            "bayes_auc_validation": truth["validation"],
-            "skipped": {"rows": 0, "first": []},
-        },
+        info=info,
     )
 
 
 def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:
-    """Generate `rows` rows into a file, which appears only when it is whole; a name ending in .gz is packed.
+    """Generate rows into a file ("criteo", "csv" or "parquet"), which appears when it is whole; .gz is packed.
 
     Raises:
-        UserError: an unknown format, or options that the format cannot hold.
+        UserError: the format cannot hold what the options say.
     """
-    if file_format not in FORMATS:
-        raise UserError(f"The format {file_format!r} is unknown: choose one of {', '.join(FORMATS)}.")
     if config.pooling_factor != 1:
         raise UserError(f"pooling_factor is {config.pooling_factor}, and a file holds one category a field: use 1.")
     if file_format == "criteo" and (config.dense_dim, len(config.num_rows)) != (13, 26):

@@ -51,12 +51,8 @@ class Alphabet:
         return "".join(dict.fromkeys(character for character in text if character not in self._ids))
 
     def decode(self, ids: np.ndarray, lengths: np.ndarray) -> list[str]:
-        """Texts of the likeliest ids of a batch, by CTC's rule: merge repeats, then drop blanks.
-
-        Args:
-            ids: (B, T) arg-max of a model's output; an array or a CPU tensor. lengths: (B,) how many of the T
-                are real.
-        """
+        """Texts of the likeliest ids (B, T) of a batch, of whose T `lengths` (B,) are real, by CTC's rule: merge
+        repeats, then drop blanks. Arrays or CPU tensors."""
         ids, lengths = np.asarray(ids), np.asarray(lengths)
         keep = ids != BLANK  # (B, T)
         keep[:, 1:] &= ids[:, 1:] != ids[:, :-1]

@@ -16,8 +16,7 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import log_mel_batch
-from labkit.data.speech.load import read_source
-from labkit.data.speech.prepare import readable
+from labkit.data.speech.load import read_source, readable
 from labkit.data.speech.prepared import Batch, SpeechSplit, padded
 from labkit.data.speech.utterance import fill_splits
 from labkit.errors import DataError
@@ -27,16 +26,10 @@ POOL_BATCHES = 32
 
 
 def length_bucketed_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Cut one epoch into batches: every index once, the order a function of seed and epoch alone.
+    """Cut one epoch of utterances with these frames (N,) into batches of indices, by seed and epoch alone.
 
     A random order is cut into pools of 32 batches, each pool is sorted by length and cut into batches, and the
     batches are shuffled.
-
-    Args:
-        lengths: frames of each utterance (N,).
-
-    Returns:
-        Arrays of indices; all but one hold `batch_size` of them.
     """
     rng = np.random.default_rng((seed, epoch))
     order = rng.permutation(len(lengths))

@@ -36,14 +36,7 @@ def frame_count(samples: int) -> int:
 
 
 def log_mel(waves: list[np.ndarray]) -> list[np.ndarray]:
-    """Features of utterances, computed in batches of like length.
-
-    Args:
-        waves: float32 (n,) each, at 16 kHz.
-
-    Returns:
-        float32 (T, F) each, in the same order.
-    """
+    """Features float32 (T, F) of utterances float32 (n,) at 16 kHz, computed in batches of like length."""
     features: list[np.ndarray] = [np.empty(0)] * len(waves)
     by_length = sorted(range(len(waves)), key=lambda index: len(waves[index]), reverse=True)
     while by_length:
@@ -89,10 +82,7 @@ def normalise_speakers(path: Path, keys: list[tuple], frames: list[int]) -> None
     another: over a single word of 0.3 s the word itself is most of what a mean and variance see. Splits are normalised
     apart, so nothing of the test split reaches training.
 
-    Args:
-        path: float16 (sum of frames, F), utterance after utterance.
-        keys: for each utterance what it is normalised with: split and speaker.
-        frames: frames of each utterance.
+    In the file are float16 (sum of frames, F), utterance after utterance; `keys` says of each its split and speaker.
     """
     features = np.memmap(path, np.float16, "r+", shape=(sum(frames), MEL_BINS))
     spans: dict[tuple, list[slice]] = defaultdict(list)

@@ -1,21 +1,48 @@
-"""`load_speech`: from a name or a path to a prepared speech set, prepared once and then opened."""
+"""`load_speech`: from a name or a path to a prepared speech set: decoded, checked and written once, then opened.
+
+Two threads decode and compute (libsndfile and torch work outside Python's lock) before this one writes; a few minutes
+of audio are in memory at a time, whatever the size of the source.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
 from labkit.data.bad_rows import BadRows
+from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
+from labkit.data.speech.audio import decode
+from labkit.data.speech.features import frame_count, log_mel, normalise_speakers
 from labkit.data.speech.layouts import SHIPPED, find_source, read_shipped
-from labkit.data.speech.prepare import prepare_speech
-from labkit.data.speech.prepared import FORMAT_VERSION, SpeechSet
-from labkit.data.speech.utterance import Source
-from labkit.data.store import Progress, file_fingerprint, fingerprint, prepare_once, prepared_root, tree_fingerprint
-from labkit.errors import UserError
+from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
+from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
+from labkit.data.store import (
+    Progress,
+    file_fingerprint,
+    fingerprint,
+    prepare_once,
+    prepared_root,
+    tree_fingerprint,
+    write_json,
+)
+from labkit.errors import DataError, UserError
 
 FRAMES_AN_OUTPUT = 4
 """The preset `tour` writes an output for every four frames; another model passes its own."""
 
+GROUP = 64
+"""Utterances that are decoded and computed together."""
+WORKERS = 2
+AT_ONCE = 8
+"""Groups that are worked on before they are written."""
 LAYOUTS = (
     "a .jsonl manifest, a folder with one, FSDD's recordings, a LibriSpeech tree, or a Common Voice folder with "
     "clips and tables"
@@ -63,7 +90,7 @@ def load_speech(
     folder = root / "speech" / f"{source.name}-{mark}"
 
     told = {"seed": seed, "bad": bad, "progress": progress or (lambda fraction, text: None)}
-    build = partial(prepare_speech, source=source, fingerprint=content, frames_an_output=frames_an_output, **told)
+    build = partial(prepare_speech, source=source, content=content, frames_an_output=frames_an_output, **told)
     return SpeechSet(prepare_once(folder, build))
 
 
@@ -82,3 +109,114 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
         f"{path} holds no speech in a layout that is known: {LAYOUTS}. Write a manifest, one JSON object a line such "
         'as {"audio_filepath": "a.wav", "text": "stop all jobs", "speaker": "anna"}, and pass its path.'
     )
+
+
+def prepare_speech(
+    folder: Path,
+    source: Source,
+    *,
+    content: str,
+    frames_an_output: int,
+    seed: int,
+    bad: BadRows,
+    progress: Progress,
+) -> None:
+    """Write a prepared speech set into an empty folder.
+
+    A model writes one CTC output in `frames_an_output` frames: a transcript that needs more outputs than its frames
+    allow cannot be learnt and is a bad utterance.
+    """
+    alphabet = Alphabet()
+    utterances = fill_splits(readable(source, alphabet, bad), seed)
+    utterances.sort(key=lambda each: SPLITS.index(each.split))
+    written: list[Utterance] = []
+    frames: list[int] = []
+    with (folder / "features.f16").open("wb") as file:
+        for done, (utterance, features) in enumerate(_features(utterances, frames_an_output), 1):
+            if done % GROUP == 0 or done == len(utterances):
+                progress(done / len(utterances), f"{source.name}: features of {done:,} utterances")
+            if isinstance(features, DataError):
+                bad.add(features)
+                continue
+            file.write(features.astype(np.float16, order="C").data)
+            written.append(utterance)
+            frames.append(len(features))
+    ranges, hours, start = {}, {}, 0
+    for split in SPLITS:
+        ranges[split] = start, start + sum(each.split == split for each in written)
+        if start == ranges[split][1]:
+            raise source.error(
+                f"The {split} split has no usable utterance.", "Give it some, or mend those that were skipped."
+            )
+        hours[split] = sum(frames[slice(*ranges[split])]) / FRAMES_PER_S / 3600
+        start = ranges[split][1]
+    # utterances of one speaker go together; one whose speaker nobody knows stands alone
+    keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
+    normalise_speakers(folder / "features.f16", keys, frames)
+    texts, speakers = [each.text for each in written], [each.speaker for each in written]
+    with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
+        pq.write_table(pa.table({"text": texts, "speaker": speakers, "frames": pa.array(frames, pa.int32())}), file)
+    meta = {
+        "format_version": FORMAT_VERSION,
+        "name": source.name,
+        "alphabet": alphabet.characters,
+        # what a model cannot learn from is skipped for that model, and makes its data others
+        "fingerprint": f"{content}-{frames_an_output}" if bad.count else content,
+        "splits": ranges,
+        "info": {"hours": hours, "skipped": bad.info()},
+    }
+    write_json(folder / "meta.json", meta)
+
+
+def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance]:
+    """The utterances whose transcripts the alphabet can write, in its characters."""
+    readable = []
+    for utterance in source.utterances:
+        try:
+            text = transcript(utterance, alphabet, without_punctuation=source.has_punctuation)
+            readable.append(replace(utterance, text=text))
+        except DataError as error:
+            bad.add(error)
+    if not readable:
+        fix = f"The first one: {bad.first[0]['reason']} Mend them." if bad.first else "List some."
+        raise source.error("There is no usable utterance.", fix)
+    return readable
+
+
+def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
+    """Of each utterance, in order, its features float32 (T, 80), or why it has none; `many` frames give an output."""
+    groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
+    threads = torch.get_num_threads()
+    # Each worker computes on its own thread: threads that wait for each other at every operation took five times as
+    # long on two busy cores.
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            for start in range(0, len(groups), AT_ONCE):
+                for group in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
+                    yield from group
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
+    """Decode a group, check it, compute the features of what is good."""
+    found = decode(utterances)
+    for index, (utterance, wave) in enumerate(zip(utterances, found, strict=True)):
+        if isinstance(wave, DataError):
+            continue
+        # what CTC cannot write in its frames (Graves et al., 2006, section 3)
+        frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
+        outputs = -(-frames // frames_an_output)
+        if needed > outputs:
+            what = (
+                f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
+                f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
+            )
+            fix = "Check that audio and transcript belong together, and offset and duration."
+            found[index] = utterance.error(what, fix, utterance.text_field)
+    computed = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
+    return [
+        (each, wave if isinstance(wave, DataError) else next(computed))
+        for each, wave in zip(utterances, found, strict=True)
+    ]

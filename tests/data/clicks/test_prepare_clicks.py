@@ -225,8 +225,8 @@ def test_memory_does_not_grow_with_the_file(generated, tmp_path):
     program = """
 import re, sys
 from pathlib import Path
-from labkit.data.clicks import columns, load_clicks, prepare, vocabulary
-prepare.ROWS_AT_ONCE, columns.BLOCK_BYTES, vocabulary.MERGE_AT = 1024, 2**18, 2**12
+from labkit.data.clicks import columns, load_clicks, prepare
+prepare.ROWS_AT_ONCE, columns.BLOCK_BYTES, prepare.MERGE_AT = 1024, 2**18, 2**12
 load_clicks(sys.argv[1], cache_dir=Path(sys.argv[2]), max_rows_per_table=1000)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labkit.data.clicks import vocabulary
-from labkit.data.clicks.vocabulary import ValueCounter, hashed_rows, scramble
+from labkit.data.clicks import prepare
+from labkit.data.clicks.prepare import ValueCounter, hashed_rows, scramble
 
 
 @pytest.mark.parametrize("capacity", [1000, 10**6], ids=["beyond its capacity", "while they fit"])
 def test_a_counter_forgets_only_rare_values_and_only_beyond_its_capacity(monkeypatch, capacity):
-    monkeypatch.setattr(vocabulary, "MERGE_AT", 200)
+    monkeypatch.setattr(prepare, "MERGE_AT", 200)
     rng = np.random.default_rng(0)
     rare = rng.integers(1000, 2**32, 20_000).astype(np.uint32)
     frequent = np.repeat(np.arange(20, dtype=np.uint32), 500)

@@ -109,7 +109,7 @@ def test_the_second_start_reads_no_audio_and_a_changed_source_or_option_is_prepa
 ):
     chosen = [load_speech(str(manifest), **options) for options in ({}, {"seed": 1}, {"on_bad_row": "skip"})]
     with monkeypatch.context() as patch:
-        patch.setattr("labkit.data.speech.prepare.decode", None)
+        patch.setattr("labkit.data.speech.load.decode", None)
         assert load_speech(str(manifest)).fingerprint == chosen[0].fingerprint
     assert load_speech(str(manifest), frames_an_output=2).fingerprint == chosen[0].fingerprint  # only another model
     manifest.write_text(manifest.read_text().replace('"one"', '"two"'))
