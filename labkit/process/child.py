@@ -135,24 +135,26 @@ class Child:
 
     def end(self) -> None:
         """Ask it to end, and see to it that it does: by SIGTERM, and then by SIGKILL."""
+        ended = False
         try:
-            self._insist()
+            ended = self._insist()
         finally:
-            if self._process.poll() is None:
+            if not ended:
                 self.kill()
                 if sys.platform != "win32":
                     kill_until_gone(lambda: of_session(self.pid))
                 end_killed(self._process)
             self._errors.close()
 
-    def _insist(self) -> None:
-        """As long as it does not end: ask it to, send SIGTERM, send SIGKILL."""
+    def _insist(self) -> bool:
+        """As long as it does not end: ask it to, send SIGTERM, send SIGKILL; whether it ended without the last."""
         self.stop()
         for patience_s, more in ((self._polite_s, self._process.terminate), (TERM_S, self._process.kill)):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience_s)
-                return
+                return True
             more()
+        return False
 
     def _hear(self, message: dict[str, Any]) -> None:
         self._told.put(message)
