@@ -41,5 +41,4 @@ class Device:
         return self.mig_parent_uuid or self.uuid
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able data."""
         return asdict(self)

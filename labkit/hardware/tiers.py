@@ -70,7 +70,6 @@ class Tier:
         return self.figures[name].value
 
     def to_dict(self) -> dict:
-        """Return the tier as JSON-able data, each figure with its source."""
         plain = {key: getattr(self, key) for key in ("name", "label", "kind", "year", "cores", "note")}
         return plain | {key: vars(figure) for key, figure in self.figures.items()}
 

@@ -201,7 +201,6 @@ class _Job(Child):
 
     def end_by(self, insist: bool = True) -> None:
         """End it, politely first or by SIGKILL at once, and await that for so long as it can take."""
-        self.asked = True
         if insist:
             self._insist()
         else:
@@ -223,7 +222,7 @@ class _Job(Child):
         still = [words for pid in left if (words := still_there(pid))]
         ended = {"status": self._process.poll(), "asked": self.asked, "left": left, "still": still}
         self.supervisor.launcher.tell("ended", job=self.name, **ended)
-        self.supervisor.orders.put({"kind": "forget", "name": self.name})
+        self.supervisor.orders.put({"kind": "forget", "job": self})
 
     def _left_by_it(self) -> set[psutil.Process]:
         return of_session(self.pid) | marked(self.supervisor.mark, self.name)
@@ -273,9 +272,10 @@ class _Supervisor:
     def _do_kill(self, name: str) -> None:
         self._do_end(name, insist=False)
 
-    def _do_forget(self, name: str) -> None:
+    def _do_forget(self, job: _Job) -> None:
         """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""
-        del self.jobs[name]
+        if self.jobs[job.name] is job:  # and not one of its name that was started as soon as its end was told
+            del self.jobs[job.name]
         own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid}
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error, ChildProcessError):

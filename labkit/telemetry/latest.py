@@ -20,7 +20,6 @@ class Course:
     """One counter of one device."""
 
     reading: Reading
-    """The latest."""
     values: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     turn: int = 0
     """The turn in which it was last told"""

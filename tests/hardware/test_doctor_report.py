@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from argparse import ArgumentParser
 from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pynvml
 import pytest
 from fake_nvml import fake_nvml, put_on_path
 
-from labkit.cli import doctor as command
+from labkit.cli import main
 from labkit.course.labs import labs_on
 from labkit.fast.times import StepTimes, remember
 from labkit.hardware import doctor, software
@@ -97,13 +96,6 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     assert "only 1.0 GB of memory are free now" in [item["why"] for item in report["advice"]]
 
 
-def doctor_command(*argv):
-    parser = ArgumentParser()
-    command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["doctor", *argv])
-    return args.run(args)
-
-
 def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(capsys, monkeypatch, tmp_path):
     report = examine(Nvml(fake_nvml("NVIDIA A100-SXM4-40GB", mig=lambda: dict.fromkeys(["MIG-1", "MIG-2"], "1g.5gb"))))
     monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
@@ -111,19 +103,17 @@ def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(c
     monkeypatch.setenv("COLUMNS", "160")
     report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 caps what torch uses of them"]
     remember(StepTimes("a processor", "dlrm tour on synthetic", {"fp32": 4.0, "bf16": 2.0}, "2026-11-21"))
-    assert doctor_command() == 0
+    assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
         *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor", "=avx2 caps"),
     ):
         assert word in printed
-    assert doctor_command("--forget-steps", "--json") == 0
+    assert main(["doctor", "--forget-steps", "--json"]) == 0
     said = capsys.readouterr()
     assert said.err == "labkit: remembered times of a training step that are now forgotten: 1\n"
-    told = json.loads(said.out)
-    assert told["steps"] == []
-    assert {"cpu", "memory", "disk", "gpus", "driver", "mig", "mps", "profilers", "packages", "labs"} <= set(told)
+    assert json.loads(said.out)["steps"] == []
 
 
 def test_the_doctor_imports_no_heavy_library():

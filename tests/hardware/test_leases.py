@@ -70,22 +70,18 @@ def test_who_does_not_wait_is_refused_and_takes_none(holder):
         lease_cores(2, stopped=lambda: True)
 
 
-def test_what_this_process_holds_counts_and_what_it_starts_may_use_it(holder):
+def test_what_this_process_holds_counts_and_what_it_starts_may_use_it_but_not_its_fork(holder):
     with leased_cores(1) as first, leased_cores(1) as again:
         assert first == again == [0]
-        assert holder(1)[1] == "0"  # this process waits for what it starts
-    assert holder(1)[1] == "0"
-    with pytest.raises(CoresHeld):
-        lease_cores(2, waits=False)
-
-
-def test_locks_are_for_all_users_and_not_for_a_forked_process():
-    with leased_cores(1):
         assert leases._file(0).parent.stat().st_mode & 0o7777 == 0o1777
         assert leases._file(0).stat().st_mode & 0o777 == 0o666
         if not (child := os.fork()):
             os._exit(len(leases._held()))
         assert os.waitpid(child, 0)[1] == 0
+        assert holder(1)[1] == "0"  # this process waits for what it starts
+    assert holder(1)[1] == "0"
+    with pytest.raises(CoresHeld):
+        lease_cores(2, waits=False)
 
 
 def test_without_affinity_cores_are_dealt_unlocked_and_a_folder_that_cannot_be_made_is_told(monkeypatch, tmp_path):

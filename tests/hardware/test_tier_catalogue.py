@@ -14,11 +14,11 @@ from labkit.hardware.tiers import FIGURES, cpu_tier, get_tier, load_tiers, match
 
 
 def cpu(name="some CPU", cores=2):
-    return Device(kind="cpu", index=0, name=name, torch_name="cpu", cores=cores)
+    return Device("cpu", 0, name, torch_name="cpu", cores=cores)
 
 
 def gpu(name):
-    return Device(kind="gpu", index=0, name=name)
+    return Device("gpu", 0, name)
 
 
 @pytest.mark.parametrize("tier", load_tiers().values(), ids=lambda tier: tier.name)
@@ -48,8 +48,6 @@ def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_nul
         (gpu("NVIDIA GeForce RTX 2070 SUPER"), None),
         (gpu("NVIDIA GeForce RTX 4060 Laptop GPU"), None),
         (gpu("NVIDIA A100-SXM4-80GB"), "a100-80"),
-        (gpu("NVIDIA A100-PCIE-40GB"), None),
-        (gpu("NVIDIA H200 NVL"), None),
         (cpu(cores=3), "cloud-cpu-4"),
         (cpu(cores=17), None),
         (cpu("Raspberry Pi 5 Model B Rev 1.0", 4), "raspberry-pi-5"),

@@ -90,9 +90,7 @@ def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed_and_all_or_n
     writer.event("fault", kind="sampler", what="killed")
     assert run_energy(writer.folder).value_j is peak_memory(writer.folder) is None
     assert "the sampler failed (killed)" in run_energy(writer.folder).note
-
-
-def test_the_gpu_of_a_jetson_counts_the_board(tmp_path):
+    # a Jetson's GPU counts the board
     writer = gpu_run(tmp_path, uuid="jetson")
     write(writer.folder, "host", "board_power", {0: 7.0, 2: 7.0}, scope="host", unit="W")
     write(writer.folder, "jetson", "sm_clock", {0: 900.0, 2: 900.0}, unit="MHz")

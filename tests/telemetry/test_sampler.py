@@ -15,11 +15,6 @@ from labkit.telemetry.sampler import MOST_RESTARTS, Sampler
 from labkit.telemetry.sampling import Schedule
 
 
-def samples(folder, counter: str) -> list[float]:
-    frame = read_telemetry([folder])
-    return frame[frame["counter"] == counter]["value"].tolist()
-
-
 def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_ends_with_it(tmp_path):
     before = {child.pid for child in psutil.Process().children()}
     with Sampler(tmp_path, hz=20) as sampler:
@@ -35,7 +30,7 @@ def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_e
     missing = frame[frame["value"].isna()]
     assert missing["note"].notna().all() and not missing.duplicated(["device", "counter"]).any()
     assert peak_memory(tmp_path) >= len(ballast)
-    assert sum(samples(tmp_path, "samples_missed")) >= 8
+    assert frame.query("counter == 'samples_missed'")["value"].sum() >= 8
 
 
 KILLED = """
@@ -82,7 +77,7 @@ def test_a_sampler_that_dies_is_started_again_with_its_gap_marked_and_given_up_i
             time.sleep(0.02)
     assert sampler.failure is None
     assert sampler.deaths == ["the sampler ended with -9"]
-    assert samples(tmp_path, "samplers_died") == [1]
+    assert read_telemetry([tmp_path]).query("counter == 'samplers_died'")["value"].tolist() == [1]
     with Sampler(tmp_path / "again") as sampler:
         killed = set()
         while sampler._watcher.is_alive():

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 NOBODY, NOBODY_OUTSIDE = "nobody", "nobody, a process of its own"
 """Looking not at all, and what an observer that starts the program is compared with."""
-SAMPLER_HZ = (1, 10, 100)
-CONFIDENCE = 0.95
 LONGEST_S = 300.0
 """For a process of its own: its imports, the steps, and what a profiler writes at its end."""
 MOST_STEPS = 200
@@ -67,7 +65,7 @@ def observers() -> list[Observer]:
     nsys = ["nsys", "profile", "--output", "report"]
     return [
         Observer(NOBODY),
-        *(Observer(f"labkit's sampler, {hz} Hz", partial(_sampler, hz)) for hz in SAMPLER_HZ),
+        *(Observer(f"labkit's sampler, {hz} Hz", partial(_sampler, hz)) for hz in (1, 10, 100)),
         _loop("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv", "-l", "1"),
         _loop("dcgmi", "dmon", "-e", "1002,1003", "-d", "1000"),
         Observer("torch.profiler", _profiler),
@@ -140,7 +138,7 @@ def overhead(observed: pd.DataFrame) -> pd.DataFrame:
         if name == beside:
             continue
         logs = np.log(times[name] / times[beside])
-        ratio, (low, high) = math.exp(logs.mean()), np.exp(ttest_1samp(logs, 0).confidence_interval(CONFIDENCE))
+        ratio, (low, high) = math.exp(logs.mean()), np.exp(ttest_1samp(logs, 0).confidence_interval(0.95))
         verdict = f"{abs(100 * (ratio - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
         verdict = "not distinguishable from noise" if low <= 1 <= high else verdict
         rows.append((name, ratio, low, high, verdict, "measured"))

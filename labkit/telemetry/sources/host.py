@@ -96,7 +96,6 @@ class ProcessCounters:
             yield Reading("host", "process", "memory_resident_peak", peak, "bytes", "/proc/PID/status VmHWM")
 
     def pids(self) -> set[int]:
-        """The process and its descendants, as of the latest reading."""
         return {*self._family}
 
     def _find_children(self) -> None:

@@ -50,7 +50,6 @@ class Ladder:
                 yield _joined(readings)
 
     def close(self) -> None:
-        """Close the sources that hold something open."""
         for source in self._sources:
             if hasattr(source, "close"):
                 source.close()

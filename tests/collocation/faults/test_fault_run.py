@@ -63,7 +63,7 @@ def test_each_fault_ends_its_own_client_as_it_is_told(fault, mode, status, reaso
 
 def test_a_client_that_does_not_start_is_told(monkeypatch):
     monkeypatch.setattr(fault_run, "PROGRAM", "labkit.nowhere")
-    with pytest.raises(UserError, match="faulty ended before it was ready: its process ended with status 1"):
+    with pytest.raises(UserError, match="ended before it was ready: its process ended with status 1"):
         run_fault("kill", "cpu-shared")
 
 

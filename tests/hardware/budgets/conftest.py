@@ -1,5 +1,3 @@
-"""A CUDA MPS daemon that needs no GPU."""
-
 import pytest
 from fake_nvml import put_on_path
 

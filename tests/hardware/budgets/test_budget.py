@@ -15,18 +15,12 @@ from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_erro
 from labkit.hardware.budgets.mps import start_mps
 from labkit.hardware.device import Device
 
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
 BUDGET = "from labkit.hardware.budgets.budget import THREAD_VARIABLES, Budget\n"
 
 
-def run(code: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", BUDGET + code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
-@linux_only
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
 def test_one_core_binds_threads_that_run_already_and_products_of_several():
-    answer = run(
+    code = (
         "import os, threading, time\n"
         "stop = threading.Event(); early = threading.Thread(target=stop.wait); early.start()\n"
         "notes = Budget('one-core', 1).enforce()\n"
@@ -42,6 +36,8 @@ def test_one_core_binds_threads_that_run_already_and_products_of_several():
         "for thread in threads: thread.join()\n"
         "print((time.process_time() - cpu) / (time.perf_counter() - wall))\n"
     )
+    command = [sys.executable, "-c", BUDGET + code]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     bound, share = answer.stdout.splitlines()
     assert bound == "[1, 1] [] {'1'}", answer.stderr
     assert 0 < float(share) <= 1.05  # of a core
@@ -87,12 +83,10 @@ def test_what_was_full_is_named(budget, error, words, never):
 
 
 def test_memory_errors_of_each_library_are_recognised():
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(OSError(12, "Cannot allocate memory"))
-    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"))
-    assert is_out_of_memory(RuntimeError("could not create a primitive"))  # oneDNN's
+    for words in ("DefaultCPUAllocator: can't allocate memory: you tried", "could not create a primitive"):  # oneDNN's
+        assert is_out_of_memory(RuntimeError(words))
+    assert is_out_of_memory(MemoryError()) and is_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert not is_out_of_memory(RuntimeError("could not create a primitive descriptor for a convolution"))
-    assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
 
 def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monkeypatch):

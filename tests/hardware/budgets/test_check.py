@@ -14,18 +14,6 @@ from labkit.hardware.budgets.check import BudgetCheck, _predicted, budget_shares
 from labkit.hardware.budgets.names import parse_budget
 from labkit.hardware.devices import get_devices
 
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
-
-
-def test_the_command_lists_what_binds_and_what_does_not(capsys):
-    assert main(["budgets", "--all"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "one-core" in out and "emulated" in out
-    assert "a watch beside the run" in out and "memory bandwidth, caches" in out
-    assert "t4-like" in out
-    assert main(["budgets", "--check", "t5-like"]) == 2
-    assert "t5-like" in capsys.readouterr().err
-
 
 def test_a_budget_is_checked_by_what_a_process_does_under_it(capsys):
     assert main(["budgets", "--check", "one-core", "cores=1,memory=1GiB", "--json"]) == 0
@@ -50,22 +38,24 @@ def test_what_the_catalogue_predicts(mps):
     assert _predicted(parse_budget("jetson-nano-like", machine), machine, 51.2) == (None, 25.6 / 51.2)
 
 
-def test_shares_are_a_row_each_and_the_table_of_checks_fits_a_narrow_terminal(capsys, monkeypatch):
+def test_shares_are_a_row_each_and_the_command_lists_budgets_and_checks(capsys, monkeypatch):
     checks = [BudgetCheck("jetson-xavier-nx-like", 2, 1.0, 0.6, 0.9, None, 0.64, True, "emulated")]
     assert [tuple(row) for row in budget_shares(checks).itertuples(index=False)] == [
         ("jetson-xavier-nx-like", "arithmetic", 60, "emulated"),  # which nothing predicts
         ("jetson-xavier-nx-like", "bandwidth", 90, "emulated"),
         ("jetson-xavier-nx-like", "bandwidth", 64, "predicted"),
     ]
+    assert main(["budgets", "--all"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "one-core" in out and "emulated" in out and "t4-like" in out
+    assert "docs/budgets.md" in out and "memory bandwidth, caches" in out
     monkeypatch.setattr("labkit.hardware.budgets.check.check_budgets", lambda names: checks)
-    monkeypatch.setenv("COLUMNS", "80")
     assert main(["budgets", "--check", "jetson-xavier-nx-like"]) == 0
     out = capsys.readouterr().out
-    assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.60 +- +0.90 +0.64", out)
-    assert "…" not in out
+    assert re.search(r"jetson-xavier-nx-like +1.00 +2 +yes +0.6 +0.9 +0.64", out)
 
 
-@linux_only
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux can enforce this")
 def test_a_process_that_overdraws_says_its_budgets_name(capsys):
     stopped, said = overdraw("memory=1GiB", 2 * 2**30)
     assert stopped
@@ -75,6 +65,7 @@ def test_a_process_that_overdraws_says_its_budgets_name(capsys):
     too_small = "'memory=1MiB' allows 1 MiB, but Python and its libraries already use"
     with pytest.raises(UserError, match=too_small):
         overdraw("memory=1MiB", 1)
-    assert main(["budgets", "--check", "memory=1MiB"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert too_small in said and "UserError" not in said
+    for name, why in (("memory=1MiB", too_small), ("t5-like", "t5-like")):
+        assert main(["budgets", "--check", name]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert why in said and "UserError" not in said

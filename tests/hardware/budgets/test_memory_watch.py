@@ -26,9 +26,8 @@ def run(code: str) -> subprocess.CompletedProcess:
 
 
 def test_what_is_reserved_or_mapped_or_an_observers_does_not_count(tmp_path):
-    (tmp_path / "data").write_bytes(b"")
-    with (tmp_path / "data").open("r+b") as file:
-        file.truncate(300 * MIB)
+    (tmp_path / "data").touch()
+    os.truncate(tmp_path / "data", 300 * MIB)
     job = run(
         f"reserved = mmap.mmap(-1, 4096 * MIB)\n"
         f"with open({str(tmp_path / 'data')!r}, 'rb') as file:\n"
