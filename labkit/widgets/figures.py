@@ -52,8 +52,8 @@ class FigureView(widgets.VBox):
         """Show another figure, and its words, in place of what is there."""
         with self.plot.batch_update():
             self.plot.data = []
-            self.plot.layout = drawn.layout
             self.plot.add_traces(drawn.data)
+            self.plot.layout = drawn.layout  # last: who sees its title sees the traces, too
         self.tell(more_html)
 
     def tell(self, more_html: str = "") -> None:

@@ -46,7 +46,9 @@ class ProfileView(FigureView):
         tries = "".join(f"<li>{line}</li>" for line in what_to_try(profile))
         self.answer = widgets.HTML(f"<p>{escape(profile.headline)}</p><ul>{tries}</ul>")
         self.about, self.code = widgets.HTML(), widgets.HTML()
-        dearest = widgets.HTML(operator_texts(profile.operators.head(SHOWN_OPERATORS)).to_html(index=False, border=0))
+        # whose names are row headers
+        table = operator_texts(profile.operators.head(SHOWN_OPERATORS)).set_index("operator").rename_axis(None)
+        dearest = widgets.HTML(table.to_html(border=0))
         operators = widgets.Accordion([dearest], titles=[f"The {SHOWN_OPERATORS} dearest operators"])
         self.view.observe(lambda _: self._show(), names="value")
         self._show()

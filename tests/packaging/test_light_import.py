@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "pandas", "duckdb", "plotly", "scipy", "pyarrow")
+HEAVY = ("torch", "torchaudio", "pandas", "duckdb", "plotly", "scipy", "pyarrow")
 # Runs a command of labkit as the console script does, then says which heavy libraries that imported.
 PROGRAM = """
 import json, sys

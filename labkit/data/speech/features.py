@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from labkit.data.speech.audio import SAMPLE_RATE_HZ
+from labkit.data.torchaudio_cpu import import_torchaudio
 
 MEL_BINS = 80
 HOP = SAMPLE_RATE_HZ // 100
@@ -54,25 +55,16 @@ def log_mel_batch(waves: list[np.ndarray]) -> list[np.ndarray]:
     padded = torch.zeros(len(waves), max(len(wave) for wave in waves))  # (N, n)
     for row, wave in zip(padded, waves, strict=True):
         row[: len(wave)] = torch.from_numpy(wave)
-    window = torch.hann_window(WINDOW)
-    spectrum = torch.stft(padded, FFT, HOP, WINDOW, window, pad_mode="constant", return_complex=True)  # (N, 257, T)
-    mel = (spectrum.abs().square().transpose(1, 2) @ mel_bands() + FLOOR).log_()  # (N, T, F)
+    mel = (mel_spectrogram()(padded) + FLOOR).log_().transpose(1, 2)  # (N, T, F)
     return [values[: frame_count(len(wave))] for values, wave in zip(mel.numpy(), waves, strict=True)]
 
 
 @functools.cache
-def mel_bands() -> torch.Tensor:
-    """Triangles of equal area on Slaney's mel scale (Auditory Toolbox, 1998), as librosa's and torchaudio's: (257, F).
-
-    The scale is linear below 1 kHz, 200/3 Hz a mel, and logarithmic above, 27 mels from 1 to 6.4 kHz.
-    """
-    highest_mel = 15 + 27 * np.log(SAMPLE_RATE_HZ / 2 / 1000) / np.log(6.4)
-    mels = np.linspace(0, highest_mel, MEL_BINS + 2)
-    edges = np.where(mels < 15, mels * 200 / 3, 1000 * 6.4 ** ((mels - 15) / 27))
-    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
-    frequencies = np.linspace(0, SAMPLE_RATE_HZ / 2, FFT // 2 + 1)[:, None]
-    rise, fall = (frequencies - low) / (middle - low), (high - frequencies) / (high - middle)
-    return torch.from_numpy(np.minimum(rise, fall).clip(0) * 2 / (high - low)).float()
+def mel_spectrogram() -> torch.nn.Module:
+    """torchaudio's transform of waves (..., n) to energies (..., F, T)."""
+    transforms = import_torchaudio().transforms
+    how = {"mel_scale": "slaney", "norm": "slaney", "pad_mode": "constant"}
+    return transforms.MelSpectrogram(SAMPLE_RATE_HZ, FFT, WINDOW, HOP, n_mels=MEL_BINS, **how)
 
 
 def normalise_speakers(path: Path, keys: list[tuple], frames: list[int]) -> None:
