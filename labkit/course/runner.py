@@ -43,11 +43,6 @@ class Limits:
     memory_bytes: int | None = 2 * 10**9
     """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
 
-    def __post_init__(self):
-        for name in ("cell_s", "notebook_s"):
-            if not getattr(self, name) > 0:  # NaN, too
-                raise UserError(f"{name} is {getattr(self, name)}: give a number of seconds above 0.")
-
 
 PROFILES = {
     "smoke": Limits(),
