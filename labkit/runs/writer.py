@@ -90,10 +90,8 @@ class RunWriter:
     ) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
-        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and where,
-        with what (`machine`) and by which command the run went on. On another host than before, the record names the
-        new one and its provenance says that the times mix two machines. The old result stays until there is a new one.
-        `lock` is what `lock_run` gave, taken before `from_step` was read.
+        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count. The old result
+        stays until there is a new one. `lock` is what `lock_run` gave, taken before `from_step` was read.
         """
         record = read_run(folder)
         host = platform.node()
