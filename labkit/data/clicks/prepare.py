@@ -226,13 +226,11 @@ def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: st
 class ValueCounter:
     """Counts the values of one feature in bounded memory.
 
-    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani,
-    VLDB 2002): a value is then missing at most `undercount` of its occurrences.
+    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani, VLDB 2002).
     """
 
     def __init__(self, capacity: int):
         self.capacity = capacity
-        self.undercount = 0
         self._known: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
         self._distinct = 0
@@ -252,7 +250,6 @@ class ValueCounter:
             # Halving, not trimming to the capacity: the next merge would otherwise come at once.
             rarest = np.partition(counts, -self.capacity // 2)[-self.capacity // 2]
             values, counts = values[counts > rarest], counts[counts > rarest]
-            self.undercount += int(rarest)
         self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
         return values, counts
 
