@@ -17,7 +17,7 @@ from labkit.collocation.plan_check import device_warnings
 from labkit.errors import UserError
 from labkit.hardware.devices import cpu_device, find_device, get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.telemetry import others
 from labkit.telemetry.others import Look
 
