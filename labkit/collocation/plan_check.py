@@ -20,7 +20,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
 from labkit.hardware.sizes import size_text
 from labkit.hardware.tools import find_mps
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.telemetry.others import is_quiet, others_now
 
 Estimate = Callable[[PlannedJob, str], int | None]

@@ -61,9 +61,7 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
 
 
 def reveal(name: str, truth: float | None) -> None:
-    """Show the answer, and how far off the guess of that name was; both are kept.
-
-    Where this machine gave no answer (None or NaN, as of a run that did not reach its target), nothing is scored.
+    """Show the answer (None or NaN where this machine gave none), and how far off the guess was; both are kept.
 
     Raises:
         UserError: nothing was guessed under that name.
