@@ -58,9 +58,5 @@ def refusal(error: Exception) -> UserError | None:
 
 
 def with_flag(setting: str) -> str:
-    """A setting by its name, as notebooks have it, and by its flag.
-
-    >>> with_flag("batch_size")
-    'batch_size (--batch-size)'
-    """
+    """A setting by its name, as notebooks have it, and by its flag."""
     return f"{setting} (--{setting.replace('_', '-')})"

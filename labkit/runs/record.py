@@ -253,11 +253,7 @@ def own_process() -> tuple[int, float]:
 
 
 def in_words(others: Others | None) -> str:
-    """What others took, as a part of a sentence; empty where they did not disturb the run.
-
-    >>> in_words({"disturbed": True, "cpu_share": 0.34, "largest": "stress (process 42)", "on_gpu": []})
-    'other programs took 34% of its cores, most of it stress (process 42)'
-    """
+    """What others took, as a part of a sentence; empty where they did not disturb the run."""
     if others is None or not others["disturbed"]:
         return ""
     words = []

@@ -24,12 +24,7 @@ CROSSING_COLUMNS = [
 
 
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
-    """Whether a larger value is the better one; of a metric that labkit does not know, `runs` say so, else it falls.
-
-    >>> runs = pd.DataFrame({"metric": ["perplexity", "bleu"], "higher_is_better": [False, True]})
-    >>> higher_is_better("auc", runs), higher_is_better("bleu", runs), higher_is_better("perplexity", runs)
-    (True, True, False)
-    """
+    """Whether a larger value is the better one; of a metric that labkit does not know, `runs` say so, else it falls."""
     told = runs.loc[runs["metric"] == metric, "higher_is_better"].dropna()
     return metric_named(metric, None if told.empty else bool(told.iloc[0])).higher_is_better
 
