@@ -41,7 +41,7 @@ DAMAGED = {
     "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
     "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
     "another format": ("SQLite format 3\x00", "no trace in Chrome's format"),
-    "cut off, compressed": (gzip.compress(TEXT.encode())[:-9], "compression is damaged or cut off"),
+    "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
     "other JSON": ('{"cells": []}', "no trace in Chrome's format"),
 }
 
