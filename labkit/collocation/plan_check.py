@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import psutil
-
 from labkit.collocation.launching.job import script_command
+from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.collocation.modes.place import Place, Refusal, Share, free_bytes
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -21,7 +20,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
 from labkit.hardware.sizes import size_text
 from labkit.hardware.tools import find_mps
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.telemetry.others import is_quiet, others_now
 
 Estimate = Callable[[PlannedJob, str], int | None]
@@ -37,7 +36,7 @@ class CheckedJob:
     job: str
     label: str
     device: str
-    """What it would have of the device, in words; empty where nothing"""
+    """What it would have of it, in words; empty where nothing"""
     needs_bytes: int | None
     """Estimated, or as given; None where it is not known"""
     free_bytes: int | None
@@ -68,23 +67,13 @@ class PlanCheck:
 
 
 def job_memory(job: PlannedJob, kind: str) -> int | None:
-    """The usual `Estimate`: where it was never measured here, the job is tried for its first steps.
-
-    Raises:
-        UserError: it was refused, or failed.
-    """
-    from labkit.collocation.memory.need import memory_need
-
-    return memory_need(script_command(job), kind).bytes
+    """The usual `Estimate`, room to grow included; a job that was never measured here is tried for its first steps."""
+    peak = first_steps_bytes(script_command(job), kind)
+    return peak and peak + (GROWTH_BYTES if kind == "cpu" else 0)
 
 
 def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
-    """Check all rows of a plan; nothing is started.
-
-    Args:
-        plan: what shares what.
-        estimate: of a job's memory.
-    """
+    """Check all rows of a plan, with what is estimated of each job's memory; nothing is started."""
     devices = get_devices()
     try:
         device = find_device(plan.device, devices)
@@ -94,16 +83,18 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
     known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
 
     def need_of(job: PlannedJob) -> int | str | None:
+        if job.memory_bytes is not None:
+            return job.memory_bytes
         kind = device.kind
         with contextlib.suppress(UserError):  # of a device that is not there, which the mode tells
-            kind = device.kind if job.device is None else find_device(job.device, devices).kind
+            kind = find_device(job.device or plan.device, devices).kind
         key = job.job_key, "cpu" if kind == "cpu" else "cuda"
-        if job.memory_bytes is None and key not in known:
+        if key not in known:
             try:
                 known[key] = estimate(job, key[1])
             except UserError as error:
                 known[key] = str(error)
-        return job.memory_bytes or known[key]
+        return known[key]
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []
@@ -116,7 +107,7 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
             reasons = [(name, need) for name, need in found.items() if isinstance(need, str)]
             reasons += mode_refusals(workload.mode, workload.jobs, place)
             shares = {} if reasons else mode_shares(workload.mode, workload.jobs, place)
-            free = {name: share.memory_bytes or _free_bytes(share, place) for name, share in shares.items()}
+            free = {name: share.memory_bytes or free_bytes(_where(share), nvml) for name, share in shares.items()}
             for name, reason in reasons or _too_much(workload.mode, needs, free, shares):
                 against[name].append(reason)
             of_mode = against.pop(None, [])
@@ -167,12 +158,3 @@ def _too_much(
 def _where(share: Share) -> str:
     """The device that a share is of: cpu, or the UUID of a GPU or slice, whatever it was called in the plan."""
     return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
-
-
-def _free_bytes(share: Share, place: Place) -> int | None:
-    if share.torch_name == "cpu":
-        available = psutil.virtual_memory().available
-        return min(place.devices[0].memory_bytes or available, available)  # a container's limit, or what others left
-    handle = place.nvml.read("nvmlDeviceGetHandleByUUID", _where(share))
-    memory = place.nvml.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
-    return None if memory.reason else memory.value.free

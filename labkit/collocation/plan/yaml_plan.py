@@ -20,7 +20,7 @@ jobs:
   - script: train.py
     arguments: --lr 0.1"""
 GROUP_FIELDS = {"name": str, "mode": [MODES], "jobs": Row}
-PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": int, "timeout": float, "seconds": float, "workloads": Row}
+PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": int, "timeout": float, "workloads": Row}
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,15 +64,10 @@ def read_yaml(path: Path, example: str) -> Row:
 
 
 def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "cpu-shared") -> Plan:
-    """Read a plan in YAML.
+    """Read a plan in YAML; a UserError has every mistake of every row.
 
-    Args:
-        path: of the file; scripts and data with relative paths are looked for in its folder.
-        modes: that count instead of the file's.
-        default_mode: that counts where the file says none.
-
-    Raises:
-        UserError: with every mistake of every row.
+    `modes` count instead of the file's, and `default_mode` where it says none. Scripts and data with relative paths are
+    looked for in the file's folder.
     """
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     plan = read_settings(top, PLAN_FIELDS, mistakes)
@@ -84,7 +79,7 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
         group = plan if row is top else read_settings(row, GROUP_FIELDS, mistakes)
         if "jobs" not in row:
             mistakes.add(row.place, "there is no job in it: list some under jobs.")
-        found = read_jobs(group.get("jobs", ()), (path.parent,), mistakes, seconds=plan.get("seconds"))
+        found = read_jobs(group.get("jobs", ()), (path.parent,), mistakes)
         own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
         for mode in own_modes if found else ():
             name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")
