@@ -10,9 +10,11 @@ import sys
 import pytest
 import torch
 
+import labkit
 import labkit.jobs.speech as speech
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.fast.precision import chosen_precision
 from labkit.jobs.command import script_of
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
@@ -74,7 +76,7 @@ def build_model("""
 
 def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     told = []
-    answer = train("dlrm", told.append, target="0.55", max_epochs=30)
+    answer = train("dlrm", told.append, target="0.55", max_epochs=30, precision="auto")
     result = answer["result"]
     assert list(answer) == ["run", "folder", "status", "result"]
     assert set(result["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
@@ -87,6 +89,8 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     assert record.result == json.loads(json.dumps(result))
     assert record.config["data"]["train_samples"] > 0 and record.config["model"]["embedding_dim"] == 16
     assert record.config["train"]["max_epochs"] == 30 and record.config["train"]["optimiser"] == "adam"
+    settings = record.config["train"]
+    assert (settings["precision"], settings["step_note"]) == chosen_precision("auto", labkit.device())
     assert any(isinstance(event, Progress) and event.metrics for event in told)
     names = [event["event"] for event in read_events(answer["folder"])]
     assert names.count("tested") == 1 and "evaluated" not in names[names.index("tested") :]
