@@ -12,7 +12,6 @@ from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from labkit.tracking.evaluations import Evaluations
-    from labkit.tracking.position import Position
     from labkit.tracking.schedule import Schedule
 
 EXIT_STOPPED = 130
@@ -63,15 +62,10 @@ class Limits:
     """What ends a run: a stop, its target, its time, its epochs, its patience."""
 
     def __init__(
-        self,
-        schedule: Schedule,
-        evaluations: Evaluations,
-        position: Position,
-        max_seconds: float | None,
-        stopped_by: Callable[[], str],
+        self, schedule: Schedule, evaluations: Evaluations, max_seconds: float | None, stopped_by: Callable[[], str]
     ):
         """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._schedule = position, evaluations, schedule
+        self._position, self._evaluations, self._schedule = evaluations.position, evaluations, schedule
         self.max_seconds, self.stopped_by = max_seconds, stopped_by
         self.seen_enough = False
         """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
@@ -160,11 +154,8 @@ def in_notebook() -> bool:
 def write_last_word(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
     """End the record of a run that its process could not end; the watch over the process' memory calls this.
 
-    Args:
-        reason: a sentence.
-        killed: whether the process was, and could tell nothing itself.
-        folder: of the last run that the process began.
-        events: the file descriptor that a worker's events go to.
+    `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is
+    the file descriptor that a worker's events go to.
     """
     from labkit.runs.writer import fail_killed
 

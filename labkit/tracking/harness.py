@@ -141,11 +141,7 @@ class Harness:
         return described
 
     def settle_seed(self, asked: int | None) -> int | None:
-        """The seed that a run records; None where nobody gave one.
-
-        Raises:
-            UserError: the script fixes another one than this harness repeats it with.
-        """
+        """The seed that a run records; None where nobody gave one."""
         seed = self.command.seed
         if None not in (seed, asked) and asked != seed:
             raise UserError(
@@ -156,7 +152,7 @@ class Harness:
         return seed if asked is None else asked
 
     def entered(self) -> None:
-        """A run's block was entered: whoever wraps the process listens to signals, else this does."""
+        """A run's block was entered; whoever wraps the process listens to signals already."""
         if self is not _current:
             self.stop.__enter__()
 
@@ -166,7 +162,6 @@ class Harness:
             self.tell(self.answers[-1])
 
     def left(self) -> None:
-        """The run's block was left, in a process that writes it or in another."""
         if self is not _current:
             self.stop.__exit__()
 

@@ -22,8 +22,8 @@ from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
-from labkit.tracking.harness import Harness
-from labkit.tracking.resume import refuse_another_run
+from labkit.tracking.harness import Harness, whole_device
+from labkit.tracking.resume import refuse_another_machine, refuse_another_run
 
 
 class Recording:
@@ -66,6 +66,9 @@ class Recording:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
             refuse_another_run(self.before, config, folder)
+            # without a budget, what computes is known no earlier than the script's models are
+            now = self._harness.command.budget or whole_device(self.before.budget["torch_name"])
+            refuse_another_machine(self.before, now, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
             return RunWriter.reopen(

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.devices import get_devices
 from labkit.runs import RunRecord
 from labkit.runs.private import shielded
 
@@ -18,11 +20,7 @@ TOLD |= {"keeps", "max_epochs"}
 
 
 def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
-    """Stop a resume that, configured as it is `described` now, would mix two experiments in one run.
-
-    Raises:
-        UserError: it says what differs.
-    """
+    """Stop a resume that, configured as it is `described` now, would mix two experiments in one run."""
     if before.profiled:
         raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
     if "collocation" in before.config:
@@ -45,12 +43,22 @@ def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Pat
             "change. Put the others back, in the script or on the command line, or start a new run."
         )
     if (before.result or {}).get("ended_by") == "diverged":
-        raise UserError(
-            f"{folder}: this run diverged, and going on from its last checkpoint with the same settings would fail "
-            "again: start a new run with another learning rate."
-        )
+        raise UserError(f"{folder}: this run diverged and would again: start a new run with another learning rate.")
     if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
         raise nothing_to_do(folder, (before.result or {}).get("reason", ""))
+
+
+def refuse_another_machine(before: RunRecord, budget: Budget, folder: Path) -> None:
+    """Stop a resume on other hardware than the run began on, or on more or fewer cores of it."""
+    cpu, *others = get_devices()
+    devices = [cpu.name, *(device.name for device in others if device.torch_name == budget.torch_name)]
+    was = *(device["name"] for device in before.devices), f"{before.budget['cores'] or 'all'} cores"
+    here = *devices, f"{budget.cores or 'all'} cores"
+    if was != here:
+        raise UserError(
+            f"{folder}: this run computed on {', '.join(was)}, and would go on on {', '.join(here)}, so its times "
+            "would mix two machines: resume it where it began, or start a new run."
+        )
 
 
 def nothing_to_do(folder: Path, why: str) -> UserError:

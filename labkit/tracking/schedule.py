@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from labkit.tracking.position import Position
+from labkit.tracking.meter import Position
 
 
 class Schedule:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -202,11 +204,23 @@ def test_a_resume_that_is_refused_leaves_the_record_as_it_was(runs):
     assert (after.status, after.result, after.config) == (before.status, before.result, before.config)
 
 
-def test_a_diverged_run_is_not_gone_on_with(runs):
+def test_neither_a_diverged_run_nor_that_of_another_machine_is_gone_on_with(runs):
     with pytest.raises(RunFailed):
         train(runs, after_step=lambda run: run.position.step == 3 and run.step(math.nan, samples=1))
-    with resuming(*runs.iterdir()), pytest.raises(UserError, match="this run diverged"):
+    (folder,) = runs.iterdir()
+    with resuming(folder), pytest.raises(UserError, match="this run diverged"):
         train(runs)
+    record, folder = read_run(folder), train(runs, target=None).folder
+    cpu, cores = record.devices[0]["name"], record.budget["cores"]
+    for change, words in (
+        ({"devices": [{"name": "a VAX"}]}, f"computed on a VAX, {cores} cores, and would go on on {re.escape(cpu)}, "),
+        ({"budget": record.budget | {"cores": 999}}, "999 cores, and would go on"),
+    ):
+        text = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(text | change))
+        with resuming(folder), pytest.raises(UserError, match=f"{words}.*would mix two machines"):
+            train(runs, target=None, epochs=4)
+        (folder / "run.json").write_text(json.dumps(text))
 
 
 def test_a_script_that_keeps_nothing_cannot_be_gone_on_with(runs):

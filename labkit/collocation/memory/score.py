@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from labkit.collocation.memory.need import memory_need
 from labkit.errors import UserError
 from labkit.jobs.command import job_command
-from labkit.jobs.memory import OPTIMISER_STATES
+from labkit.jobs.flags import OPTIMISER_STATES
 from labkit.jobs.plain_step import PlainStep, plain_step
 from labkit.process.child import Child, Parent
 from labkit.tracking.command import ScriptCommand
