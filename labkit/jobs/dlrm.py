@@ -17,13 +17,7 @@ from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
 from labkit.fast.models import fast_dlrm
 from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.precision import autocast, faster_precision
-from labkit.jobs.flags import (
-    add_common_flags,
-    read_arguments,
-    refuse_tables_that_do_not_fit,
-    run_settings,
-    settle_batch_size,
-)
+from labkit.jobs.flags import add_common_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
 
@@ -94,7 +88,7 @@ def main() -> None:
 
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
-    refuse_tables_that_do_not_fit(config, args)
+    refuse_large_tables(config, args)
     device = labkit.device(args.device)
     torch.manual_seed(args.seed)
     model = build_model(config, args.kernels).to(device)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, with_flag
+from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import size_text
 from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
@@ -87,18 +88,19 @@ def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
     args.batch_size = min(args.batch_size, train_samples)
 
 
-def refuse_tables_that_do_not_fit(config: DlrmConfig, args: argparse.Namespace) -> None:
-    """Stop before tables are made that, with their optimiser's state, need more than the budget or the device has."""
+def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
+    """Stop before tables are made that, with their optimiser's state, need more than the budget has, or is free."""
     harness, devices = current_harness(), get_devices()
     torch_name = harness.torch_name if harness is not None else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
     budget = harness.command.budget if harness is not None else None
     needed = config.parameter_bytes * (1 + OPTIMISER_STATES[args.optimiser])
-    limit = (budget and budget.memory_bytes) or device.memory_bytes
+    there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
+    limit = (budget and budget.memory_bytes) or there
     if limit is not None and needed > limit:
         raise UserError(
             f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
-            f"optimiser state, and {device.name} has {size_text(limit)} under this budget: choose a smaller preset "
+            f"optimiser state, and {device.name} has {size_text(limit)} free: choose a smaller preset "
             "(kaggle, tour), or data with smaller vocabularies."
         )
 

@@ -19,8 +19,8 @@ from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Started
-from labkit.tracking.stop import StopRequest
 
 _current: Harness | None = None
 
@@ -31,10 +31,7 @@ def current_harness() -> Harness | None:
 
 
 def device(name: str = "auto") -> str:
-    """What to compute on, as torch names it: the budget's device, else the first GPU that torch can use, else "cpu".
-
-    Args:
-        name: "auto", "cpu", "cuda" or "cuda:1".
+    """What to compute on: for "auto" the budget's device, else the first GPU that torch can use, else "cpu".
 
     Raises:
         UserError: it is not here, or contradicts the budget that binds this process.

@@ -59,7 +59,6 @@ class ProgressLine:
     """Prints events, a line each, to standard error; in a notebook, which keeps lines, to output."""
 
     def __init__(self, file: TextIO | None = None, *, evaluations: bool = True) -> None:
-        """Print to another file, or without `evaluations` how it begins and ends only."""
         self._is_quiet, self._evaluations = os.environ.get(QUIET) == "1", evaluations
         self._file = file or (sys.stdout if in_notebook() else sys.stderr)
         self._metric: str | None = None

@@ -14,7 +14,7 @@ from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, Stopped, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, Stopped, StopRequest, in_notebook
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
@@ -22,11 +22,9 @@ from labkit.tracking.kept import Kept
 from labkit.tracking.meter import Meter, Position
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.progress_line import ProgressLine
-from labkit.tracking.recording import Recording
-from labkit.tracking.resume import nothing_to_do
+from labkit.tracking.recording import Recording, nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
-from labkit.tracking.stop import StopRequest
 
 _open_run: Run | None = None
 
@@ -356,7 +354,7 @@ class Run:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
         if self._meter.is_running:
             return
-        self._kept.refuse_nothing(is_resumed=self._recording.before is not None)
+        self._kept.restored = None  # all that is kept was named
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began

@@ -19,13 +19,12 @@ from labkit.hardware.allocator import keep_memory
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import is_out_of_memory
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
+from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, whole_device
 from labkit.tracking.run import Run, open_run
 from labkit.tracking.schedule import seed_all
 from labkit.tracking.spawned import SpawnedRuns
-from labkit.tracking.stop import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop a script without `Run` is looked at."""
@@ -74,9 +73,7 @@ def run_command(
         `{"run", "folder", "status", "result"}` of the last run that the script had open.
 
     Raises:
-        RunFailed: a run diverged, or was cut short.
-        SystemExit: the script ended before it had a run.
-        Exception: what the script raised.
+        RunFailed: a run diverged, or was cut short; what else the script raised before it had a run comes as it is.
     """
     script = Path(command.script).absolute()
     if not script.is_file():
