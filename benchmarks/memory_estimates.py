@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from measuring import write_result
 
-from labkit.collocation.memory.need import memory_need
+from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.collocation.memory.score import METHODS, score
 from labkit.jobs.command import job_command
 from labkit.tracking.launch import LaunchedRun
@@ -36,16 +36,16 @@ WHOLE_RUN = {"target": "none", "max_epochs": 2, "max_seconds": 120}
 def process(job: str, settings: dict[str, Any]) -> dict[str, Any]:
     """What a job's first steps tell beside the peak of a run."""
     settings = settings | WHOLE_RUN | {"precision": "fp32"}
-    need = memory_need(job_command(job, **settings), "cpu")
+    first = first_steps_bytes(job_command(job, **settings), "cpu")
     with (
         tempfile.TemporaryDirectory() as folder,
         LaunchedRun(job_command(job, runs_dir=folder, device="cpu", **settings)) as run,
     ):
         list(run.events())
     peak = run.answer["result"]["peak_memory_bytes"]
-    row = {"model": job, "preset": settings["preset"], "first_steps": need.first_steps_bytes, "need": need.bytes}
+    row = {"model": job, "preset": settings["preset"], "first_steps": first, "need": first + GROWTH_BYTES}
     row |= {"measured": peak, "steps": run.answer["result"]["steps"]}
-    return row | {"error_%": 100 * (need.first_steps_bytes / peak - 1), "need_error_%": 100 * (need.bytes / peak - 1)}
+    return row | {"error_%": 100 * (first / peak - 1), "need_error_%": 100 * ((first + GROWTH_BYTES) / peak - 1)}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import torch
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import log_mel, log_mel_batch
-from labkit.data.speech.layouts import read_shipped
+from labkit.data.speech.load import read_source
 
 UTTERANCES = 256
 TURNS = 7
@@ -24,9 +24,9 @@ TURNS = 7
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
-    source = read_shipped(BadRows("error"))
+    source = read_source("shipped", BadRows("error"), seed=0)
     start = time.process_time()
-    waves = decode(source.utterances[:UTTERANCES])
+    waves = [decode(utterance) for utterance in source.utterances[:UTTERANCES]]
     decoding_s = time.process_time() - start
     log_mel(waves[:2])  # builds the filter bank
     single_s, batched_s = [], []

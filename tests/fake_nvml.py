@@ -180,3 +180,22 @@ def put_on_path(folder: Path, monkeypatch, name: str, code: str) -> Path:
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     return tool
+
+
+def fake_mps(folder: Path, monkeypatch) -> Path:
+    """A daemon that stays in the foreground until it is asked to quit, as NVIDIA's does; where its pid stands."""
+    code = f"""
+import os, pathlib, sys, time
+pipes = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+if sys.argv[1:] == ["-f"]:
+    pathlib.Path({str(folder / "pid")!r}).write_text(str(os.getpid()))
+    (pipes / "control").touch()
+    while not (pipes / "quit").exists():
+        time.sleep(0.02)
+elif not (pipes / "control").exists():
+    sys.exit("Cannot find MPS control daemon process")
+elif sys.stdin.read().startswith("quit"):
+    (pipes / "quit").touch()
+"""
+    put_on_path(folder, monkeypatch, "nvidia-cuda-mps-control", code)
+    return folder / "pid"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psutil
 
 from labkit.collocation.launching.job import script_command
+from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
 from labkit.collocation.modes.place import Place, Refusal, Share
 from labkit.collocation.plan.plan import Plan
@@ -37,7 +38,7 @@ class CheckedJob:
     job: str
     label: str
     device: str
-    """What it would have of the device, in words; empty where nothing"""
+    """What it would have of it, in words; empty where nothing"""
     needs_bytes: int | None
     """Estimated, or as given; None where it is not known"""
     free_bytes: int | None
@@ -68,23 +69,13 @@ class PlanCheck:
 
 
 def job_memory(job: PlannedJob, kind: str) -> int | None:
-    """The usual `Estimate`: where it was never measured here, the job is tried for its first steps.
-
-    Raises:
-        UserError: it was refused, or failed.
-    """
-    from labkit.collocation.memory.need import memory_need
-
-    return memory_need(script_command(job), kind).bytes
+    """The usual `Estimate`, room to grow included; a job that was never measured here is tried for its first steps."""
+    peak = first_steps_bytes(script_command(job), kind)
+    return peak and peak + (GROWTH_BYTES if kind == "cpu" else 0)
 
 
 def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
-    """Check all rows of a plan; nothing is started.
-
-    Args:
-        plan: what shares what.
-        estimate: of a job's memory.
-    """
+    """Check all rows of a plan, with what is estimated of each job's memory; nothing is started."""
     devices = get_devices()
     try:
         device = find_device(plan.device, devices)
@@ -94,16 +85,18 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
     known: dict[tuple, int | str | None] = {}  # what an estimate is, or why there is none
 
     def need_of(job: PlannedJob) -> int | str | None:
+        if job.memory_bytes is not None:
+            return job.memory_bytes
         kind = device.kind
         with contextlib.suppress(UserError):  # of a device that is not there, which the mode tells
-            kind = device.kind if job.device is None else find_device(job.device, devices).kind
+            kind = find_device(job.device or plan.device, devices).kind
         key = job.job_key, "cpu" if kind == "cpu" else "cuda"
-        if job.memory_bytes is None and key not in known:
+        if key not in known:
             try:
                 known[key] = estimate(job, key[1])
             except UserError as error:
                 known[key] = str(error)
-        return job.memory_bytes or known[key]
+        return known[key]
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []

@@ -134,21 +134,6 @@ def fake_nvml(
     return machine.fake_nvml(name, name, mig=slices if mig else None, fails=fails, **answers)
 
 
-MPS_CONTROL = """
-import os, pathlib, sys, time
-pipes = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
-if sys.argv[1:] == ["-f"]:
-    (pipes / "pid").write_text(str(os.getpid()))
-    (pipes / "control").touch()
-    while not (pipes / "quit").exists():
-        time.sleep(0.02)
-elif not (pipes / "control").exists():
-    sys.exit("Cannot find MPS control daemon process")
-elif sys.stdin.read().startswith("quit"):
-    (pipes / "quit").touch()
-"""
-"""As NVIDIA's does with -f, the daemon stays in the foreground until it is asked to quit."""
-
 NVIDIA_SMI = """
 import json, pathlib, sys
 path = pathlib.Path(STATE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,27 +42,20 @@ def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):
     store.prepare_once(folder, fails)  # there already: not built again
 
 
-def test_of_two_processes_one_prepares_and_both_get_it(tmp_path):
-    # The builder waits until the other process wants the folder too, so they do meet.
-    program = """
-import sys, time
-from pathlib import Path
-from labkit.data.store import prepare_once
-root, me, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-def build(folder):
-    with (root / "builds").open("a") as file:
-        file.write("build\\n")
-    deadline = time.monotonic() + 60
-    while not (root / other).exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    (folder / "file").write_text("x")
-(root / me).touch()
-assert (prepare_once(root / "data", build) / "file").read_text() == "x"
-"""
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    processes = [subprocess.Popen([*command, *names]) for names in (("first", "second"), ("second", "first"))]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    assert (tmp_path / "builds").read_text() == "build\n"
+def test_of_two_that_want_a_folder_one_prepares_it_and_both_get_it(tmp_path):
+    both, builds = threading.Barrier(2, timeout=60), []
+
+    def build(temporary: Path) -> None:
+        builds.append(temporary)
+        (temporary / "file").write_text("x")
+
+    def want(_) -> str:
+        both.wait()
+        return (store.prepare_once(tmp_path / "data", build) / "file").read_text()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(want, range(2))) == ["x", "x"]
+    assert len(builds) == 1
 
 
 def test_a_folder_damaged_since_is_built_anew(tmp_path):

@@ -12,7 +12,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -35,14 +35,10 @@ from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
 
 FAULTY = "faulty"
 PROGRAM = "labkit.collocation.faults.faulty_client"
-POLITE_S = 1.0
-"""For clients without a fault to end when all is over."""
-DEAF_S = 0.5
-"""A hung client is sent SIGTERM, and so long later SIGKILL."""
-SHORTEST_S = 0.2
-"""A shorter time has too few of what a client tells for a rate."""
-LISTEN_S = 0.02
-"""So late at most a moment is noticed."""
+POLITE_S, DEAF_S = 1.0, 0.5
+"""For clients without a fault to end when all is over; a hung one is sent SIGTERM, and so long later SIGKILL."""
+SHORTEST_S, LISTEN_S = 0.2, 0.02
+"""A shorter time has too few of what a client tells for a rate; so late at most a moment is noticed."""
 PATIENCE_S = 120.0
 """What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
 SUMMARY_COLUMNS = [
@@ -155,13 +151,10 @@ class Client:
     """One client, as far as it is known; moments are those of `time.monotonic`."""
 
     pid: int = 0
-    ready: bool = False
-    over: bool = False
-    """Whether its process has ended"""
+    heard: set[str] = field(default_factory=set)
+    """Kinds of what was told of it: Ready, Steps, Fails, ended, for one"""
     steps: list[tuple[float, int]] = field(default_factory=list)
-    """When it had taken how many"""
-    fails_at: float | None = None
-    """When it began to fail, if that was its own doing"""
+    """When it had taken how many; the last is when it began to fail, if that was its own doing"""
     status: str = "alive"
     """alive, done, failed, out_of_memory, or killed: as it said, or as its process ended"""
     reason: str = ""
@@ -197,10 +190,10 @@ class FaultRun:
             self.mps_environment = self.supervised.start_mps(gpus)
         for name in names:
             self._start(name, name, self.fault.name if name == FAULTY else None)
-        self._until("it was ready", lambda client: client.ready, *names)
+        self._until("it was ready", "Ready", *names)
         for together in (names[1:], [FAULTY]):
             self.supervised.go(*together)
-            self._until("its first step", lambda client: bool(client.steps), *together)
+            self._until("its first step", "Steps", *together)
             if recovery and fresh_before_s is None:
                 fresh_before_s = self._fresh("before")
         windows = {"before": self._watch(seconds)}
@@ -210,23 +203,18 @@ class FaultRun:
         if self.fault.hangs:
             windows["during"] = self._watch(seconds)
         ended_by = self._end_faulty()
-        gone_at = self._until("its end", lambda client: client.over, FAULTY)
+        gone_at = self._until("its end", "ended", FAULTY)
         if recovery and not self.fault.hangs:
             fresh_after_s = time.monotonic() - struck_at + self._fresh("after")
         windows.setdefault("during", (struck_at, gone_at))
         windows["after"] = self._watch(seconds)
-        own = {name: self.clients[name] for name in names}
-        jobs = [
-            {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
-            | {when: client.rate(*window) for when, window in windows.items()}
-            for name, client in own.items()
-        ]
-        edges = np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)
-        steps = [
-            {"job": name, "at_s": (begin + end) / 2 - struck_at, "steps_per_s": client.rate(begin, end)}
-            for name, client in own.items()
-            for begin, end in pairwise(edges)
-        ]
+        jobs, steps = [], []
+        for name, client in ((name, self.clients[name]) for name in names):
+            told = {"job": name, "faulty": name == FAULTY, "status": client.status, "reason": client.reason}
+            jobs.append(told | {when: client.rate(*window) for when, window in windows.items()})
+            for begin, end in pairwise(np.arange(windows["before"][0], windows["after"][1], SHORTEST_S)):
+                at_s = (begin + end) / 2 - struck_at
+                steps.append({"job": name, "at_s": at_s, "steps_per_s": client.rate(begin, end)})
         return FaultReport(
             fault=self.fault.name,
             mode=self.mode,
@@ -245,8 +233,8 @@ class FaultRun:
         if self.fault.name == "kill":
             return time.monotonic()
         self.supervised.go(FAULTY)
-        self._until("its fault", lambda client: client.fails_at is not None, FAULTY)
-        return self.clients[FAULTY].fails_at
+        self._until("its fault", "Fails", FAULTY)
+        return self.clients[FAULTY].steps[-1][0]
 
     def _end_faulty(self) -> str:
         """End a client that does not end by itself; what it took."""
@@ -254,7 +242,7 @@ class FaultRun:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.clients[FAULTY].pid, signal.SIGTERM)
             self._watch(DEAF_S)
-            if self.clients[FAULTY].over:
+            if "ended" in self.clients[FAULTY].heard:
                 return "SIGTERM"
         elif self.fault.name != "kill":
             return "itself"
@@ -263,13 +251,10 @@ class FaultRun:
 
     def _start(self, name: str, of: str, fault: str | None = None, steps: int | None = None) -> None:
         """Start a client that has the share of one of the clients; it waits for its cue."""
-        self.clients[name] = Client()
-        self.supervised.start(self.process(name, self.shares[of], fault, steps))
-
-    def process(self, name: str, share: Share, fault: str | None, steps: int | None) -> JobProcess:
+        self.clients[name], share = Client(), self.shares[of]
         content = {"fault": fault, "steps": steps, "device": share.torch_name, "cores": share.cores}
-        log = str(self.folder / f"{name}.log")
-        return JobProcess(name, PROGRAM, content, log, self.mps_environment | share.environment)
+        log, environment = str(self.folder / f"{name}.log"), self.mps_environment | share.environment
+        self.supervised.start(JobProcess(name, PROGRAM, content, log, environment))
 
     def _fresh(self, when: str) -> float:
         """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
@@ -279,16 +264,16 @@ class FaultRun:
             name = f"fresh-{when}-{self.attempts}"
             self._start(name, FAULTY, steps=1)
             self.supervised.go(name)
-            self._until("its end", lambda client: client.over, name)
+            self._until("its end", "ended", name)
             if self.clients[name].steps:
                 return self.clients[name].steps[0][0] - began
         raise UserError(f"No fresh client could use the device for {PATIENCE_S:g} s after the fault.")
 
-    def _until(self, what: str, came: Callable[[Client], bool], *names: str) -> float:
-        """Listen until it came to that with each client; the moment."""
+    def _until(self, what: str, kind: str, *names: str) -> float:
+        """Listen until that was heard of each client; the moment."""
         give_up = time.monotonic() + PATIENCE_S
-        while waiting := [name for name in names if not came(self.clients[name])]:
-            if ended := [name for name in waiting if self.clients[name].over]:
+        while waiting := [name for name in names if kind not in self.clients[name].heard]:
+            if ended := [name for name in waiting if "ended" in self.clients[name].heard]:
                 said = (self.folder / f"{ended[0]}.log").read_text(errors="replace").strip()[-300:]
                 raise UserError(f"The client {ended[0]} ended before {what}: {self.clients[ended[0]].reason}. {said}")
             if time.monotonic() > give_up:
@@ -308,17 +293,12 @@ class FaultRun:
         if event is None:
             return
         client, told = self.clients[event["job"]], event.get("event", event)
+        client.heard.add(told["kind"])
         if told["kind"] == "started":
             client.pid = told["pid"]
-        elif told["kind"] == "ended":
-            client.over = True
-            if client.status == "alive":
-                client.status = "killed" if (told["status"] or 0) < 0 else "failed"
-                client.reason = how_ended(told)
-        elif told["kind"] == "Ready":
-            client.ready = True
+        elif told["kind"] == "ended" and client.status == "alive":
+            client.status, client.reason = "killed" if (told["status"] or 0) < 0 else "failed", how_ended(told)
         elif told["kind"] in ("Steps", "Fails"):
             client.steps.append((told["at_s"], told["steps"]))
-            client.fails_at = told["at_s"] if told["kind"] == "Fails" else client.fails_at
         elif told["kind"] in ("Ended", "Failed"):
             client.status, client.reason = told["status"], told.get("reason", "")

@@ -8,19 +8,16 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import FileLock
 
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
-from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
-from labkit.jobs.command import script_of
 from labkit.json_data import check_shape, parse_json
 from labkit.runs.atomic import replace_text
 from labkit.telemetry.samples import read_samples
@@ -41,29 +38,21 @@ CUDA_CONTEXT_BYTES = 512 << 20
 loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when they are needed and 667 MB without."""
 
 
-@dataclass(frozen=True)
-class MemoryNeed:
-    """What a script's process takes of a device, at its peak; None where it is not known."""
-
-    bytes: int | None = None
-    """Room to grow included, or by formula"""
-    first_steps_bytes: int | None = None
-    """Of its first steps, where these were measured"""
-
-
-def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
-    """Take a script's first steps in a process of its own, and note how much memory that held.
+def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
+    """Take a script's first steps in a process of its own: how much memory of the device that held at its peak.
 
     What was measured is kept (`needs.json` beside the prepared data) by machine, text of the script, and arguments, in
-    which {seed} still stands, so that many copies are tried once. A DLRM of labkit's whose tables are larger than what
-    is free is not tried; its need is predicted.
+    which {seed} still stands, so that many copies are tried once.
 
     Args:
         command: of the script; budget, cores and the folder for runs do not matter.
         device_kind: "cpu" or "cuda".
 
+    Returns:
+        Bytes; None where it took no step, or its peak is not known.
+
     Raises:
-        UserError: the script was refused, or failed.
+        UserError: the script was refused, as a DLRM is whose tables are larger than what is free, or failed.
     """
     devices, torch_name = get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
@@ -72,13 +61,11 @@ def memory_need(command: ScriptCommand, device_kind: str) -> MemoryNeed:
     key = hashlib.blake2s(json.dumps(what).encode(), digest_size=8).hexdigest()
     path = prepared_root() / "needs.json"
     if (peak := _kept(path).get(key)) is None:
-        if (predicted := _too_large(command, device)) is not None:
-            return MemoryNeed(predicted)
-        if (peak := _tried(replace(command, device=torch_name, budget=None, sample_hz=10))) is None:
-            return MemoryNeed()
-        with FileLock(path.with_name(".needs.json.lock")):
-            replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
-    return MemoryNeed(peak + (GROWTH_BYTES if device_kind == "cpu" else 0), peak)
+        peak = _tried(replace(command, device=torch_name, budget=None, sample_hz=10))
+        if peak is not None:
+            with FileLock(path.with_name(".needs.json.lock")):
+                replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
+    return peak
 
 
 class _Trial(LaunchedRun):
@@ -112,7 +99,6 @@ class _Trial(LaunchedRun):
 
 
 def _tried(command: ScriptCommand) -> int | None:
-    """Bytes at the peak of a script's first steps; None where it took none, or its peak is not known."""
     prepared_root().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=prepared_root()) as folder:
         with _Trial(replace(command.seeded(0), seed=None, runs_dir=folder)) as trial:
@@ -132,20 +118,6 @@ def _tried(command: ScriptCommand) -> int | None:
         samples = read_samples(Path(trial.answer["folder"]), scope="process").get("memory_used", [])
         told = [int(sample.value) for sample in samples if sample.value]
         return reserved and max([reserved + (0 if told else CUDA_CONTEXT_BYTES), *told])
-
-
-def _too_large(command: ScriptCommand, device: Device) -> int | None:
-    """What a DLRM of labkit's is predicted to take whose tables and optimiser state are more than is free."""
-    if Path(command.script).absolute() != script_of("dlrm").absolute():
-        return None
-    from labkit.collocation.memory.score import formula
-    from labkit.jobs.plain_step import plain_step
-
-    free = psutil.virtual_memory().available
-    limit = min(device.memory_bytes or free, free) if device.kind == "cpu" else device.memory_bytes
-    terms = formula(plain_step("dlrm", command.seeded(0).arguments))
-    is_too_large = limit is not None and terms["parameters"] + terms["optimiser"] > limit
-    return sum(terms.values()) if is_too_large else None
 
 
 def _kept(path: Path) -> dict[str, int]:

@@ -21,7 +21,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
-from labkit.collocation.memory.need import memory_need
+from labkit.collocation.memory.need import first_steps_bytes
 from labkit.errors import UserError
 from labkit.jobs.command import job_command
 from labkit.jobs.flags import OPTIMISER_STATES
@@ -75,17 +75,13 @@ def formula(step: PlainStep) -> dict[str, int]:
 def horus_bytes(activations: int, parameters: int, batch_size: int) -> int:
     """Bytes by the formula of Horus (Yeung et al., IEEE TPDS 33(1), 2022), as CARMA (arXiv 2508.19073) computes it.
 
-    (A·B + P) + B·P numbers of 4 bytes, from the repository itu-rad/CARMA, commit e044017,
-    `workloads/ehsan-horus_estimator.py`; Horus' own text was not at hand. It counts a gradient of every parameter for
-    every sample. CARMA's DLRM has A = 5,768, P = 909,313 and B = 32,768: 111.7 GiB, where 1.47 GB were measured.
+    (A·B + P) + B·P numbers of 4 bytes, for the A activations that the layers put out for one sample, P parameters and a
+    batch of B, from the repository itu-rad/CARMA, commit e044017, `workloads/ehsan-horus_estimator.py`; Horus' own text
+    was not at hand. It counts a gradient of every parameter for every sample. CARMA's DLRM has A = 5,768, P = 909,313
+    and B = 32,768: 111.7 GiB, where 1.47 GB were measured.
 
     >>> horus_bytes(activations=10, parameters=3, batch_size=2)  # (20 + 3 + 6) numbers
     116
-
-    Args:
-        activations: numbers that the layers put out for one sample.
-        parameters: numbers that are trained.
-        batch_size: samples a step.
     """
     return NUMBER * (activations * batch_size + parameters + batch_size * parameters)
 
@@ -95,13 +91,12 @@ def horus_estimate(step: PlainStep) -> int:
     put_out: list[int] = []
 
     def count(module: nn.Module, inputs: tuple, output) -> None:
-        first = next(leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor))  # not a recurrent layer's state
-        put_out.append(first.numel())
+        put_out.append(next(leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)).numel())  # not a state
 
     with FakeTensorMode():
         model = step.model()
         for module in model.modules():
-            if not any(True for _ in module.children()):
+            if not list(module.children()):
                 module.register_forward_hook(count)
         step.loss(model)
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -154,10 +149,7 @@ def estimates(job: str, **settings: Any) -> pd.DataFrame:
 
 
 def score(jobs: Iterable[tuple[str, dict[str, Any]]]) -> pd.DataFrame:
-    """Predict and measure jobs on this machine's CPU, one after another.
-
-    Args:
-        jobs: of each its name and settings, as `estimates` takes them.
+    """Predict and measure jobs, each its name and settings as `estimates` takes them, on this machine's CPU in turn.
 
     Returns:
         The columns of `estimates`, measured (bytes), error_% (above zero: predicted more than was measured). The last
@@ -167,18 +159,14 @@ def score(jobs: Iterable[tuple[str, dict[str, Any]]]) -> pd.DataFrame:
     for job, settings in jobs:
         command = job_command(job, **settings)
         frame = estimates(job, **settings).assign(measured=counted_bytes(command))
-        process = {"method": PROCESS, "predicted": None, "measured": memory_need(command, "cpu").first_steps_bytes}
+        process = {"method": PROCESS, "predicted": None, "measured": first_steps_bytes(command, "cpu")}
         frames += [frame, frame.iloc[:1].assign(**process)]
     scored = pd.concat(frames, ignore_index=True).astype({"predicted": float, "measured": float})
     return scored.assign(**{"error_%": 100 * (scored["predicted"] / scored["measured"] - 1)})
 
 
 def counted_bytes(command: ScriptCommand) -> int:
-    """Peak of all tensors in a script's first steps on a CPU, in a process of its own.
-
-    Raises:
-        UserError: it failed; the text ends with what it said.
-    """
+    """Peak of all tensors in a script's first steps on a CPU, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         content = replace(command, runs_dir=folder, device="cpu").to_dict()
         with Child("labkit.collocation.memory.score", content) as child:

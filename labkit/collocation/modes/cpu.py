@@ -69,34 +69,31 @@ def partitions(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
     """Cores and memory of its own for each job; where there are more jobs than cores, several jobs have one."""
     cpu = place.devices[0]
     dealt = deal_cores(jobs, own_cores()[: cpu.cores])
-    memory = deal_memory(jobs, read_cpu().memory_available_bytes)
+    left = read_cpu().memory_available_bytes - sum(job.memory_bytes or 0 for job in jobs)
+    others = sum(job.memory_bytes is None for job in jobs)
     found = {}
     for job in jobs:
         cores = dealt[job.name]
         beside = sum(1 for other in dealt.values() if set(other) & set(cores)) - 1
         words = f"{cpu.name}, core{'s' * (len(cores) > 1)} {', '.join(map(str, sorted(cores)))}"
         words += f" with {beside} other job{'s' * (beside > 1)}" if beside else ""
-        threads = dict.fromkeys(THREAD_VARIABLES, str(len(cores)))
-        found[job.name] = Share(
-            f"{words}, {size_text(memory[job.name])}",
-            cpu_environment(place.spin) | threads,
-            cores=tuple(sorted(cores)),
-            memory_bytes=memory[job.name],
-        )
+        memory = job.memory_bytes or left // others
+        variables = cpu_environment(place.spin) | dict.fromkeys(THREAD_VARIABLES, str(len(cores)))
+        found[job.name] = Share(f"{words}, {size_text(memory)}", variables, tuple(sorted(cores)), memory)
     return found
 
 
-def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int], root: Path = Path("/")) -> dict[str, tuple[int, ...]]:
+def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Cores for each job: as many as it asks for, and an equal share of the others for those that ask for none.
 
     Hardware threads of one core go to one job as far as the numbers allow, because they share its caches. Where
     there are more jobs than cores left, the cores are dealt round robin. `order` is the logical CPUs, one of every
-    physical core first; `root` that of the file system, for tests.
+    physical core first.
     """
     asking = [job for job in jobs if job.cores is not None]
     others = [job for job in jobs if job.cores is None]
     taken = order if others else order[: sum(job.cores for job in asking)]
-    free = sorted(taken, key=lambda cpu: (_physical(cpu, root), cpu))
+    free = sorted(taken, key=lambda cpu: (_physical(cpu), cpu))
     dealt = {}
     for job in asking:
         dealt[job.name], free = tuple(free[: job.cores]), free[job.cores :]
@@ -106,15 +103,8 @@ def deal_cores(jobs: Sequence[PlannedJob], order: Sequence[int], root: Path = Pa
     return dealt
 
 
-def deal_memory(jobs: Sequence[PlannedJob], available_bytes: int) -> dict[str, int]:
-    """Bytes for each job: what it asks for, and an equal share of the rest for those that ask for none."""
-    left = available_bytes - sum(job.memory_bytes or 0 for job in jobs)
-    others = sum(job.memory_bytes is None for job in jobs)
-    return {job.name: job.memory_bytes or left // others for job in jobs}
-
-
-def _physical(cpu: int, root: Path) -> int:
+def _physical(cpu: int) -> int:
     """The first logical CPU of the physical core that a logical CPU is of."""
-    siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
     first = re.match(r"\d+", siblings.read_text()) if siblings.is_file() else None
     return int(first[0]) if first else cpu

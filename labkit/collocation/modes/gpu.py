@@ -1,8 +1,4 @@
-"""Modes naive and mps: processes on one GPU that takes turns between them, or runs their kernels at the same time.
-
-The MPS daemon is one of our own (`labkit.hardware.budgets.mps.start_mps`); its variables go to each job beside those of
-its share.
-"""
+"""Modes naive and mps: processes on one GPU that takes turns between them, or runs their kernels at the same time."""
 
 from __future__ import annotations
 
@@ -28,9 +24,6 @@ NO_MPS = {
 
 Source: nvidia-cuda-mps-control(1): where the connection fails, the program runs as without MPS.
 """
-CLIENTS = 48
-"""CUDA contexts of one GPU under MPS, with CUDA 13.0 and before; newer drivers have 60. Source: NVIDIA, Multi-Process
-Service, release r590, "Client-Server Connection Limits"."""
 
 
 def why_not_naive(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
@@ -46,15 +39,11 @@ def naive(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
-    def against(device: Device, clients: int) -> list[str]:
+    def against(device: Device, _: int) -> list[str]:
         reasons = why_no_gpu(device, place.nvml)
         if device.kind == "mig":
             reasons.append(
                 f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
-            )
-        elif clients > CLIENTS:
-            reasons.append(
-                f"{clients} jobs are more clients than the {CLIENTS} that MPS has on {device.name}: run fewer together"
             )
         if not (mps := find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")

@@ -84,20 +84,16 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
     each takes the smallest that fits.
     """
     matched: dict[str, Device] = {}
-    free = {each: why_occupied(each, place.nvml) is None for each in place.devices if each.kind == "mig"}
-    for job in sorted(
-        jobs, key=lambda job: (not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0))
-    ):
-        fitting = [
-            each
-            for each in _candidates(job, place)
-            if free.get(each)
-            and job.mig_profile in (None, each.mig_profile)
-            and (place.need(job) or 0) <= (each.memory_bytes or 0)
-        ]
+    free = {each for each in place.devices if each.kind == "mig" and why_occupied(each, place.nvml) is None}
+
+    def rank(job: PlannedJob) -> tuple:
+        return not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0)
+
+    for job in sorted(jobs, key=rank):
+        fitting = [each for each in _candidates(job, place) if each in free and _fits(job, each, place)]
         if fitting:
             matched[job.name] = min(fitting, key=lambda device: (device.memory_bytes or 0, device.sm_count or 0))
-            free[matched[job.name]] = False
+            free.remove(matched[job.name])
     return matched
 
 
@@ -154,6 +150,11 @@ def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> 
     return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
 
 
+def _fits(job: PlannedJob, slice_: Device, place: Place) -> bool:
+    named = job.mig_profile in (None, slice_.mig_profile)
+    return named and (place.need(job) or 0) <= (slice_.memory_bytes or 0)
+
+
 def _names_a_slice(job: PlannedJob) -> bool:
     return (job.device or "").startswith("MIG-")
 
@@ -192,10 +193,7 @@ def changed_layout(layout: MigLayout) -> Iterator[None]:
     """Make the instances of a layout, and remove exactly these at the end, also after an error or Ctrl-C.
 
     It never turns MIG on or off, and never removes what it did not make. The process that uses it must outlive the
-    jobs: after `kill -9` the instances stay, and nvidia-smi removes them.
-
-    Raises:
-        UserError: nvidia-smi refuses, or an instance cannot be removed.
+    jobs: after `kill -9` the instances stay. A UserError where nvidia-smi refuses, or cannot remove one.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
 

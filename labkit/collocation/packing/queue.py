@@ -117,19 +117,17 @@ class TrackedJob:
 def read_queue(path: Path) -> list[QueuedJob]:
     """Read a queue file, its jobs in order; a UserError has every mistake of every row.
 
-    `jobs` is a list as in a plan, and `seconds` is as there. Beside a job's own fields a row may have `arrives`
-    (seconds, 0 by default) and what is known of the job alone: `memory`, `utilisation` (0 to 1), `duration` (seconds).
+    `jobs` is a list as in a plan. Beside a job's own fields a row may have `arrives` (seconds, 0 by default) and what
+    is known of the job alone: `memory`, `utilisation` (0 to 1), `duration` (seconds).
     `memory` alone is a cap, as in a plan, and is believed to be what the job needs. Relative paths are looked for in
     the file's folder. A job of which nothing is known has no profile.
     """
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
-    asked = read_settings(top, {"jobs": Row, "seconds": float}, mistakes)
+    asked = read_settings(top, {"jobs": Row}, mistakes)
     if "jobs" not in top:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
     numbers, queue = dict.fromkeys(NUMBERS, float), []
-    for job, known in read_jobs(
-        asked.get("jobs", ()), (path.parent,), mistakes, seconds=asked.get("seconds"), others=numbers
-    ):
+    for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=numbers):
         with mistakes.noting(job.where):
             queue.append(_queued(job, **known))
     mistakes.raise_if_any()

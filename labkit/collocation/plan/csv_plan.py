@@ -11,8 +11,16 @@ from pathlib import Path
 
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE
-from labkit.collocation.plan.rows import Mistakes, Row, did_you_mean, numbered, read_jobs, read_text, safe_name
-from labkit.collocation.plan.short_form import item_row
+from labkit.collocation.plan.rows import (
+    Mistakes,
+    Row,
+    did_you_mean,
+    item_row,
+    numbered,
+    read_jobs,
+    read_text,
+    safe_name,
+)  # fmt: skip
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 

@@ -65,10 +65,8 @@ class Plan:
 def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
     """The plan, with the jobs alone before it that it does not run alone itself.
 
-    Args:
-        plan: as it was asked for.
-        baseline: each job alone; one of those that differ in their seed only, which is shorter, and not exact, as seeds
-            reach a target at different times; or none.
+    `baseline` is each; one of those that differ in their seed only, which is shorter, and not exact, as seeds reach a
+    target at different times; or none.
     """
 
     def key(job: PlannedJob) -> tuple:
@@ -106,9 +104,6 @@ def with_seconds(plan: Plan, seconds: float | None) -> Plan:
     """The plan with its jobs trained for so many seconds, but for scripts and for those that say their end themselves.
 
     They have no target then, since all of them are to run for all of that time.
-
-    Raises:
-        UserError: that is no time.
     """
     if seconds is None:
         return plan

@@ -99,13 +99,7 @@ def mix_words(labels: Iterable[str]) -> str:
 
 
 def told_of_mix(mode: str, jobs: Sequence[PlannedJob], words: str | None = None) -> dict[str, Any]:
-    """What the record of a run says of the jobs that it shared a device with, itself included.
-
-    Args:
-        mode: of the sharing.
-        jobs: all of them.
-        words: for them; None takes `mix_words`.
-    """
+    """What the record of a run says of the jobs that it shared a device with, itself included."""
     keys = repr(sorted(repr(job.job_key) for job in jobs))
     return {
         "mode": mode,

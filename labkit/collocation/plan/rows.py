@@ -1,4 +1,7 @@
-"""Rows of a plan, whatever its format: from their fields come jobs, and from all that is wrong with them one error."""
+"""Rows of a plan, whatever its format: from their fields come jobs, and from all that is wrong with them one error.
+
+One line of text is such a format, too.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,16 @@ MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
+
+EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
+QUOTED = r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'"""
+BRACKETS = rf"""\[(?:{QUOTED}|[^\[\]'"\\])*\]"""
+ITEMS = re.compile(rf"((?:{QUOTED}|{BRACKETS}|[^,])*)(?:,|$)", re.DOTALL)
+ITEM = re.compile(
+    rf"""((?:{QUOTED}|[^\s\['"\\])*)({BRACKETS})?((?:{QUOTED}|{BRACKETS}|[^\['"\\])*?)(?:(?<=[\s\]])[xX](\d+))?""",
+    re.DOTALL,
+)
+"""A job or script, its settings, its arguments and the number of its copies"""
 
 Kind = type | str | tuple[str, ...] | list[tuple[str, ...]]
 """int, float, str, "size" for bytes, "words" of a command line, what can be chosen (in a list: one or more of it), or
@@ -159,11 +172,6 @@ def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes, hint:
     values = {}
     for name, value in row.items():
         try:
-            if name == "budget":
-                raise UserError(
-                    "the mode decides what a job may use: leave budget away, or give cores and memory for mode "
-                    "cpu-pinned."
-                )
             if name not in kinds:
                 raise UserError(f"it is unknown: {did_you_mean(name, kinds)}{hint}")
             values[name] = read_setting(value, kinds[name])
@@ -201,29 +209,23 @@ def read_jobs(
     folders: Sequence[Path],
     mistakes: Mistakes,
     *,
-    seconds: float | None = None,
     others: Mapping[str, Kind] | None = None,
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     """The jobs of rows, each with a name of its own; those of wrong rows, which are noted, are missing.
 
-    Args:
-        rows: of each `job` or `script` ("dlrm:tour", or the path of a script), `arguments` of a script, `copies`,
-            `name`, what it asks of the device (PLACED), and any flag of labkit's job by its name.
-        folders: in which a script is looked for; in the first of them, data, too.
-        mistakes: gets what is wrong.
-        seconds: `max_seconds` of labkit's jobs whose row says none.
-        others: kinds of fields of a row that are no job's; their values are given with each job.
+    A row has JOB_FIELDS, PLACED, and any flag of labkit's job by its name. A script is looked for in the folders; data
+    in the first. `others` are kinds of fields of a row that are no job's; their values are given with each job.
     """
     found = []
     for row in rows:
         with mistakes.noting(row.place):
-            found += _jobs_of(row, folders, mistakes, seconds, others or {})
+            found += _jobs_of(row, folders, mistakes, others or {})
     names = numbered([job.name for job, _ in found])
     return [(replace(job, name=name), more) for (job, more), name in zip(found, names, strict=True)]
 
 
 def _jobs_of(
-    row: Row, folders: Sequence[Path], mistakes: Mistakes, seconds: float | None, others: Mapping[str, Kind]
+    row: Row, folders: Sequence[Path], mistakes: Mistakes, others: Mapping[str, Kind]
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
         raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
@@ -248,8 +250,7 @@ def _jobs_of(
             f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
         )
     else:
-        settings = {} if seconds is None else {"max_seconds": seconds}
-        settings |= {name: values[name] for name in flags if name in values}
+        settings = {name: values[name] for name in flags if name in values}
         preset, seed, arguments = _labkits_arguments(script, preset, parser, settings, folders[0])
         name = safe_name(f"{script}-{preset}")
     asked = {("memory_bytes" if each == "memory" else each): values[each] for each in PLACED if each in values}
@@ -290,13 +291,63 @@ def _labkits_arguments(
 def find_script(text: str, folders: Sequence[Path]) -> Path:
     """The first file of that name in the folders; a UserError where there is none."""
     looked = [folder / Path(text).expanduser() for folder in folders]
-    for path in looked:
-        if path.is_file():
-            return path
-    places = " nor ".join(dict.fromkeys(str(path) for path in looked))
+    if found := next(filter(Path.is_file, looked), None):
+        return found
+    places = " nor ".join(dict.fromkeys(map(str, looked)))
     counted = "the plan's folder" if folders[0] != Path() else "the working folder"
     raise UserError(f"there is no script {places}: check the path, which counts from {counted}.")
 
 
 def _refuse(message: str) -> NoReturn:
     raise UserError(message)
+
+
+def parse_jobs(text: str) -> list[PlannedJob]:
+    """Read jobs in one line of text, separated by commas: "dlrm:tour[batch_size=256] x3, train.py --lr 0.1".
+
+    An item is `job[:preset][settings] xN` or `script.py[settings] arguments xN`; preset, settings in square brackets
+    (`[batch_size=256,max_epochs=1]`), arguments and number of copies can be left away. Arguments are quoted as in a
+    shell. Commas in quotes or square brackets separate nothing. Copies of one job have seeds that count up from its
+    own, or from 0; in a script's arguments {seed} stands for it.
+
+    Raises:
+        UserError: with every mistake, one a line.
+
+    >>> [job.name for job in parse_jobs("dlrm:tour x2, speech")]
+    ['dlrm-tour-1', 'dlrm-tour-2', 'speech-tour']
+    """
+    mistakes, rows = Mistakes("--jobs"), []
+    items = [item.strip() for item in ITEMS.findall(text.strip())]
+    for number, item in enumerate(items[:-1] or items, 1):  # what follows the last comma, or the end, is empty
+        place = f"job {number} of --jobs ({item})"
+        with mistakes.noting(place):
+            rows.append(item_row(item, place))
+    jobs = read_jobs(rows, (Path(),), mistakes)
+    mistakes.raise_if_any()
+    return [job for job, _ in jobs]
+
+
+def item_row(text: str, place: str) -> Row:
+    """The row that one item stands for; a UserError where it is none."""
+    found = ITEM.fullmatch(text)
+    if found is None:
+        raise UserError(f"a quote or bracket in {text!r} is not closed: close it, or write a backslash before it.")
+    what, brackets, arguments, copies = found.groups()
+    if not what:
+        raise UserError(f"there is no job in it: write jobs such as {EXAMPLE}.")
+    row = Row({"job": "".join(split_words(what))}, place)
+    settings = shlex.shlex((brackets or "")[1:-1], posix=True)
+    settings.whitespace, settings.whitespace_split, settings.commenters = ",", True, ""
+    given = [
+        *settings,
+        *([f"arguments={arguments}"] if arguments.strip() else ()),
+        *([f"copies={copies}"] if copies else ()),
+    ]
+    for setting in given:
+        name, equals, value = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise UserError(f"{setting.strip()!r} is no setting: write name=value in the brackets.")
+        if name in row:
+            raise UserError(f"field {name!r}: it stands there twice: leave one away.")
+        row[name] = value
+    return row

@@ -20,7 +20,7 @@ jobs:
   - script: train.py
     arguments: --lr 0.1"""
 GROUP_FIELDS = {"name": str, "mode": [MODES], "jobs": Row}
-PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": int, "timeout": float, "seconds": float, "workloads": Row}
+PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": int, "timeout": float, "workloads": Row}
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,7 +84,7 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
         group = plan if row is top else read_settings(row, GROUP_FIELDS, mistakes)
         if "jobs" not in row:
             mistakes.add(row.place, "there is no job in it: list some under jobs.")
-        found = read_jobs(group.get("jobs", ()), (path.parent,), mistakes, seconds=plan.get("seconds"))
+        found = read_jobs(group.get("jobs", ()), (path.parent,), mistakes)
         own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
         for mode in own_modes if found else ():
             name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")

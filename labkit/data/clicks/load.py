@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 import statistics
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import open_bytes, read_header, reading
 from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
 from labkit.data.clicks.schema import EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
-from labkit.data.store import Progress, file_fingerprint, fingerprint, prepare_once, prepared_root, shipped_datasets
+from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 
 DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
@@ -38,7 +40,7 @@ def load_clicks(
             TSV or Parquet; text may be packed by gzip), or a folder of Criteo's day files.
         schema: the TOML file that says what the columns mean; Criteo's layout and UCI Adult are known
             without one. on_bad_row: "error" stops at the first bad row, "skip" counts and lists them in
-            `info["skipped"]`. cache_dir: where prepared data is kept; default `prepared_root()`. seed: of the
+            `info["skipped"]`. cache_dir: where prepared data is kept; default `store.prepared_root()`. seed: of the
             generator, or of a random split. progress: called with the fraction done and a few words. options:
             fields of `GeneratorConfig` for a name, of the schema for a path, in place of what they are there;
             `max_rows_per_table` bounds the tables of both.
@@ -47,7 +49,7 @@ def load_clicks(
         DataError: the data cannot be used; it says where and why.
         UserError: an unknown name or option, a bad schema, a full disk.
     """
-    root = (prepared_root() if cache_dir is None else Path(cache_dir)) / "clicks"
+    root = (store.prepared_root() if cache_dir is None else Path(cache_dir)) / "clicks"
     progress = progress or (lambda fraction, text: None)
     if data in SYNTHETIC:
         # A bound on the tables, as a model's preset may give, holds for generated ones too.
@@ -55,9 +57,8 @@ def load_clicks(
         config = override(SYNTHETIC[data], {**options, "seed": seed})
         if most is not None:
             config = dataclasses.replace(config, num_rows=tuple(min(rows, most) for rows in config.num_rows))
-        mark = fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
-        build = partial(prepare_synthetic, config=config, name=data, fingerprint=mark, progress=progress)
-        return ClickLog(prepare_once(root / f"{data}-{mark}", build))
+        mark = store.fingerprint(format=FORMAT_VERSION, **dataclasses.asdict(config))
+        return _open(root, data, mark, partial(prepare_synthetic, config=config, progress=progress))
     path = Path(data).expanduser()
     if not path.exists():
         from labkit.data.catalog import unknown
@@ -65,23 +66,29 @@ def load_clicks(
         raise unknown(data, "clicks")
     chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
     files, bad = criteo_files(path), BadRows(on_bad_row)
-    mark = fingerprint(
+    mark = store.fingerprint(
         format=FORMAT_VERSION,
-        sources=[file_fingerprint(file) for file in files],
+        sources=[store.file_fingerprint(file) for file in files],
         schema=dataclasses.asdict(chosen),
         on_bad_row=on_bad_row,
         seed=seed,
     )
-    told = {"name": path.stem, "fingerprint": mark, "seed": seed, "bad": bad, "progress": progress}
-    build = partial(prepare_files, files=files, schema=chosen, **told)
-    return ClickLog(prepare_once(root / f"{path.stem}-{mark}", build))
+    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, bad=bad, progress=progress)
+    return _open(root, path.stem, mark, prepare)
+
+
+def _open(root: Path, name: str, mark: str, prepare: Callable[[Path], dict]) -> ClickLog:
+    def build(folder: Path) -> None:
+        store.write_json(folder / "meta.json", {"name": name, "fingerprint": mark, **prepare(folder)})
+
+    return ClickLog(store.prepare_once(root / f"{name}-{mark}", build))
 
 
 def find_schema(path: Path) -> TableSchema:
     """The schema of a file that is known without being told."""
     if path.is_dir() or is_criteo(path):
         return schema_of({"layout": "criteo"})
-    for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
+    for file in sorted((store.shipped_datasets() / "schemas").glob("*.toml")):
         schema = read_schema(file)
         if schema.layout == "table" and set(schema.columns) <= set(read_header(path, schema)):
             return schema

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import estimate_rows, read_columns
-from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter, write_meta
+from labkit.data.clicks.prepared import PARTS, SPLITS, ClickWriter
 from labkit.data.clicks.rows import RowChecker
 from labkit.data.clicks.schema import Split, TableSchema
 from labkit.data.store import Progress, check_disk
@@ -38,17 +38,9 @@ file of several."""
 
 
 def prepare_files(
-    folder: Path,
-    files: list[Path],
-    schema: TableSchema,
-    *,
-    name: str,
-    fingerprint: str,
-    seed: int,
-    bad: BadRows,
-    progress: Progress,
-) -> None:
-    """Write the prepared click log of `files`, in their order, into `folder`."""
+    folder: Path, files: list[Path], schema: TableSchema, seed: int, bad: BadRows, progress: Progress
+) -> dict:
+    """Write the arrays of `files`, in their order, into `folder`, and say what its `meta.json` is to."""
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
     free_bytes = check_disk(folder, needed_bytes)
@@ -86,15 +78,13 @@ def prepare_files(
         dense -= mean.astype(np.float32)
         dense /= deviation.astype(np.float32)
         dense[np.isnan(dense)] = 0
-    write_meta(
-        folder,
-        name=name,
-        dense_names=list(schema.dense),
-        categorical_names=[*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
-        table_rows=[*(size for size, _ in lookups), *(len(edges) + 2 for _, edges in buckets)],
-        fingerprint=fingerprint,
-        splits=splits,
-        info={
+    return {
+        "dense_names": schema.dense,
+        "categorical_names": [*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
+        "table_rows": [*(size for size, _ in lookups), *(len(edges) + 2 for _, edges in buckets)],
+        "pooling_factor": 1,
+        "splits": splits,
+        "info": {
             "source": [str(file) for file in files],
             "schema": asdict(schema),
             "rows": rows,
@@ -103,7 +93,7 @@ def prepare_files(
             "dense_sd": deviation.tolist(),
             "skipped": bad.info(),
         },
-    )
+    }
 
 
 def _parse(
@@ -120,20 +110,19 @@ def _parse(
         for file in files:
             before = writer.rows
             for block in read_columns(file, schema):
-                rows = checker.check(file, block)
-                if len(rows.label) == 0:
+                label, dense, values, fold = checker.check(file, block)
+                if len(label) == 0:
                     continue
                 if offset is None:
                     # so that 32 bits are enough for differences between large numbers, such as times in nanoseconds
-                    offset = np.nan_to_num(rows.dense[0])
-                categorical = np.zeros((len(rows.label), tables, 1), np.int32)
-                categorical[:, : len(schema.categorical), 0] = rows.categorical.view(np.int32)
-                writer.append(rows.dense - offset, categorical, rows.label)
+                    offset = np.nan_to_num(dense[0])
+                categorical = np.zeros((len(label), tables, 1), np.int32)
+                categorical[:, : len(schema.categorical), 0] = values.view(np.int32)
+                writer.append(dense - offset, categorical, label)
                 if schema.split.column is not None:
-                    folds.append(rows.fold)
-                progress(
-                    min(0.65, 0.65 * writer.rows / max(1, expected_rows)), f"{file.name}: {writer.rows:,} rows read"
-                )
+                    folds.append(fold)
+                done = min(0.65, 0.65 * writer.rows / max(1, expected_rows))
+                progress(done, f"{file.name}: {writer.rows:,} rows read")
             counts.append(writer.rows - before)
             if counts[-1] == 0:
                 raise DataError("The file has no usable row.", fix="Give a file with rows.", file=file)
@@ -226,13 +215,11 @@ def _bucket_edges(folder: Path, train_rows: int, schema: TableSchema, column: st
 class ValueCounter:
     """Counts the values of one feature in bounded memory.
 
-    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani,
-    VLDB 2002): a value is then missing at most `undercount` of its occurrences.
+    Beyond `capacity` distinct values the rarest are forgotten, as in lossy counting (Manku and Motwani, VLDB 2002).
     """
 
     def __init__(self, capacity: int):
         self.capacity = capacity
-        self.undercount = 0
         self._known: list[tuple[np.ndarray, np.ndarray]] = []
         self._waiting = 0
         self._distinct = 0
@@ -252,7 +239,6 @@ class ValueCounter:
             # Halving, not trimming to the capacity: the next merge would otherwise come at once.
             rarest = np.partition(counts, -self.capacity // 2)[-self.capacity // 2]
             values, counts = values[counts > rarest], counts[counts > rarest]
-            self.undercount += int(rarest)
         self._known, self._waiting, self._distinct = [(values, counts)], 0, len(values)
         return values, counts
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit.data.store import read_json, write_json
+from labkit.data.store import read_json
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SPLITS = ("train", "validation", "test")
 
 
@@ -53,7 +53,7 @@ class ClickLog:
         self.pooling_factor: int = meta["pooling_factor"]
         self.fingerprint: str = meta["fingerprint"]
         self.info: dict = meta["info"]
-        self._ranges: dict[str, list[int]] = meta["splits"]
+        self._rows: dict[str, int] = meta["splits"]
 
     @functools.cached_property
     def _arrays(self) -> tuple[np.ndarray, ...]:
@@ -61,11 +61,11 @@ class ClickLog:
 
     def split(self, name: str) -> ClickSplit:
         """The split "train", "validation" or "test"."""
-        start, stop = self._ranges[name]
-        return ClickSplit(*(array[start:stop] for array in self._arrays))
+        start = sum(self._rows[before] for before in SPLITS[: SPLITS.index(name)])
+        return ClickSplit(*(array[start : start + self._rows[name]] for array in self._arrays))
 
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name} {stop - start:,}" for name in SPLITS for start, stop in [self._ranges[name]])
+        rows = ", ".join(f"{name} {self._rows[name]:,}" for name in SPLITS)
         return (
             f"ClickLog({self.name!r}: {len(self.dense_names)} dense, {len(self.table_rows)} categorical "
             f"features, {sum(self.table_rows):,} table rows; {rows})"
@@ -107,13 +107,3 @@ class ClickWriter:
             file.seek(0)
             facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (self.rows, *shape)}
             np.lib.format.write_array_header_1_0(file, facts)
-
-
-def write_meta(folder: Path, *, splits: dict[str, int], pooling_factor: int = 1, **facts) -> None:
-    """Write what a `ClickLog` says of itself; `splits` are numbers of rows, in the order they lie in the arrays."""
-    ranges, start = {}, 0
-    for split in SPLITS:
-        ranges[split] = [start, start + splits[split]]
-        start += splits[split]
-    content = {"format_version": FORMAT_VERSION, "pooling_factor": pooling_factor, "splits": ranges}
-    write_json(folder / "meta.json", content | facts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import Block, Fault
+from labkit.data.clicks.columns import Block
 from labkit.data.clicks.generate import signed_log
 from labkit.data.clicks.schema import TableSchema
 from labkit.errors import DataError
@@ -24,16 +23,6 @@ TOO_FAR = 1e9
 """A value so many times as far from the middle of its column as its inner 98 % are wide leaves those no differences
 that training could see, once mean and standard deviation are taken out."""
 HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Usable rows (N), not yet learnt from."""
-
-    label: np.ndarray  # bool (N,)
-    dense: np.ndarray  # float64 (N, D), signed logarithms where the schema says so; NaN where missing
-    categorical: np.ndarray  # uint32 (N, F): a number for each value
-    fold: np.ndarray  # uint8 (N,): 1 where the schema's split column says validation, 2 where it says test
 
 
 Refuse = Callable[[np.ndarray, str, str], None]
@@ -52,8 +41,14 @@ class RowChecker:
         self._missing = pa.array(["", *schema.missing])
         self._numbers: dict[str, dict[str, int]] = {name: {} for name in schema.categorical}
 
-    def check(self, path: Path, block: Block) -> Rows:
-        """The usable rows of a block."""
+    def check(self, path: Path, block: Block) -> tuple[np.ndarray, ...]:
+        """The usable rows (N) of a block, not yet learnt from.
+
+        Returns:
+            Label bool (N,); dense float64 (N, D), signed logarithms where the schema says so, NaN where missing;
+            categorical uint32 (N, F), a number for each value; fold uint8 (N,), 1 where the schema's split column says
+            validation, 2 where it says test.
+        """
         usable, faults = np.ones(len(block.lines), dtype=bool), list(block.faults)
 
         def refuse(wrong: np.ndarray, name: str, reason: str) -> None:
@@ -71,12 +66,9 @@ class RowChecker:
         for index, name in enumerate(schema.categorical):
             categorical[:, index] = self._categorical(name, block.values[name], refuse)
         fold = self._fold(block, refuse)
-        self._report(path, faults)
-        return Rows(label[usable], dense[usable], categorical[usable], fold[usable])
-
-    def _report(self, path: Path, faults: list[Fault]) -> None:
         for line, field, reason in sorted(faults, key=lambda fault: fault[0]):
             self.bad.add(DataError(reason, fix="Mend the row.", file=path, line=line, field=field))
+        return label[usable], dense[usable], categorical[usable], fold[usable]
 
     def _label(self, text: pa.Array, refuse: Refuse) -> np.ndarray:
         label = self.schema.label

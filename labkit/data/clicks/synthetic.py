@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig
 from labkit.data.clicks.metrics import auc
 from labkit.data.clicks.prepare import scramble
-from labkit.data.clicks.prepared import SPLITS, ClickWriter, write_meta
+from labkit.data.clicks.prepared import SPLITS, ClickWriter
 from labkit.data.store import Progress, check_disk
 from labkit.errors import UserError
 
@@ -41,10 +41,9 @@ def column_names(config: GeneratorConfig) -> tuple[list[str], list[str]]:
     return tuple([f"{letter}{number}" for number in range(1, count + 1)] for letter, count in kinds)
 
 
-def prepare_synthetic(
-    folder: Path, config: GeneratorConfig, *, name: str, fingerprint: str, progress: Progress
-) -> None:
-    """Generate a click log into `folder`; `info` holds what the true probabilities reach."""
+def prepare_synthetic(folder: Path, config: GeneratorConfig, progress: Progress) -> dict:
+    """Generate a click log into `folder`, and say what its `meta.json` is to; `info` holds what the true probabilities
+    reach."""
     check_disk(folder, config_bytes(config))
     generator, (dense_names, categorical_names) = ClickGenerator(config), column_names(config)
     splits = {split: getattr(config, f"{split}_rows") for split in SPLITS}
@@ -61,17 +60,14 @@ def prepare_synthetic(
             truth[split], rate[split] = auc(label, np.concatenate(probabilities)), float(label.mean())
     info = {"generator": asdict(config), "rows": total, "base_rate": rate["train"], "bayes_auc": truth["test"]}
     info |= {"bayes_auc_validation": truth["validation"], "skipped": {"rows": 0, "first": []}}
-    write_meta(
-        folder,
-        name=name,
-        dense_names=dense_names,
-        categorical_names=categorical_names,
-        table_rows=list(config.num_rows),
-        pooling_factor=config.pooling_factor,
-        fingerprint=fingerprint,
-        splits=splits,
-        info=info,
-    )
+    return {
+        "dense_names": dense_names,
+        "categorical_names": categorical_names,
+        "table_rows": config.num_rows,
+        "pooling_factor": config.pooling_factor,
+        "splits": splits,
+        "info": info,
+    }
 
 
 def write_clicks(out: Path, rows: int, config: GeneratorConfig, file_format: str, progress: Progress) -> None:

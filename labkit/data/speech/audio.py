@@ -9,7 +9,6 @@ import numpy as np
 import soundfile
 
 from labkit.data.speech.utterance import Segment, Utterance
-from labkit.errors import DataError
 
 SAMPLE_RATE_HZ = 16_000
 LOWEST_RATE_HZ = 8_000
@@ -22,19 +21,16 @@ TOLERANCE_S = 0.02
 """How much shorter than a manifest says an audio file may be: manifests round."""
 
 
-def decode(utterances: list[Utterance]) -> list[np.ndarray | DataError]:
-    """The waveform of each utterance, float32 (samples,) at 16 kHz, or why it has none."""
-    waves: list[np.ndarray | DataError] = []
-    for utterance in utterances:
-        try:
-            pieces = []
-            for segment in utterance.segments:
-                silence = np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)
-                pieces += [_read(segment, utterance), silence]
-            waves.append(np.concatenate(pieces))
-        except DataError as error:
-            waves.append(error)
-    return waves
+def decode(utterance: Utterance) -> np.ndarray:
+    """The waveform of an utterance: float32 (samples,) at 16 kHz.
+
+    Raises:
+        DataError: its audio cannot be used.
+    """
+    pieces = []
+    for segment in utterance.segments:
+        pieces += [_read(segment, utterance), np.zeros(round(segment.silence_s * SAMPLE_RATE_HZ), np.float32)]
+    return np.concatenate(pieces)
 
 
 def _read(segment: Segment, utterance: Utterance) -> np.ndarray:

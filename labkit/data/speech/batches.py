@@ -7,6 +7,7 @@ Shapes: B batch, N utterances, T frames, S characters.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -82,10 +83,13 @@ class WaveformUtterances(Dataset):
         self.alphabet = Alphabet()
         bad = BadRows("skip")
         utterances = fill_splits(readable(read_source(data, bad, 0), self.alphabet, bad), 0)
-        chosen = [each for each in utterances if each.split == split]
-        usable = [pair for pair in zip(chosen, decode(chosen), strict=True) if not isinstance(pair[1], DataError)]
-        self.texts = [each.text for each, _ in usable]
-        self.waves: list[np.ndarray] = [wave for _, wave in usable]
+        self.texts: list[str] = []
+        self.waves: list[np.ndarray] = []
+        for each in utterances:
+            if each.split == split:
+                with contextlib.suppress(DataError):
+                    self.waves.append(decode(each))
+                    self.texts.append(each.text)
 
     def __len__(self) -> int:
         return len(self.texts)

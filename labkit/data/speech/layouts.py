@@ -15,18 +15,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.utterance import Segment, Source, Utterance
-from labkit.data.store import shipped_datasets
 from labkit.errors import DataError
 
-SHIPPED = "shipped"
-"""The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
 TEXT_FIELDS = ("text", "sentence", "transcript")
 SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
@@ -34,6 +30,8 @@ SPLIT_NAMES |= {"val": "validation", "dev": "validation", "test": "test"}
 LARGEST = 1e9
 """Seconds or Hz; no audio is longer."""
 TABLES = ("train.tsv", "dev.tsv", "test.tsv")
+COLUMNS = {"path": "path", "sentence": "sentence", "client_id": "speaker"}
+"""Of Common Voice's tables, as a manifest calls them."""
 WHOLE = "validated.tsv"
 """Every checked clip of Common Voice; read where none of the splits is there."""
 RECORDING = re.compile(r"(\d)_(\w+)_(\d+)\.wav")
@@ -60,11 +58,6 @@ def find_source(path: Path, bad: BadRows, seed: int) -> Source | None:
         if found is not None:
             return found
     return None
-
-
-def read_shipped(bad: BadRows) -> Source:
-    """The utterances of the shipped corpus."""
-    return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
 
 
 def read_manifest(path: Path, bad: BadRows) -> Source:
@@ -97,11 +90,9 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
     utterances = []
     for table in tables:
         lines = ((line, text.rstrip("\n").split("\t")) for line, text in _lines(table))  # nothing is quoted
-        names = next(lines, (1, []))[1]
+        keys = [COLUMNS.get(name) for name in next(lines, (1, []))[1]]
         split = table.stem if table.name in TABLES else None
-        rows = ((line, dict(zip(names, values, strict=False)) | {"split": split}) for line, values in lines)
-        keys = {"path": "path", "sentence": "sentence", "client_id": "speaker", "split": "split"}
-        rows = ((line, {keys[key]: value for key, value in row.items() if key in keys}) for line, row in rows)
+        rows = ((line, dict(zip(keys, values, strict=False)) | {"split": split}) for line, values in lines)
         utterances += _utterances(table, rows, folder / "clips", bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), has_punctuation=True)
 

@@ -13,31 +13,24 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
+from labkit.data import store
 from labkit.data.bad_rows import BadRows
 from labkit.data.speech.alphabet import Alphabet, outputs_needed, transcript
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import frame_count, log_mel, normalise_speakers
-from labkit.data.speech.layouts import SHIPPED, find_source, read_shipped
+from labkit.data.speech.layouts import find_source, read_manifest
 from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
-from labkit.data.store import (
-    Progress,
-    file_fingerprint,
-    fingerprint,
-    prepare_once,
-    prepared_root,
-    tree_fingerprint,
-    write_json,
-)
+from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 
 FRAMES_AN_OUTPUT = 4
 """The preset `tour` writes an output for every four frames; another model passes its own."""
 
+SHIPPED = "shipped"
+"""The name of the corpus that comes with labkit: `datasets/speech/`, spoken by espeak-ng."""
 GROUP = 64
 """Utterances that are decoded and computed together."""
 WORKERS = 2
@@ -63,7 +56,7 @@ def load_speech(
     Args:
         data: "shipped" (the corpus that comes with labkit), or the path of a .jsonl manifest or of a folder:
             FSDD's recordings (made into connected digits), a LibriSpeech tree, a Common Voice language.
-        cache_dir: where prepared data is kept; default `prepared_root()`.
+        cache_dir: where prepared data is kept; default `store.prepared_root()`.
         on_bad_row: "error" stops at the first bad utterance, "skip" counts and lists them in
             `info["skipped"]`.
         progress: called with the fraction done and a few words.
@@ -74,30 +67,30 @@ def load_speech(
         DataError: the data cannot be used; it says where and why.
         UserError: an unknown name or layout, a full disk.
     """
-    root = prepared_root() if cache_dir is None else Path(cache_dir)
+    root = store.prepared_root() if cache_dir is None else Path(cache_dir)
     bad = BadRows(on_bad_row)
     source = read_source(data, bad, seed)
-    content = fingerprint(
+    content = store.fingerprint(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
-        listings=[file_fingerprint(path) for path in source.listings],
-        files=tree_fingerprint(source.folder, source.files),
+        listings=[store.file_fingerprint(path) for path in source.listings],
+        files=store.tree_fingerprint(source.folder, source.files),
         on_bad_row=on_bad_row,
         seed=seed,
     )
-    mark = fingerprint(content=content, frames_an_output=frames_an_output)
+    mark = store.fingerprint(content=content, frames_an_output=frames_an_output)
     folder = root / "speech" / f"{source.name}-{mark}"
 
     told = {"seed": seed, "bad": bad, "progress": progress or (lambda fraction, text: None)}
     build = partial(prepare_speech, source=source, content=content, frames_an_output=frames_an_output, **told)
-    return SpeechSet(prepare_once(folder, build))
+    return SpeechSet(store.prepare_once(folder, build))
 
 
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
     """The utterances of a dataset, recognised by its layout."""
     if data == SHIPPED:
-        return read_shipped(bad)
+        return replace(read_manifest(store.shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
     path = Path(data).expanduser()
     if not path.exists():
         from labkit.data.catalog import unknown
@@ -126,8 +119,7 @@ def prepare_speech(
     A model writes one CTC output in `frames_an_output` frames: a transcript that needs more outputs than its frames
     allow cannot be learnt and is a bad utterance.
     """
-    alphabet = Alphabet()
-    utterances = fill_splits(readable(source, alphabet, bad), seed)
+    utterances = fill_splits(readable(source, Alphabet(), bad), seed)
     utterances.sort(key=lambda each: SPLITS.index(each.split))
     written: list[Utterance] = []
     frames: list[int] = []
@@ -141,31 +133,27 @@ def prepare_speech(
             file.write(features.astype(np.float16, order="C").data)
             written.append(utterance)
             frames.append(len(features))
-    ranges, hours, start = {}, {}, 0
+    splits, hours = {}, {}
     for split in SPLITS:
-        ranges[split] = start, start + sum(each.split == split for each in written)
-        if start == ranges[split][1]:
-            raise source.error(
-                f"The {split} split has no usable utterance.", "Give it some, or mend those that were skipped."
-            )
-        hours[split] = sum(frames[slice(*ranges[split])]) / FRAMES_PER_S / 3600
-        start = ranges[split][1]
+        own = [
+            (count, each.text, each.speaker) for each, count in zip(written, frames, strict=True) if each.split == split
+        ]
+        if not own:
+            fix = "Give it some, or mend those that were skipped."
+            raise source.error(f"The {split} split has no usable utterance.", fix)
+        splits[split] = dict(zip(("frames", "texts", "speakers"), zip(*own, strict=True), strict=True))
+        hours[split] = sum(splits[split]["frames"]) / FRAMES_PER_S / 3600
     # utterances of one speaker go together; one whose speaker nobody knows stands alone
     keys = [(each.split, each.speaker or str(index), bool(each.speaker)) for index, each in enumerate(written)]
     normalise_speakers(folder / "features.f16", keys, frames)
-    texts, speakers = [each.text for each in written], [each.speaker for each in written]
-    with (folder / "utterances.parquet").open("wb") as file:  # pyarrow opens no name that is not UTF-8
-        pq.write_table(pa.table({"text": texts, "speaker": speakers, "frames": pa.array(frames, pa.int32())}), file)
     meta = {
-        "format_version": FORMAT_VERSION,
         "name": source.name,
-        "alphabet": alphabet.characters,
         # what a model cannot learn from is skipped for that model, and makes its data others
         "fingerprint": f"{content}-{frames_an_output}" if bad.count else content,
-        "splits": ranges,
+        "splits": splits,
         "info": {"hours": hours, "skipped": bad.info()},
     }
-    write_json(folder / "meta.json", meta)
+    store.write_json(folder / "meta.json", meta)
 
 
 def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance]:
@@ -201,9 +189,12 @@ def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utteranc
 
 def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
-    found = decode(utterances)
-    for index, (utterance, wave) in enumerate(zip(utterances, found, strict=True)):
-        if isinstance(wave, DataError):
+    found: dict[Utterance, np.ndarray | DataError] = {}
+    for utterance in utterances:
+        try:
+            found[utterance] = wave = decode(utterance)
+        except DataError as error:
+            found[utterance] = error
             continue
         # what CTC cannot write in its frames (Graves et al., 2006, section 3)
         frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
@@ -214,9 +205,7 @@ def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utte
                 f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
             )
             fix = "Check that audio and transcript belong together, and offset and duration."
-            found[index] = utterance.error(what, fix, utterance.text_field)
-    computed = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
-    return [
-        (each, wave if isinstance(wave, DataError) else next(computed))
-        for each, wave in zip(utterances, found, strict=True)
-    ]
+            found[utterance] = utterance.error(what, fix, utterance.text_field)
+    good = [utterance for utterance, wave in found.items() if not isinstance(wave, DataError)]
+    found.update(zip(good, log_mel([found[utterance] for utterance in good]), strict=True))
+    return list(found.items())

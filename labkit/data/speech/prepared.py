@@ -1,8 +1,7 @@
 """A prepared speech set: features in one memory-mapped array, texts beside it.
 
-    features.f16        float16 (frames of all utterances, 80), utterance after utterance
-    utterances.parquet  text, speaker and frames of each utterance, the training split first
-    meta.json           name, alphabet, the range of each split, what was found while preparing
+    features.f16        float16 (frames of all utterances, 80), utterance after utterance, the training split first
+    meta.json           name, what was found while preparing, and of each split the utterances' frames, texts, speakers
 
 B utterances of a batch, T frames, S characters.
 """
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -25,7 +23,7 @@ from labkit.data.speech.features import MEL_BINS
 from labkit.data.speech.utterance import SPLITS
 from labkit.data.store import read_json
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 FRAMES_PER_S = 100
 
 
@@ -40,34 +38,32 @@ class Batch:
     texts: list[str]
 
 
+@dataclass(frozen=True)
 class SpeechSplit:
     """The utterances of one split."""
 
-    def __init__(
-        self, frames: np.ndarray, lengths: np.ndarray, texts: list[str], speakers: list[str], alphabet: Alphabet
-    ):
-        self._frames = frames  # float16 (frames of this split, 80), memory-mapped
-        self.lengths = lengths
-        """Frames of each utterance: int32 (N,)."""
-        self.texts = texts
-        self.speakers = speakers
-        self._alphabet = alphabet
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    lengths: np.ndarray
+    """Frames of each utterance: int32 (N,)."""
+    texts: list[str]
+    speakers: list[str]
+    frames: np.ndarray
+    """float16 (frames of this split, 80), memory-mapped"""
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @functools.cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum(self.lengths, dtype=np.int64)
+
     def features(self, index: int) -> np.ndarray:
         """Log-mel features of one utterance: float32 (T, 80)."""
-        return self._frames[self._starts[index] : self._starts[index + 1]].astype(np.float32)
-
-    def tokens(self, index: int) -> np.ndarray:
-        """Ids of its characters: int64 (S,)."""
-        return self._alphabet.encode(self.texts[index])
+        return self.frames[self._ends[index] - self.lengths[index] : self._ends[index]].astype(np.float32)
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """The utterances at these indices, in this order."""
-        return padded([(self.features(index), self.tokens(index), self.texts[index]) for index in indices])
+        encode = Alphabet().encode
+        return padded([(self.features(index), encode(self.texts[index]), self.texts[index]) for index in indices])
 
 
 def padded(utterances: Iterable[tuple[np.ndarray, np.ndarray, str]]) -> Batch:
@@ -87,35 +83,22 @@ class SpeechSet:
         self.folder = folder
         meta = read_json(folder / "meta.json")
         self.name: str = meta["name"]
-        self.alphabet = Alphabet(meta["alphabet"])
+        self.alphabet = Alphabet()
         self.fingerprint: str = meta["fingerprint"]
         self.info: dict = meta["info"]
         """Hours of each split, and utterances skipped."""
-        self._ranges: dict[str, list[int]] = meta["splits"]
-
-    @functools.cached_property
-    def _columns(self) -> tuple[np.ndarray, list[str], list[str]]:
-        with (self.folder / "utterances.parquet").open("rb") as file:
-            table = pq.read_table(file)
-        return table["frames"].to_numpy(), table["text"].to_pylist(), table["speaker"].to_pylist()
-
-    @functools.cached_property
-    def _frames(self) -> np.ndarray:
-        return np.memmap(self.folder / "features.f16", np.float16, "r").reshape(-1, MEL_BINS)
+        self._splits: dict[str, dict[str, list]] = meta["splits"]
 
     def split(self, name: str) -> SpeechSplit:
         """The split "train", "validation" or "test"."""
-        first, last = self._ranges[name]
-        lengths, texts, speakers = self._columns
-        start, stop = lengths[:first].sum(dtype=np.int64), lengths[:last].sum(dtype=np.int64)
-        return SpeechSplit(
-            self._frames[start:stop], lengths[first:last], texts[first:last], speakers[first:last], self.alphabet
-        )
+        first = sum(sum(self._splits[before]["frames"]) for before in SPLITS[: SPLITS.index(name)])
+        lengths, texts, speakers = (self._splits[name][part] for part in ("frames", "texts", "speakers"))
+        frames = np.memmap(self.folder / "features.f16", np.float16, "r").reshape(-1, MEL_BINS)
+        return SpeechSplit(np.array(lengths, np.int32), texts, speakers, frames[first : first + sum(lengths)])
 
     def __repr__(self) -> str:
         parts = (
-            f"{name} {last - first:,} utterances, {self.info['hours'][name]:.2f} h"
+            f"{name} {len(self._splits[name]['texts']):,} utterances, {self.info['hours'][name]:.2f} h"
             for name in SPLITS
-            for first, last in [self._ranges[name]]
         )
         return f"SpeechSet({self.name!r}: {'; '.join(parts)}; {len(self.alphabet)} characters with the blank)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,20 +10,18 @@ import torch
 
 from labkit.collocation.faults import fault_run
 from labkit.collocation.faults.fault import DOCUMENTED_COLUMNS, FAULTS, documented_behaviour
-from labkit.collocation.faults.fault_run import Client, FaultRun, fault_table, run_fault
+from labkit.collocation.faults.fault_run import Client, fault_table, run_fault
 from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
 from labkit.plots.slowdowns import figure_fault_timeline
+from labkit.process.supervisor import JobProcess
 
 
 def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tried_again(monkeypatch):
-    really = FaultRun.process
+    def refused_twice(name, program, *how):  # as an MPS server does for a while
+        return JobProcess(name, "no_such_module" if name in ("fresh-after-1", "fresh-after-2") else program, *how)
 
-    def refused_twice(run, name, *how):  # as an MPS server does for a while
-        process = really(run, name, *how)
-        return replace(process, module="no_such_module") if name in ("fresh-after-1", "fresh-after-2") else process
-
-    monkeypatch.setattr(FaultRun, "process", refused_twice)
+    monkeypatch.setattr(fault_run, "JobProcess", refused_twice)
     crash = run_fault("segfault", "cpu-shared", seconds=0.25)
     jobs = crash.jobs.set_index("job")
     assert (jobs.status["faulty"], jobs.reason["faulty"]) == ("killed", "its process was ended by SIGSEGV")

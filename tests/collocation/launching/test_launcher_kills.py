@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fake_gpu_tools import MPS_CONTROL, put_on_path
+from fake_nvml import fake_mps
 from processes import GONE_S, marked_where, wait_for
 
 LAUNCHER = Path(__file__).parents[1] / "launcher.py"
@@ -29,7 +29,7 @@ def temporary(tmp_path, monkeypatch) -> Path:
     """The launchers' folder for temporary files; an MPS daemon that is none is on PATH."""
     folder = tmp_path / "tmp"
     folder.mkdir()
-    put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
+    fake_mps(tmp_path, monkeypatch)
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
 

@@ -4,10 +4,12 @@ import psutil
 import pytest
 
 from labkit.collocation.memory import need
-from labkit.collocation.memory.need import GROWTH_BYTES, memory_need
+from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
+from labkit.jobs import memory
 from labkit.jobs.command import job_command
+from labkit.models.dlrm import DlrmConfig
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.launch import LaunchedRun
 
@@ -31,48 +33,45 @@ def script(tmp_path):
 
 def test_the_first_steps_tell_what_a_short_run_takes(tmp_path):
     settings = {"data": "synthetic-small", "precision": "fp32", "max_epochs": 1, "target": "none"}
-    found = memory_need(job_command("dlrm", **settings), "cpu")
+    found = first_steps_bytes(job_command("dlrm", **settings), "cpu")
     with LaunchedRun(job_command("dlrm", runs_dir=tmp_path, **settings)) as launched:
         list(launched.events())
     peak = launched.answer["result"]["peak_memory_bytes"]
-    assert found.first_steps_bytes == pytest.approx(peak, rel=NEAR)
-    assert found.bytes == found.first_steps_bytes + GROWTH_BYTES >= peak
+    assert found == pytest.approx(peak, rel=NEAR)
+    assert found + GROWTH_BYTES >= peak
 
 
 def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypatch):
-    found = memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu")
-    assert 200_000_000 < found.first_steps_bytes < 2**30  # 50 million numbers, and Python with torch
+    found = first_steps_bytes(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu")
+    assert 200_000_000 < found < 2**30  # 50 million numbers, and Python with torch
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
     assert not list(prepared_root().glob("trial-*"))
     monkeypatch.setattr(need, "_Trial", None)  # would have to be tried again
-    assert memory_need(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu") == found
+    assert first_steps_bytes(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu") == found
     for other in (script(WITHOUT_RUN, "--lr", "2"), script(WITHOUT_RUN + "\n", "--lr", "1")):
         with pytest.raises(TypeError):
-            memory_need(other, "cpu")
+            first_steps_bytes(other, "cpu")
 
 
 def test_a_script_that_fails_says_why(script):
     with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
-        memory_need(script("raise ValueError('no such file')"), "cpu")
+        first_steps_bytes(script("raise ValueError('no such file')"), "cpu")
     with pytest.raises(UserError, match="made for a dataset"):
-        memory_need(job_command("dlrm", preset="kaggle"), "cpu")
+        first_steps_bytes(job_command("dlrm", preset="kaggle"), "cpu")
 
 
 def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monkeypatch):
     monkeypatch.setattr(need, "LONGEST_TRIAL_S", 1.0)
     monkeypatch.setattr(need, "POLITE_S", 2.0)
     text = "import time, signal\nsignal.signal(2, lambda *_: 0)\nwhile True: time.sleep(1)"
-    found = memory_need(script(text), "cpu")
-    assert (found.bytes, found.first_steps_bytes) == (None, None)
+    assert first_steps_bytes(script(text), "cpu") is None
     assert not [each for each in psutil.Process().children() if "labkit.tracking.worker" in " ".join(each.cmdline())]
 
 
-def test_tables_that_are_more_than_is_free_are_predicted_and_not_tried(monkeypatch):
-    monkeypatch.setattr(need, "_Trial", None)
-    free = SimpleNamespace(available=500_000)
-    monkeypatch.setattr(need, "psutil", SimpleNamespace(virtual_memory=lambda: free))
-    found = memory_need(job_command("dlrm", data="synthetic-small"), "cpu")
-    assert found.bytes > 500_000 and found.first_steps_bytes is None
+def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
+    monkeypatch.setattr(memory, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
+    with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
+        memory.refuse_tables_that_do_not_fit(DlrmConfig(13, (500, 100), 15, (15,), (1,)), "adagrad", "tour")
 
 
 SLOW_TO_END = """
@@ -89,4 +88,4 @@ with labkit.Run("slow to end") as run:
 
 
 def test_the_stop_of_a_trial_does_not_break_into_a_runs_last_word(script):
-    assert memory_need(script(SLOW_TO_END), "cpu").first_steps_bytes
+    assert first_steps_bytes(script(SLOW_TO_END), "cpu")

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,7 @@ from fake_gpu_tools import fake_nvml
 
 from labkit.collocation.modes import choice, cpu
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.cpu import deal_cores, deal_memory
+from labkit.collocation.modes.cpu import deal_cores
 from labkit.collocation.modes.place import Place
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
@@ -29,6 +28,7 @@ affine = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this s
 def machine(monkeypatch):
     """Four cores and 8 GiB that are free."""
     monkeypatch.setattr(cpu, "own_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(cpu, "_physical", lambda core: core)
     monkeypatch.setattr(cpu, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=8 * GIB))
 
 
@@ -58,8 +58,7 @@ def test_idle_threads_give_their_core_away_unless_they_are_to_spin(monkeypatch):
 
 
 @affine
-def test_partitions_are_disjoint_and_say_what_they_are(monkeypatch):
-    monkeypatch.setattr(cpu, "_physical", lambda core, root: core)
+def test_partitions_are_disjoint_and_say_what_they_are():
     found = shares("cpu-pinned", [A, B])
     assert [found[name].cores for name in "ab"] == [(0, 1), (2, 3)]
     assert [found[name].memory_bytes for name in "ab"] == [4 * GIB] * 2
@@ -74,7 +73,6 @@ def test_partitions_are_disjoint_and_say_what_they_are(monkeypatch):
 @pytest.mark.parametrize(
     ("wishes", "cores", "expected"),
     [
-        ([None, None], 4, [2, 2]),
         ([None, None, None], 4, [1, 1, 2]),
         ([None, 1], 4, [3, 1]),
         ([2, 1], 4, [2, 1]),
@@ -84,20 +82,19 @@ def test_partitions_are_disjoint_and_say_what_they_are(monkeypatch):
 )
 def test_wishes_come_first_and_the_rest_is_shared(wishes, cores, expected):
     jobs = [PlannedJob(f"job-{number}", "dlrm", cores=wish) for number, wish in enumerate(wishes)]
-    dealt = deal_cores(jobs, range(cores), Path("/nowhere"))
+    dealt = deal_cores(jobs, range(cores))
     assert [len(dealt[job.name]) for job in jobs] == expected
     asked = [core for job in jobs if job.cores for core in dealt[job.name]]
     others = {core for job in jobs if not job.cores for core in dealt[job.name]}
     assert len(set(asked)) == len(asked) and not others & set(asked)
 
 
-def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(tmp_path):
-    for number, siblings in {0: "0,2", 1: "1,3", 2: "0,2", 3: "1,3"}.items():
-        file = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
-        file.parent.mkdir(parents=True)
-        file.write_text(f"{siblings}\n")
-    assert deal_cores([A, B], [0, 1, 2, 3], tmp_path) == {"a": (0, 2), "b": (1, 3)}
-    assert deal_memory([replace(A, memory_bytes=600), B, C], 1000) == {"a": 600, "b": 200, "c": 200}
+@affine
+def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(monkeypatch):
+    monkeypatch.setattr(cpu, "_physical", lambda core: core % 2)
+    assert deal_cores([A, B], [0, 1, 2, 3]) == {"a": (0, 2), "b": (1, 3)}
+    given = shares("cpu-pinned", [replace(A, memory_bytes=6 * GIB), B, C])
+    assert [share.memory_bytes for share in given.values()] == [6 * GIB, GIB, GIB]
 
 
 @affine

@@ -6,7 +6,8 @@ from dataclasses import replace
 import psutil
 import pynvml
 import pytest
-from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, process, put_on_path, refusals, shares, write_mig
+from fake_gpu_tools import FIRST, SECOND, fake_nvml, process, refusals, shares, write_mig
+from fake_nvml import fake_mps
 
 from labkit.collocation import plan_check
 from labkit.collocation.modes.choice import modes_here
@@ -31,7 +32,7 @@ def environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def control(tmp_path, monkeypatch):
-    return put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
+    fake_mps(tmp_path, monkeypatch)
 
 
 def test_a_job_on_a_gpu_sees_that_gpu_by_its_uuid_and_no_daemon():
@@ -81,10 +82,6 @@ def test_clients_of_mps_have_their_limits_and_a_uuid(control):
 
 
 def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
-    jobs = [PlannedJob(f"job-{number}", "dlrm") for number in range(49)]
-    ((name, reason),) = refusals("mps", jobs, fake_nvml("hopper"))
-    assert name is None and "49 jobs are more clients" in reason
-    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], fake_nvml("hopper")) == [], "48 of each GPU"
     state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     ((_, reason),) = refusals("mps", [A], fake_nvml("ampere", mig=state))
     assert "is a MIG slice" in reason

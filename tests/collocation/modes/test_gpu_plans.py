@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_gpu_tools import FIRST, MPS_CONTROL, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
+from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
+from fake_nvml import fake_mps
 
 from labkit.cli import main
 from labkit.collocation.launching.jobs_record import GroupRecord
@@ -52,7 +53,7 @@ def seen(tmp_path: Path) -> list[dict]:
 
 
 def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, collocate, monkeypatch):
-    put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", MPS_CONTROL)
+    fake_mps(tmp_path, monkeypatch)
     theirs = tmp_path / "foreign"
     theirs.mkdir()
     foreign = subprocess.Popen(

@@ -11,8 +11,7 @@ import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan.rows import MOST_COPIES
-from labkit.collocation.plan.short_form import parse_jobs
+from labkit.collocation.plan.rows import MOST_COPIES, parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.errors import UserError
 from labkit.json_data import build
@@ -127,7 +126,7 @@ def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
 def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
     code = (
         "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
-        f"labkit.collocation.plan.short_form as s; s.parse_jobs({__file__!r} + ' x2'); "
+        f"labkit.collocation.plan.rows as s; s.parse_jobs({__file__!r} + ' x2'); "
         "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -136,18 +135,18 @@ def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
 
 def test_a_plan_in_yaml_gives_its_fields(from_yaml):
     plan = from_yaml(
-        "name: first\ndevice: 0\nmode: [alone, cpu-shared]\nrepeats: 3\ntimeout: 90\nseconds: 2.5\n"
-        "jobs:\n  - {job: dlrm:tour, copies: 2, lr: 1e-3}\n  - {job: speech, max_seconds: 9, cores: 1, memory: 2GiB}\n"
+        "name: first\ndevice: 0\nmode: [alone, cpu-shared]\nrepeats: 3\ntimeout: 90\n"
+        "jobs:\n  - {job: dlrm:tour, copies: 2, lr: 1e-3}\n  - {job: speech, cores: 1, memory: 2GiB}\n"
     )
     assert (plan.name, plan.device, plan.repeats, plan.timeout_s) == ("first", "0", 3, 90.0)
     assert [(workload.name, workload.mode) for workload in plan.workloads] == [("alone",) * 2, ("cpu-shared",) * 2]
     first, second, speech = plan.workloads[0].jobs
     assert plan.workloads[1].jobs == plan.workloads[0].jobs
-    told = ("--preset", "tour", "--lr", "0.001", "--max-seconds", "2.5", "--seed", "{seed}")
+    told = ("--preset", "tour", "--lr", "0.001", "--seed", "{seed}")
     assert (first.arguments, first.seed) == (second.arguments, 0) == (told, 0)
     assert (second.name, second.seed) == ("dlrm-tour-2", 1)
-    assert speech.arguments[2:4] == ("--max-seconds", "9.0") and (speech.cores, speech.memory_bytes) == (1, 2**31)
-    assert speech.where == "plans/mix.yaml, line 9"
+    assert (speech.cores, speech.memory_bytes) == (1, 2**31)
+    assert speech.where == "plans/mix.yaml, line 8"
     plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
     assert (plan.name, plan.device, plan.repeats, plan.spin) == ("mix", None, 1, False)
     assert [workload.mode for workload in plan.workloads] == ["alone"]
@@ -202,7 +201,6 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
             "plans/mix.yaml, line 6, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
             "plans/mix.yaml, line 7: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 ",
         ),
-        ("mode: alone\njobs: [{job: dlrm, budget: half}]", "line 2, field 'budget': the mode decides what a job may"),
         ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
         ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
         ("mode: [alone, alone]\njobs: [{job: dlrm}]", "two workloads of mode alone"),

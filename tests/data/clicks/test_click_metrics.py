@@ -20,10 +20,7 @@ def test_click_metrics_agree_with_scikit_learn(decimals):
     assert scores["normalised_entropy"] == pytest.approx(scores["log_loss"] / base, abs=1e-12)
 
 
-def test_log_loss_of_an_extreme_logit_is_finite():
+def test_an_extreme_logit_has_a_finite_loss_and_one_class_alone_has_no_auc():
     assert click_metrics(np.array([1, 0]), np.array([-800.0, 800.0]))["log_loss"] == pytest.approx(800)
-
-
-def test_one_class_alone_has_no_auc():
     with pytest.raises(UserError, match="3 positive and 0 negative"):
         click_metrics(np.ones(3), np.zeros(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
+import re
 import subprocess
 import sys
 import time
@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from labkit.data.clicks import columns, load_clicks
-from labkit.data.clicks.columns import estimate_rows
 from labkit.data.clicks.generate import ClickGenerator, GeneratorConfig, signed_log
 from labkit.data.clicks.load import criteo_files
+from labkit.data.clicks.prepare import ValueCounter, hashed_rows, scramble
 from labkit.data.clicks.prepared import SPLITS
 
 
@@ -208,15 +208,34 @@ def test_the_second_start_prepares_nothing_and_a_changed_source_is_noticed(prepa
 
 
 def test_the_preflight_comes_first_and_estimates_the_rows(generated, tmp_path):
-    said = []
-    load_clicks(str(generated), cache_dir=tmp_path, progress=lambda *words: said.append(words))
-    assert said[0][0] == 0.0 and "rows" in said[0][1] and "of disk" in said[0][1]
-    fractions = [fraction for fraction, _ in said]
-    assert fractions == sorted(fractions)
-    assert estimate_rows(generated) == pytest.approx(3000, rel=0.02)
-    packed = tmp_path / "packed.gz"
+    said, packed = [], tmp_path / "packed.gz"
     packed.write_bytes(gzip.compress(generated.read_bytes() * 4))
-    assert estimate_rows(packed) == pytest.approx(12_000, rel=0.15)
+    load_clicks(str(packed), cache_dir=tmp_path, progress=lambda *words: said.append(words))
+    rows = re.search(r"about ([0-9,]+) rows: .* of disk", said[0][1])[1]
+    assert int(rows.replace(",", "")) == pytest.approx(12_000, rel=0.15)
+    fractions = [fraction for fraction, _ in said]
+    assert fractions == sorted(fractions) and fractions[0] == 0
+
+
+def test_a_counter_of_values_forgets_only_rare_ones_and_only_beyond_its_capacity(monkeypatch):
+    monkeypatch.setattr("labkit.data.clicks.prepare.MERGE_AT", 200)
+    rare = np.random.default_rng(0).integers(1000, 2**32, 20_000).astype(np.uint32)
+    values = np.concatenate([rare, np.repeat(np.arange(20, dtype=np.uint32), 500)])
+    for capacity in (1000, 10**6):
+        counter = ValueCounter(capacity)
+        for block in np.array_split(np.random.default_rng(1).permutation(values), 100):
+            counter.add(block)
+        found = dict(zip(*(part.tolist() for part in counter.counts()), strict=True))
+        assert [found[value] for value in range(20)] == pytest.approx([500] * 20, rel=0.05)
+        assert len(found) == len(np.unique(values)) if capacity > len(values) else len(found) <= capacity
+
+
+def test_hashing_fills_the_rows_evenly_but_row_0_and_scrambling_gives_no_two_values_one_name():
+    values = np.arange(100_000, dtype=np.uint32)
+    counts = np.bincount(hashed_rows(values, 11), minlength=11)
+    assert counts[0] == 0
+    assert counts[1:] == pytest.approx(10_000, abs=500)  # five standard deviations
+    assert len(np.unique(scramble(values))) == 100_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory from /proc")
@@ -230,12 +249,8 @@ prepare.ROWS_AT_ONCE, columns.BLOCK_BYTES, prepare.MERGE_AT = 1024, 2**18, 2**12
 load_clicks(sys.argv[1], cache_dir=Path(sys.argv[2]), max_rows_per_table=1000)
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
-    large = tmp_path / "large.txt"
-    with large.open("wb") as out:
-        for _ in range(64):
-            with generated.open("rb") as file:
-                shutil.copyfileobj(file, out)
-    peaks = []
+    large, peaks = tmp_path / "large.txt", []
+    large.write_bytes(generated.read_bytes() * 64)
     for path in (generated, large):
         run = [sys.executable, "-c", program, str(path), str(tmp_path)]
         peaks.append(1024 * int(subprocess.run(run, capture_output=True, text=True, check=True).stdout))

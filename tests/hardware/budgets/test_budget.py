@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from fake_nvml import put_on_path
 
 from labkit.errors import UserError
 from labkit.hardware.budgets import budget as budgets
@@ -89,7 +90,7 @@ def test_memory_errors_of_each_library_are_recognised():
     assert not is_out_of_memory(RuntimeError("could not create a primitive descriptor for a convolution"))
 
 
-def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monkeypatch):
+def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     environment, guard = start_mps()
     pipes = Path(environment["CUDA_MPS_PIPE_DIRECTORY"])
@@ -100,8 +101,8 @@ def test_the_daemon_is_ours_alone_and_ends_when_nobody_holds_its_guard(mps, monk
     guard.communicate()
     assert not psutil.pid_exists(process.pid)
     assert not pipes.exists()
-    monkeypatch.setenv("FAKE_MPS_REFUSES", "1")
-    with pytest.raises(UserError, match="CUDA MPS does not start: An instance of this daemon is already running"):
+    put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", "import sys; sys.exit('it runs already')")
+    with pytest.raises(UserError, match="CUDA MPS does not start: it runs already"):
         start_mps()
 
 
