@@ -74,7 +74,6 @@ class Schedule:
         return batches
 
     def give_out(self) -> None:
-        """One more batch is given to the script."""
         self.given_out += 1
         try:
             self.is_last_batch = self.given_out == len(self._loader)

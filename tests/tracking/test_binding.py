@@ -19,7 +19,6 @@ WHOLE = Budget("all-cores", 2)
     ("budget", "found", "more", "policy", "waits"),
     [
         (WHOLE, QUIET, {}, None, None),
-        (None, QUIET, {}, None, None),
         (None, BUSY, {}, None, "PASSIVE"),
         (WHOLE, BUSY, {}, None, "PASSIVE"),
         (WHOLE, BUSY, {}, "ACTIVE", "ACTIVE"),

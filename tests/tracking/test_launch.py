@@ -35,10 +35,6 @@ def command(tmp_path):
     )
 
 
-def folder_of(launched: LaunchedRun) -> Path:
-    return Path(next(event["folder"] for event in launched.events() if event["kind"] == "Started"))
-
-
 def test_a_launched_run_tells_what_happens_and_answers(command):
     with LaunchedRun(command("3", "0.5", waits=True)) as launched:
         events = []
@@ -67,7 +63,7 @@ def test_how_a_run_fails_is_told_apart(command, change, error, words):
 
 def test_a_run_is_stopped_from_another_process(command):
     with LaunchedRun(command("1000000000", "0.5")) as launched:
-        folder = folder_of(launched)
+        folder = Path(next(event["folder"] for event in launched.events() if event["kind"] == "Started"))
         assert main(["runs", "stop", folder.name, "--runs-dir", str(folder.parent)]) == 0
         list(launched.events())
     assert launched.answer["status"] == "stopped"

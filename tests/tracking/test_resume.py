@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from folders import as_killed, events, in_harness, losses, resuming
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import labkit
 from labkit.errors import UserError
@@ -21,15 +21,6 @@ from labkit.tracking.ending import RunFailed, StopRequest
 
 X = torch.arange(96.0).view(24, 4) / 100
 ROWS = TensorDataset(X, X.sum(1, keepdim=True))
-
-
-class Shuffled(IterableDataset):
-    """Rows in an order of Python's generator, drawn when it is iterated; nobody knows how many."""
-
-    def __iter__(self):
-        order = list(range(len(ROWS)))
-        random.shuffle(order)
-        return (ROWS[index] for index in order)
 
 
 class Augmented(Dataset):
@@ -62,9 +53,7 @@ LOADERS = {
     "own generator": lambda: DataLoader(ROWS, 4, shuffle=True, generator=torch.Generator().manual_seed(3)),
     "workers": lambda: DataLoader(Augmented(), 4, shuffle=True, num_workers=2),
     "persistent workers": lambda: DataLoader(ROWS, 4, shuffle=True, num_workers=2, persistent_workers=True),
-    "iterable": lambda: DataLoader(Shuffled(), 4),
     "augmented": lambda: DataLoader(Augmented(), 4, shuffle=True),
-    "a list": lambda: [ROWS[4 * n : 4 * n + 4] for n in range(6)],
     "anywhere": Anywhere,
 }
 
