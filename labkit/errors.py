@@ -27,13 +27,8 @@ class DataError(UserError):
     ):
         what = what.encode("utf-8", "backslashreplace").decode()  # of a file that is not UTF-8, and yet to be printed
         self.what, self.fix, self.file, self.line, self.field = what, fix, file, line, field
-        place = "".join(
-            [
-                f"{os.fspath(file)}" if file is not None else "",
-                f", line {line}" if line is not None else "",
-                f", field {field!r}" if field is not None else "",
-            ]
-        ).lstrip(", ")
+        named = {"{}": file and os.fspath(file), "line {}": line, "field {!r}": field}
+        place = ", ".join(words.format(value) for words, value in named.items() if value is not None)
         super().__init__(f"{place}: {what} {fix}" if place else f"{what} {fix}")
 
 
@@ -63,9 +58,5 @@ def refusal(error: Exception) -> UserError | None:
 
 
 def with_flag(setting: str) -> str:
-    """A setting by its name, as notebooks have it, and by its flag.
-
-    >>> with_flag("batch_size")
-    'batch_size (--batch-size)'
-    """
+    """A setting by its name, as notebooks have it, and by its flag."""
     return f"{setting} (--{setting.replace('_', '-')})"

@@ -17,17 +17,14 @@ FIRST, SECOND = "GPU-aaaa1111-0000", "GPU-bbbb2222-0000"
 SLICE, OTHER_SLICE = "MIG-11110000-0000", "MIG-22220000-0000"
 GPUS = {
     # name: (compute capability, CUDA cores, GiB)
-    "NVIDIA Tegra X1": ((5, 3), 128, 4),
     "NVIDIA GeForce GTX 1080 Ti": ((6, 1), 3584, 11),
     "Tesla V100-SXM2-16GB": ((7, 0), 5120, 16),
     "Tesla T4": ((7, 5), 2560, 16),
     "NVIDIA A100-SXM4-40GB": ((8, 0), 6912, 40),
-    "NVIDIA A10G": ((8, 6), 10240, 24),
     "NVIDIA GeForce RTX 4060": ((8, 9), 3072, 8),
     "NVIDIA L4": ((8, 9), 7680, 24),
     "NVIDIA L40S": ((8, 9), 18176, 48),
     "NVIDIA H100 80GB HBM3": ((9, 0), 16896, 80),
-    "NVIDIA H200": ((9, 0), 16896, 141),
 }
 
 

@@ -6,62 +6,36 @@ import numpy as np
 import pandas as pd
 
 from labkit.runs import Provenance, RunWriter
+from labkit.tta.curves import OF_A_RUN
 
 DISTURBED = {"cpu_share": 0.4, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
 
 
 def made_up(
-    curves,
-    *,
-    job="dlrm",
-    budget="all-cores",
-    metric="auc",
-    target=0.7,
-    unreached="failed",
-    status="done",
-    seeds=None,
-    every_s=10.0,
-    **columns,
+    curves, *, job="dlrm", budget="all-cores", unreached="failed", status="done", seeds=None, every_s=10.0, **columns
 ):
     """(curves, runs): a run for each list of values, evaluated every `every_s` wall seconds (a list: each its own).
 
-    A run ends at its last evaluation, one without any after 1 s.
+    A run ends at its last evaluation, one without any after 1 s; `columns` are further ones of `run_table`.
     """
-    count = len(curves)
+    rows, frames, count = [], [], len(curves)
     every_s, unreached, status = (np.broadcast_to(each, count) for each in (every_s, unreached, status))
-    rows, frames = [], []
     for number, values in enumerate(curves):
-        shared = {
-            "run": f"{job}-{budget}-{number}",
-            "job": job,
-            "budget": budget,
-            "seed": number if seeds is None else seeds[number],
-            "provenance": "measured",
-            "tier": None,
-        }
         wall_s = np.arange(1, len(values) + 1) * every_s[number]
         end_s = wall_s[-1] if len(values) else 1.0
         row = {
-            "metric": metric,
-            "higher_is_better": None,
-            "target": target,
-            "status": str(status[number]),
-            "disturbed": "",
-            "unreached": str(unreached[number]),
-            "confirm": 2,
-            "settings": {"budget": budget},
-            "wall_s": end_s,
-            "train_s": end_s / 2,
-            "samples": end_s * 100,
-            "samples_per_s": 100.0 + number,
-            "peak_memory_bytes": 2.0**30 * (1 + number),
-            "peak_gpu_memory_bytes": 2.0**31 * (1 + number),
-            "energy_j": np.nan,
-            "energy_note": "no counter here",
-        }
-        rows.append(shared | row | columns)
+            "run": f"{job}-{budget}-{number}", "job": job, "budget": budget,
+            "seed": number if seeds is None else seeds[number], "provenance": "measured", "tier": None,
+            "metric": "auc", "higher_is_better": None, "target": 0.7, "confirm": 2, "settings": {"budget": budget},
+            "status": str(status[number]), "disturbed": "", "unreached": str(unreached[number]),
+            "wall_s": end_s, "train_s": end_s / 2, "samples": end_s * 100, "samples_per_s": 100.0 + number,
+            "peak_memory_bytes": 2.0**30 * (1 + number), "peak_gpu_memory_bytes": 2.0**31 * (1 + number),
+            "energy_j": np.nan, "energy_note": "no counter here",
+        } | columns  # fmt: skip
+        rows.append(row)
+        of_the_run = {name: row[name] for name in OF_A_RUN}
         frame = pd.DataFrame({"wall_s": wall_s, "train_s": wall_s / 2, "samples": wall_s * 100, "value": values})
-        frames.append(frame.assign(**{name: rows[-1][name] for name in (*shared, "metric")}))
+        frames.append(frame.assign(**of_the_run))
     return pd.concat(frames, ignore_index=True).astype({"value": float}), pd.DataFrame(rows)
 
 
@@ -78,20 +52,9 @@ def arriving(times, **more):
 
 
 def write_run(
-    runs_dir,
-    values,
-    *,
-    budget="all-cores",
-    seed=0,
-    every_s=2.0,
-    tier="cloud-cpu-2",
-    data="synthetic",
-    status="done",
-    config=None,
-    others=None,
-    energy_note="no counter",
-    **train,
-):
+    runs_dir, values, *, budget="all-cores", seed=0, every_s=2.0, tier="cloud-cpu-2", data="synthetic", status="done",
+    config=None, others=None, energy_note="no counter", **train,
+):  # fmt: skip
     """A run's folder: an evaluation of the AUC every 1,000 samples, also of log loss; killed if status is None."""
     train = {"target": 0.78, "target_metric": "auc", "lr": 0.001, "seed": seed, **train}
     run = RunWriter.create(

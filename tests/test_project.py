@@ -39,9 +39,3 @@ def test_citation_and_package_carry_the_address_and_the_version():
     # what CFF 1.2.0 requires of every file
     assert citation["cff-version"] == "1.2.0" and citation["message"] and citation["title"] == "labkit"
     assert citation["authors"] == [{"name": package["authors"][0]["name"]}]
-
-
-def test_links_follow_the_address():
-    path = "notebooks/00_start_here.ipynb"
-    assert project.binder_url(path) == f"https://mybinder.org/v2/gh/{project.SLUG}/main?urlpath=lab/tree/{path}"
-    assert project.colab_url(path) == f"https://colab.research.google.com/github/{project.SLUG}/blob/main/{path}"

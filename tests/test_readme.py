@@ -35,11 +35,7 @@ INSTEAD = [
     (r"make tour.*", "{make} tour && labkit tour --help", "takes five minutes; tests/tour runs a small one"),
     (r"make test.*", "{make} test", "is what runs this test"),
     (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
-    (
-        r"\.venv/bin/ruff .*",
-        "python -m ruff --version",
-        "tests/test_style.py runs it on the checkout",
-    ),
+    (r"\.venv/bin/ruff .*", "python -m ruff --version", "tests/test_style.py runs it on the checkout"),
 ]
 # What a reader has before the loop of docs/own-script.md.
 BEFORE_THE_LOOP = """
@@ -133,9 +129,10 @@ def test_links_lead_to_files_of_the_checkout(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_readme_starts_with_the_report_and_make_tour():
+def test_readme_starts_with_the_report_and_make_tour_and_links_to_binder_as_the_project_does():
     start = README.read_text(encoding="utf-8").partition("\n## ")[0]
     assert start.index("](docs/images/report.png)") < start.index("\nmake tour\n")
+    assert binder_url("notebooks/00_start_here.ipynb") in README.read_text(encoding="utf-8")
 
 
 def test_pinned_torch_is_the_same_with_and_without_make():
@@ -143,7 +140,3 @@ def test_pinned_torch_is_the_same_with_and_without_make():
     pinned = re.search(r"^TORCH \?= (\S+)$", makefile, re.MULTILINE)[1]
     without_make = (REPOSITORY / "docs" / "windows.md").read_text(encoding="utf-8")
     assert re.findall(r"pip install (torch\S*)$", without_make, re.MULTILINE) == [pinned, pinned]
-
-
-def test_readme_links_to_binder_as_the_project_does():
-    assert binder_url("notebooks/00_start_here.ipynb") in README.read_text(encoding="utf-8")

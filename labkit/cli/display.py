@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.cli.console import Console
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.tracking.ending import unreached
 from labkit.tracking.events import Notice, Preparing, Progress, Ready, Started, read_event
 from labkit.tracking.progress_line import headline, progress_text, time_left_s

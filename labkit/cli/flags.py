@@ -9,10 +9,7 @@ from typing import Any
 FLAGS: dict[str, dict[str, Any]] = {
     "runs_dir": {"type": Path, "default": Path("runs"), "metavar": "DIR", "help": "where run folders are: runs"},
     "json": {"action": "store_true", "help": "print one JSON object on the last line"},
-    "no_wait": {
-        "action": "store_true",
-        "help": "refuse where other runs hold the cores, instead of waiting for them",
-    },
+    "no_wait": {"action": "store_true", "help": "refuse where other runs hold the cores, instead of waiting"},
     "budget": {
         "metavar": "B",
         "help": "one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",

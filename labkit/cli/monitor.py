@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from labkit.telemetry.latest import Latest
 
-DATE_DIGITS = 8
-"""A run's id begins with its date; Linux' largest process number has seven digits."""
-PADDING, LEAST_COURSE = 3, 6
-"""Characters between two columns of a table, and below which a course says nothing"""
+OTHER_COLUMNS, LEAST_COURSE = 85, 6
+"""Characters that all but the course of a counter takes, and below which a course says nothing"""
 LOOK_S = 0.5
 """Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
 
@@ -35,7 +33,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     add = parser.add_argument
     add("which", nargs="?", metavar="RUN|PID", help="a run or a process (default: the machine alone)")
-    add("--device", metavar="D", help="this one only: host, a GPU's number, or a part of its UUID")
     add("--hz", type=float, default=2.0, metavar="N", help="samples a second, at most 100 (default: 2)")
     add("--seconds", type=float, metavar="S", help="end after this long (default: Ctrl-C, or the end)")
     add("--once", action="store_true", help="print the counters once and end, as where no terminal is")
@@ -56,7 +53,7 @@ def run_monitor(args: argparse.Namespace) -> int:
         raise UserError(f"--hz is {args.hz:g}: give a number of samples a second up to {MOST_HZ:g}.")
     if args.seconds is not None and not 0 < args.seconds < math.inf:
         raise UserError(f"--seconds is {args.seconds:g}: give a number of seconds above zero.")
-    wanted, console, latest = _device(args.device), Console(highlight=False), Latest()
+    console, latest = Console(highlight=False), Latest()
     once = args.once or not console.is_terminal
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_FOR_PROGRAMS)
@@ -68,15 +65,13 @@ def run_monitor(args: argparse.Namespace) -> int:
         live = None if once else stack.enter_context(Live(console=console, auto_refresh=False, transient=False))
         with contextlib.suppress(KeyboardInterrupt):
             for turn, (title, new) in enumerate(readings, start=1):
-                latest.take(reading for reading in new if wanted(reading.device))
+                latest.take(new)
                 if live:
                     live.update(_view(title, latest, console.width), refresh=True)
                 if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
-    if args.replay is not None and args.device is None and not latest.courses:
+    if args.replay is not None and not latest.courses:
         raise UserError(f"{args.replay}: there is no reading in this recording.")
-    if args.device is not None and not latest.courses:
-        raise UserError(f"--device {args.device}: no counter is of such a device. Without --device all are shown.")
     if not live:
         console.print(_view(title, latest, console.width))
     return 0
@@ -92,7 +87,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
 
         yield _on_schedule(replayed(args.replay), args.hz, f"played from {args.replay}", [])
         return
-    if args.which is not None and not (args.which.isdecimal() and len(args.which) < DATE_DIGITS):
+    if args.which is not None and not args.which.isdecimal():
         from labkit.runs import find_run
 
         yield _of_run(find_run(args.which, args.runs_dir))
@@ -140,22 +135,6 @@ def _of_run(folder: Path) -> Iterator:
         time.sleep(LOOK_S if status == "running" else 0)
 
 
-def _device(name: str | None) -> Callable[[str], bool]:
-    """Whether a reading's device is the one asked for.
-
-    Raises:
-        UserError: there is no GPU of that number.
-    """
-    if name is None or not name.isdecimal():
-        return lambda device: (name or "").lower() in device.lower()
-    from labkit.hardware.devices import get_devices
-
-    found = [device for device in get_devices() if device.kind != "cpu" and device.index == int(name)]
-    if not found:
-        raise UserError(f"--device {name}: this machine has no GPU of that number (`labkit doctor` lists what it has).")
-    return lambda device: any(device in (each.uuid, each.gpu_uuid) for each in found)
-
-
 def _view(title: str, latest: Latest, width: int) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -167,11 +146,7 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
     for course in latest.shown():
         device, scope, counter, value, unit, source, _ = course.reading
         told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
-        rows.append(told | {"source": source, "course": course.bars})
-    # what a narrow terminal has no room for is the older part of the courses
-    others = ("device", "scope", "counter", "latest", "source")
-    beside = sum(max([len(name), *(len(row[name]) for row in rows)]) + PADDING for name in others)
-    room = width - beside - PADDING - 1  # and the frame
-    rows = [row | {"course": row["course"][-max(LEAST_COURSE, room) :]} for row in rows]
+        # what a narrow terminal has no room for is the older part of a course
+        rows.append(told | {"source": source, "course": course.bars[-max(LEAST_COURSE, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(frame_table(rows, title), *missing)

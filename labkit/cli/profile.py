@@ -26,15 +26,10 @@ The first steps of a run are slow (memory is touched, kernels are chosen), so --
 half is timed; --warmup steps pass under the profiler; then --steps are recorded. A profiled run is marked, and counts
 neither as a benchmark nor towards a time to accuracy.
 
---tool takes another profiler: torch finds the bottleneck, nsys and py-spy confirm it from outside, in steady steps.
+--tool takes another profiler: torch finds the bottleneck; nsys (kernels and CUDA calls over time) and py-spy (Python
+functions) confirm it from outside, in steady steps.
 Of ncu, for single kernels, and perf, for the processor's counters, the command to run is printed."""
-TOOLS = {
-    "torch": "operators",
-    "nsys": "kernels and CUDA calls over time",
-    "py-spy": "Python functions",
-    "ncu": "single kernels",
-    "perf": "the processor's counters",
-}
+TOOLS = ("torch", "nsys", "py-spy", "ncu", "perf")
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -78,8 +73,7 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     add("--skip", type=int, default=plain.skip, metavar="N", help=f"steps to pass first (default: {plain.skip})")
     add("--warmup", type=int, default=plain.warmup, metavar="N", help=f"then, profiled (default: {plain.warmup})")
     add("--steps", type=int, default=plain.steps, metavar="N", help=f"steps to record (default: {plain.steps})")
-    seen = ", ".join(f"{tool} ({what})" for tool, what in TOOLS.items())
-    add("--tool", choices=TOOLS, default="torch", help=f"what looks: {seen}; default: torch")
+    add("--tool", choices=TOOLS, default="torch", help="what looks, as told below (default: torch)")
     add("--memory", action="store_true", help="record each allocation, too")
     add("--no-shapes", action="store_true", help="leave out the sizes of inputs, and GFLOP/s and GB/s with them")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from labkit.cli.console import Console, marked, print_frame
-from labkit.plots.words import rate_text
+from labkit.report.profile_views import operator_texts
 
 if TYPE_CHECKING:
     from labkit.profiling.comparison import Comparison
@@ -26,7 +26,7 @@ def print_profile(profile: Profile) -> None:
     phases = profile.phases
     bars = ["█" * round(30 * share) for share in phases["share"]]
     shown = {"phase": phases["phase"], "ms": _ms(phases["time_us"]), "share": _shares(phases["share"]), "": bars}
-    _print_table(console, shown, "Where the step goes")
+    print_frame(console, pd.DataFrame(shown), "Where the step goes")
     for row in profile.device.itertuples():
         console.print(
             f"GPU {row.device}: computing {row.compute_share:.0%}, copying and communicating "
@@ -34,13 +34,7 @@ def print_profile(profile: Profile) -> None:
         )
     if profile.faults is not None:
         console.print(f"Fresh memory: {profile.faults.in_words}.")
-    top = profile.operators.head(SHOWN_OPERATORS)
-    shown = {"operator": top["operator"], "calls": [f"{calls:,.0f}" for calls in top["calls"]]}
-    shown |= {"GPU ms": _ms(top["device_us"])} if "device_us" in top else {}
-    shown |= {"ms": _ms(top["self_us"]), "share": _shares(top["share"])}
-    shown |= {"GFLOP/s": map(rate_text, top["gflop_per_s"]), "GB/s": map(rate_text, top["gb_per_s"])}
-    shown["of limit"] = [f"{share:.0%}" if share >= 0 else "–" for share in top["of_peak"]]
-    _print_table(console, shown, "The dearest operators, by their own time")
+    print_frame(console, operator_texts(profile.operators.head(SHOWN_OPERATORS)), "The dearest operators")
     (gflops, gb), limits = profile.work, f"This machine's limits, measured on {profile.card.when}: {profile.limits}"
     step = f"The step as a whole: {gflops:,.3g} GFLOP/s, {gb:,.3g} GB/s."
     if not profile.settings.shapes:
@@ -76,7 +70,7 @@ def print_diff(difference: Comparison, rows: int) -> None:
         "difference": [f"{us / 1e3:+.3f}" for us in shown["difference_us"]],
         "of all": [f"{us / total:.0%}" if total else "–" for us in shown["difference_us"]],
     }
-    _print_table(console, columns)
+    print_frame(console, pd.DataFrame(columns))
 
 
 def print_tool_profile(profile: ToolProfile) -> None:
@@ -97,14 +91,10 @@ def print_tool_profile(profile: ToolProfile) -> None:
                 f"{'/'.join(Path(file).parts[-3:])}:{line}" for file, line in zip(table["file"], lines, strict=True)
             ],
         }
-        _print_table(console, shown, "Python functions with most samples of their own")
+        print_frame(console, pd.DataFrame(shown), "Python functions with most samples of their own")
     if profile.text:
         console.print(profile.text, soft_wrap=True)  # tables of its own
     console.print(f"The rest: {profile.where_to_look}.", soft_wrap=True)
-
-
-def _print_table(console: Console, columns: dict[str, Any], title: str | None = None) -> None:
-    print_frame(console, pd.DataFrame({name: list(cells) for name, cells in columns.items()}), title)
 
 
 def _ms(times_us: Iterable[float]) -> list[str]:

@@ -11,8 +11,7 @@ from labkit.errors import UserError
 def add_parser(subparsers) -> None:
     parser = subparsers.add_parser(
         "report",
-        help="write one offline page about a folder of runs",
-        description="Write one self-contained page, with time-to-accuracy plots, about the runs in a folder.",
+        help="write one offline page, with time-to-accuracy plots, about a folder of runs",
     )
     add, runs, page = parser.add_argument, Path("runs"), Path("report/index.html")
     add("runs_dir", nargs="?", type=Path, default=runs, metavar="RUNS_DIR", help="folder of runs (default: runs)")
@@ -22,24 +21,20 @@ def add_parser(subparsers) -> None:
 
 
 def run_report(args: argparse.Namespace) -> int:
+    from labkit.plots.words import counted
     from labkit.report import write_report
     from labkit.runs import list_runs
     from labkit.runs.query import run_folders
 
-    if not args.runs_dir.is_dir():
-        raise UserError(
-            f"{args.runs_dir} is no folder, so there are no runs to report on: give the folder that holds "
-            "them, or make some with `labkit train dlrm` or `labkit tour`."
-        )
     runs = list_runs(args.runs_dir)
     profiled = runs["profiled"].astype(bool)
     disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
     for kind, left_out, words in (
-        ("profiled ", profiled, ": `labkit profile show RUN` shows one."),
-        ("disturbed ", disturbed, "; `labkit runs list` names them."),
+        ("profiled", profiled, ": `labkit profile show RUN` shows one."),
+        ("disturbed", disturbed, "; `labkit runs list` names them."),
     ):
         if left_out.any():
-            print(f"{_runs(int(left_out.sum()), kind)} left out{words}")
+            print(f"{counted(left_out.sum(), f'{kind} run')} left out{words}")
     count = len(runs) - int((profiled | disturbed).sum())
     if not count:
         raise UserError(
@@ -48,9 +43,5 @@ def run_report(args: argparse.Namespace) -> int:
         )
     # of all: the page names those that cannot be read
     page = write_report(run_folders(args.runs_dir), args.out, undisturbed=args.undisturbed)
-    print(f"{_runs(count)} in {page}\nOpen it in a browser: {page.as_uri()}")
+    print(f"{counted(count, 'run')} in {page}\nOpen it in a browser: {page.as_uri()}")
     return 0
-
-
-def _runs(count: int, what: str = "") -> str:
-    return f"{count} {what}run{'s' * (count != 1)}"

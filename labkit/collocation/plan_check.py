@@ -7,12 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-import psutil
-
 from labkit.collocation.launching.job import script_command
 from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
-from labkit.collocation.modes.place import Place, Refusal, Share
+from labkit.collocation.modes.place import Place, Refusal, Share, free_bytes
 from labkit.collocation.plan.plan import Plan
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -22,7 +20,7 @@ from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import occupants
 from labkit.hardware.sizes import size_text
 from labkit.hardware.tools import find_mps
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.telemetry.others import is_quiet, others_now
 
 Estimate = Callable[[PlannedJob, str], int | None]
@@ -109,7 +107,7 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
             reasons = [(name, need) for name, need in found.items() if isinstance(need, str)]
             reasons += mode_refusals(workload.mode, workload.jobs, place)
             shares = {} if reasons else mode_shares(workload.mode, workload.jobs, place)
-            free = {name: share.memory_bytes or _free_bytes(share, place) for name, share in shares.items()}
+            free = {name: share.memory_bytes or free_bytes(_where(share), nvml) for name, share in shares.items()}
             for name, reason in reasons or _too_much(workload.mode, needs, free, shares):
                 against[name].append(reason)
             of_mode = against.pop(None, [])
@@ -160,12 +158,3 @@ def _too_much(
 def _where(share: Share) -> str:
     """The device that a share is of: cpu, or the UUID of a GPU or slice, whatever it was called in the plan."""
     return "cpu" if share.torch_name == "cpu" else share.environment["CUDA_VISIBLE_DEVICES"]
-
-
-def _free_bytes(share: Share, place: Place) -> int | None:
-    if share.torch_name == "cpu":
-        available = psutil.virtual_memory().available
-        return min(place.devices[0].memory_bytes or available, available)  # a container's limit, or what others left
-    handle = place.nvml.read("nvmlDeviceGetHandleByUUID", _where(share))
-    memory = place.nvml.read("nvmlDeviceGetMemoryInfo", handle.value) if handle.reason is None else handle
-    return None if memory.reason else memory.value.free

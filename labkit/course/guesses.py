@@ -61,9 +61,7 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
 
 
 def reveal(name: str, truth: float | None) -> None:
-    """Show the answer, and how far off the guess of that name was; both are kept.
-
-    Where this machine gave no answer (None or NaN, as of a run that did not reach its target), nothing is scored.
+    """Show the answer (None or NaN where this machine gave none), and how far off the guess was; both are kept.
 
     Raises:
         UserError: nothing was guessed under that name.
@@ -90,11 +88,7 @@ def reveal(name: str, truth: float | None) -> None:
 
 
 def ratio_error(guessed: float, truth: float) -> float:
-    """How many times too large or too small a guess was: 1 is right, infinity is another sign.
-
-    >>> ratio_error(5, 10), ratio_error(20, 10), ratio_error(0, 0), ratio_error(-1, 1)
-    (2.0, 2.0, 1.0, inf)
-    """
+    """How many times too large or too small a guess was: 1 is right, infinity is another sign."""
     if guessed == truth:
         return 1.0
     return max(guessed / truth, truth / guessed) if guessed * truth > 0 else math.inf

@@ -42,11 +42,7 @@ LABS = (
 
 
 def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Which labs run on a machine, and in words why the others do not.
-
-    Args:
-        machine: as `labkit.hardware.doctor.examine` gives it.
-    """
+    """Which labs run on a machine, as `labkit.hardware.doctor.examine` gives it, and in words why the others do not."""
     memory_gb, free_gb = machine["memory"]["total_bytes"] / 1e9, machine["disk"]["free_bytes"] / 1e9
     report = []
     for lab in LABS:

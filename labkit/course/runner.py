@@ -43,11 +43,6 @@ class Limits:
     memory_bytes: int | None = 2 * 10**9
     """Memory of a notebook's kernel and its children at any moment; None where it is not bounded."""
 
-    def __post_init__(self):
-        for name in ("cell_s", "notebook_s"):
-            if not getattr(self, name) > 0:  # NaN, too
-                raise UserError(f"{name} is {getattr(self, name)}: give a number of seconds above 0.")
-
 
 PROFILES = {
     "smoke": Limits(),
@@ -59,18 +54,17 @@ PROFILES = {
 
 @dataclass
 class Executed:
-    """How one notebook went."""
+    """How one notebook went; `out` is the executed one, which is missing where nothing ran."""
 
     source: Path
     out: Path
-    """The executed notebook; it may be missing where nothing ran."""
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     cells: int = 0
     figures: int = 0
     faults: list[str] = field(default_factory=list)
     note: str = ""
-    """The exercise at which an unanswered notebook stopped."""
+    """The exercise at which an unanswered notebook stopped"""
 
     @property
     def verdict(self) -> str:
@@ -90,12 +84,10 @@ def run_notebooks(
     """Execute notebooks and judge them; one result a notebook, in the order given.
 
     Args:
-        notebooks: their paths; one in a folder `solutions` has to run to its end, another stops at its first unanswered
-            exercise.
+        notebooks: one in a folder `solutions` has to run to its end, another stops at its first unanswered exercise.
         out: the folder for the executed notebooks and all that they write.
         parameters: for those that have one of that name; `profile` is "smoke" where it is not given.
         jobs: how many run at once; the cores are shared out among them.
-        limits: time and memory of each.
         say: told what is done; it may be called from several threads.
 
     Raises:

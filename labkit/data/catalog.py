@@ -88,9 +88,7 @@ DOWNLOADS = {name: dataset for name, dataset in LISTED.items() if dataset.archiv
 def unknown(data: str, kind: str) -> UserError:
     """The error for what is neither a path nor the name of a dataset of this kind that labkit brings or makes."""
     datasets = list_datasets()
-    for dataset in datasets:
-        if dataset.name != data:
-            continue
+    if dataset := next((each for each in datasets if each.name == data), None):
         if dataset.kind != kind:
             what, job = {"clicks": ("a click log", "dlrm"), "speech": ("speech", "speech")}[dataset.kind]
             return UserError(f"{data!r} is {what}: train on it with `labkit train {job}`.")

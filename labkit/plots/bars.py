@@ -81,11 +81,9 @@ def figure_gains(gains: pd.DataFrame) -> go.Figure:
     figure = new_figure("What was changed, one after the other", "Times as fast as before it", finding)
     _add_bars(figure, gains["change"], gains["measured"], "gain · measured", {"color": encoding(0).color}, "times")
     mark = encoding(1).mark(13) | {"line": {"color": "white", "width": 1}}
-    hover, bound = (
-        "%{x}: at most %{y:.3g} times as fast<extra></extra>",
-        {"mode": "markers", "name": "at most · predicted"},
-    )
-    figure.add_scatter(x=gains["change"], y=gains["at_most"], marker=mark, hovertemplate=hover, **bound)
+    hover, name = "%{x}: at most %{y:.3g} times as fast<extra></extra>", "at most · predicted"
+    bound = {"x": gains["change"], "y": gains["at_most"], "hovertemplate": hover}
+    figure.add_scatter(**bound, name=name, mode="markers", marker=mark)
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
 
 

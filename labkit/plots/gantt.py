@@ -67,10 +67,9 @@ def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", templ
     words = [f"; the longest call is {row.name}, {row.duration_us / 1e3:.3g} ms" for row in longest.itertuples()]
     finding = f"{len(events):,} events on {len(lanes)} lines{''.join(words)}."
     figure = new_figure("Time since the step began (ms)", "Thread or stream", finding, template=template)
-    bars = events.assign(starts=events["start_us"] / 1e3, lasts=events["duration_us"] / 1e3)
-    return _add_bars(
-        figure, bars.sort_values("lane", key=lambda lane: lane.map(lanes.index)), provenance, "ms", template
-    )
+    bars = events.sort_values("lane", key=lambda lane: lane.map(lanes.index))
+    bars = bars.assign(starts=bars["start_us"] / 1e3, lasts=bars["duration_us"] / 1e3)
+    return _add_bars(figure, bars, provenance, "ms", template)
 
 
 def figure_job_timelines(timelines: pd.DataFrame) -> go.Figure:

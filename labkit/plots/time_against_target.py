@@ -9,14 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.plots.theme import INK, add_band, new_figure, series
-from labkit.plots.words import metric_label
-
-TITLES = {
-    "wall_s": "Median wall time to target (s)",
-    "train_s": "Median training time to target (s)",
-    "samples": "Median training samples to target",
-    "cost_usd": "Median cost to target (US$)",
-}
+from labkit.plots.words import AXIS_TITLES, metric_label
 
 
 def figure_time_against_target(
@@ -44,7 +37,7 @@ def figure_time_against_target(
     label = metric_label(metric)
     figure = new_figure(
         f"Target {escape(label)} (harder to the right)",
-        TITLES[x],
+        f"Median to target: {AXIS_TITLES[x][0].lower()}{AXIS_TITLES[x][1:]}",
         _finding(times, label, higher_is_better),
         template=template,
         height=380,

@@ -25,7 +25,6 @@ def figure_time_to_accuracy(
     survival: pd.DataFrame | None = None,
     bands: pd.DataFrame | None = None,
     x: str = "wall_s",
-    log_y: bool | None = None,
     template: str = "labkit_light",
 ) -> go.Figure:
     """The metric against time, for the runs of one job.
@@ -38,7 +37,6 @@ def figure_time_to_accuracy(
         survival: one row a series (`labkit.tta.survival`), on the axis x; marks the median.
         bands: level, low, high (in the unit of x) and kind a series (`labkit.tta.band`); shades them.
         x: the column on the x axis: "wall_s", "train_s", "samples", "energy_j" or "cost_usd".
-        log_y: whether the metric's axis is logarithmic; None chooses by the metric, as `value_axis` says.
 
     Returns:
         A figure with one trace of each kind a series (of runs that differ by seed only): in `meta`, its kind (band,
@@ -52,7 +50,7 @@ def figure_time_to_accuracy(
         raise UserError("none of these runs was evaluated yet, so there is no curve: let a run go on for longer.")
     metric = str(curves["metric"].iloc[0])
     label, longest = metric_label(metric), float(curves[x].max())
-    axis = value_axis(curves["value"], target, metric, log=log_y)
+    axis = value_axis(curves["value"], target, metric)
     figure = new_figure(
         AXIS_TITLES[x],
         f"{escape(label)} on the validation split",
@@ -148,16 +146,16 @@ class ValueAxis(NamedTuple):
         return 10**place if self.log else place
 
 
-def value_axis(values: pd.Series, target: float, metric: str, *, log: bool | None = None) -> ValueAxis:
+def value_axis(values: pd.Series, target: float, metric: str) -> ValueAxis:
     """An axis on which the start of training, at chance level, does not squash the part around the target.
 
-    Error rates fall over more than one power of ten, so theirs is logarithmic unless `log` says otherwise; an axis that
-    has to show 0 or less never is. Elsewhere, when leaving out the third of the evaluations that lie furthest from the
+    Error rates fall over more than one power of ten, so theirs is logarithmic, unless it has to show 0 or less.
+    Elsewhere, when leaving out the third of the evaluations that lie furthest from the
     target makes the range much smaller, the axis starts there; the reader can still zoom out.
     """
     values = values[np.isfinite(values)]
     low, high = float(min(values.min(), target)), float(max(values.max(), target))
-    if (metric in ERROR_RATES if log is None else log) and low > 0:
+    if metric in ERROR_RATES and low > 0:
         return ValueAxis(True, (math.log10(low / 2), math.log10(high * 1.12)))  # room below for the medians' labels
     near = nearest(values, target, 2 / 3)
     if values.max() - values.min() >= 1.5 * (near.max() - near.min()):

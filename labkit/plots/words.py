@@ -63,6 +63,10 @@ def count_text(count: float) -> str:
     return f"{count / 1000:.1f} k" if count < 999_950 else f"{count / 1e6:.2f} M"
 
 
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def usd_text(usd: float) -> str:
     """Money; tenths of a cent and less in cents."""
     if usd >= 1:

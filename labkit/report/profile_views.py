@@ -13,18 +13,16 @@ from markupsafe import Markup, escape
 
 from labkit.plots.describe import describe
 from labkit.plots.gantt import figure_icicle, figure_phases, figure_timeline
-from labkit.plots.memory_held import figure_memory_held
+from labkit.plots.over_time import figure_memory_held
 from labkit.plots.roofline import figure_roofline
 from labkit.plots.show import OFFLINE
 from labkit.plots.words import rate_text
 from labkit.profiling.call_tree import call_tree
 from labkit.profiling.profile import Profile, roofline_frames
-from labkit.profiling.traces.memory import alive_at_peak, memory_over_time
+from labkit.profiling.traces.memory import memory_over_time
 from labkit.profiling.traces.timeline import timeline
 from labkit.report.page import render, write_page
 from labkit.runs import read_run
-
-MOST_TENSORS = 40
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,15 @@ class View:
 
 def operator_texts(operators: pd.DataFrame) -> pd.DataFrame:
     """Operators of a step as a reader wants them."""
-    return pd.DataFrame(
-        {
-            "operator": operators["operator"],
-            "calls a step": [f"{calls:,.1f}".removesuffix(".0") for calls in operators["calls"]],
-            "own time (ms)": [f"{us / 1e3:.3f}" for us in operators["self_us"]],
-            "share": [f"{share:.1%}" for share in operators["share"]],
-            "GFLOP/s": operators["gflop_per_s"].map(rate_text),
-            "GB/s": operators["gb_per_s"].map(rate_text),
-            "of the limit": [f"{share:.0%}" if share > 0 else "–" for share in operators["of_peak"]],
-        }
-    )
+    calls = [f"{calls:,.1f}".removesuffix(".0") for calls in operators["calls"]]
+    texts = {"operator": operators["operator"], "calls a step": calls}
+    if "device_us" in operators:
+        texts["GPU time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["device_us"]]
+    texts["own time (ms)"] = [f"{us / 1e3:.3f}" for us in operators["self_us"]]
+    texts["share"] = [f"{share:.1%}" for share in operators["share"]]
+    texts |= {"GFLOP/s": operators["gflop_per_s"].map(rate_text), "GB/s": operators["gb_per_s"].map(rate_text)}
+    texts["of the limit"] = [f"{share:.0%}" if share > 0 else "–" for share in operators["of_peak"]]
+    return pd.DataFrame(texts)
 
 
 def what_to_try(profile: Profile) -> list[Markup]:
@@ -102,17 +98,6 @@ VIEWS = (
 
 def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
     """Write the page, beside the trace where no file is given, and return its absolute path."""
-    alive = alive_at_peak(profile.trace)
-    shown = alive.head(MOST_TENSORS)
-    tensors = pd.DataFrame(
-        {
-            "allocated in": shown["operator"],
-            "MiB": [f"{size / 2**20:,.3f}" for size in shown["bytes"]],
-            "share": [f"{size / alive['bytes'].sum():.1%}" for size in shown["bytes"]],
-            "from (ms)": shown["allocated_us"].map(_ms),
-            "to (ms)": shown["freed_us"].map(_ms),
-        }
-    )
     page = render(
         "profile.html",
         name=profile.folder.name,
@@ -121,9 +106,6 @@ def write_profile_page(profile: Profile, out: Path | None = None) -> Path:
         facts=_facts(profile),
         views=[_drawn(view, profile) for view in VIEWS],
         operators=operator_texts(profile.operators),
-        tensors=tensors,
-        smaller=len(alive) - len(shown),
-        peak=f"{alive['bytes'].sum() / 2**20:,.3f} MiB",
     )
     return write_page(out or profile.folder / "trace" / "profile.html", page)
 
@@ -151,7 +133,3 @@ def _facts(profile: Profile) -> dict[str, str]:
         "Fresh memory": profile.faults.in_words if profile.faults is not None else "not counted",
         "Schedule": profile.settings.in_words(),
     }
-
-
-def _ms(time_us: float) -> str:
-    return "–" if pd.isna(time_us) else f"{time_us / 1e3:,.2f}"

@@ -15,7 +15,7 @@ from labkit.plots import figure_time_against_target, figure_time_to_accuracy
 from labkit.plots.describe import in_words
 from labkit.plots.theme import encoding
 from labkit.plots.time_to_accuracy import finding, nearest, with_gaps
-from labkit.plots.words import axis_text, metric_label, seconds_text
+from labkit.plots.words import axis_text, counted, metric_label, seconds_text
 from labkit.report.headline import headline
 from labkit.report.table import NO_METRIC, bracketed, goal_text, job_name, notes, summary_cells, target_cells
 from labkit.tta import band, crossings, default_target, higher_is_better, summary, survival, with_cost
@@ -106,14 +106,10 @@ def target_grid(values: pd.Series, targets: list[float], up: bool) -> list[float
 def _about(runs: pd.DataFrame, curves: pd.DataFrame, budgets: int) -> str:
     metric, kinds = runs["metric"].iloc[0], ", ".join(dict.fromkeys(runs["provenance"]))
     measures = f"{metric_label(metric)} on the validation split" if metric else NO_METRIC
-    text = f"{_counted(len(runs), 'run')} under {_counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
+    text = f"{counted(len(runs), 'run')} under {counted(budgets, 'budget')}; {measures}; provenance: {kinds}."
     if metric and (unread := len(runs) - curves["run"].nunique()):
-        text += f" {_counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
+        text += f" {counted(unread, 'run')} ended before the first evaluation and cannot be drawn."
     return text
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _of_runs(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], series: list[np.ndarray]) -> dict[str, Any]:
@@ -163,7 +159,7 @@ def _rows(payload: dict, runs: pd.DataFrame, curves: pd.DataFrame, series: list[
                 time, confirmed = when[first], f"from {when[held]}" if held >= 0 else "no"
             count = evaluations.get(run["run"], 0)
             value = f"{last[run['run']]:.4f}" if count else "–"
-            told = {"value": f"{value} ({_counted(count, 'evaluation')})", "time": time, "confirmed": confirmed}
+            told = {"value": f"{value} ({counted(count, 'evaluation')})", "time": time, "confirmed": confirmed}
             rows.append(run | told | {"place": f"{number}-{place}"})
     return rows
 

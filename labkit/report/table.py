@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -64,9 +63,9 @@ def target_cells(row: pd.Series) -> list[str]:
         NOT_KNOWN
         if is_not_known(median, row["failed"], row["runs"])
         else time_text(median, low, high, row["time_level"]),
-        expected_text(row["expected_s"], row["expected_low_s"], row["expected_high_s"]),
+        time_text(row["expected_s"], row["expected_low_s"], row["expected_high_s"], 0.95),
         count_text(row["samples_median"]),
-        "–" if math.isnan(cost) else expected_text(cost, *ends, "cost_usd"),
+        "–" if math.isnan(cost) else time_text(cost, *ends, 0.95, "cost_usd"),
     ]
 
 
@@ -88,25 +87,15 @@ def reached_text(row: pd.Series) -> str:
 
 
 def time_text(median: float, low: float, high: float, level: float = math.nan, x: str = "wall_s") -> str:
-    """The median with its interval or, where level is NaN, its range; on the axis x.
+    """The median, or another time, with its interval or, where level is NaN, its range; on the axis x.
 
     >>> time_text(6.2, 5.9, 6.5), time_text(6.2, 6.2, 6.2), time_text(6.2, 5.9, math.inf, 0.95)
     ('6.2 s (range 5.9 – 6.5 s)', '6.2 s', '6.2 s (95 % CI 5.9 s – no bound)')
     """
-    if not math.isfinite(median) or low == high:
+    if not math.isfinite(median) or math.isnan(low) or low == high:
         return axis_text(median, x)
     name = "range" if math.isnan(level) else f"{100 * level:.0f} % CI"
     return f"{axis_text(median, x)} ({name} {_ends(low, high, x)})"
-
-
-def expected_text(expected: float, low: float, high: float, x: str = "wall_s") -> str:
-    """
-    >>> expected_text(13.0, 9.9, 29.4), expected_text(13.0, math.nan, math.nan), expected_text(math.inf, 0, 0)
-    ('13.0 s (95 % CI 9.9 – 29.4 s)', '13.0 s', 'not reached')
-    """
-    if not math.isfinite(expected) or math.isnan(low):
-        return axis_text(expected, x)
-    return f"{axis_text(expected, x)} (95 % CI {_ends(low, high, x)})"
 
 
 def _ends(low: float, high: float, x: str) -> str:
@@ -114,21 +103,6 @@ def _ends(low: float, high: float, x: str) -> str:
     first, last = axis_text(low, x), axis_text(high, x) if math.isfinite(high) else "no bound"
     number, space, unit = first.rpartition(" ")
     return f"{number if space and last.endswith(space + unit) else first} – {last}"
-
-
-def times_table(times: pd.DataFrame, x: str) -> str:
-    """`labkit.tta.survival` on the axis x as a small table in HTML."""
-    rows = []
-    for row in times.to_dict("records"):
-        told = {"Budget": row["budget"], "Provenance": row["provenance"], "Reached": reached_text(row)}
-        told["Median to target"] = NOT_KNOWN
-        if not is_not_known(row["median"], row["failed"], row["runs"]):
-            told["Median to target"] = time_text(row["median"], row["low"], row["high"], row["level"], x)
-        expected = expected_text(row["expected"], row["expected_low"], row["expected_high"], x)
-        rows.append(told | {"Expected with restarts": expected})
-    html = pd.DataFrame(rows).to_html(index=False, border=0, justify="left")
-    # a notebook's own style sets numbers right, without a gap
-    return re.sub("<(t[dh])>", r'<\1 style="text-align: left; padding: 2px 20px 2px 0">', html)
 
 
 def memory_text(host_bytes: float, gpu_bytes: float) -> str:

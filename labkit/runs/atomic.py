@@ -19,10 +19,7 @@ def disk_full_as_user_error(folder: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:
         # torch.save wraps the system's error in a RuntimeError of its own
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        cause = error.__context__
-        full = full or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
-        if not full:
+        if not {getattr(each, "errno", None) for each in (error, error.__context__)} & {errno.ENOSPC, errno.EDQUOT}:
             raise
         raise UserError(
             f"{folder}: the disk is full ({shutil.disk_usage(folder).free / 2**20:.0f} MiB free), so the run stops "

@@ -51,17 +51,17 @@ class PartWriter:
     def flush(self) -> None:
         """Write what has been collected as one part."""
         self._flushed_at = time.monotonic()
-        if not self._rows:
-            return
-        write_part(pa.Table.from_pylist(self._rows, schema=self.schema), part_path(self.folder, self.next_number))
-        self.next_number += 1
-        self._rows = []
+        if self._rows:
+            self._write(self._rows, part_path(self.folder, self.next_number))
+            self.next_number += 1
+            self._rows = []
+
+    def _write(self, rows: list[dict[str, Any]], path: Path) -> None:
+        write_part(pa.Table.from_pylist(rows, schema=self.schema), path)
 
 
 PARTS = 60
 """So many small parts make a large one: five minutes of samples."""
-LEVEL = 9
-"""Of zstd: a large part is written once in a while, and may take its time."""
 
 
 class MergingPartWriter(PartWriter):
@@ -85,11 +85,7 @@ class MergingPartWriter(PartWriter):
         Raises:
             UserError: the disk was full; the rows of that part are lost, those before it are not.
         """
-        self._flushed_at = time.monotonic()
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._writing.append(self._writer.submit(self._write, rows, part_path(self.folder, self.next_number)))
-            self.next_number += 1
+        super().flush()
         while self._writing and self._writing[0].done():
             self._writing.pop(0).result()
 
@@ -107,16 +103,17 @@ class MergingPartWriter(PartWriter):
             self.settle()
 
     def _write(self, rows: list[dict[str, Any]], path: Path) -> None:
-        write_part(pa.Table.from_pylist(rows, schema=self.schema), path)
-        self._small.append(path)
-        if len(self._small) >= self._parts:
-            self._merge()
+        self._writing.append(self._writer.submit(self._write_in_turn, rows, path))
 
-    def _merge(self) -> None:
+    def _write_in_turn(self, rows: list[dict[str, Any]], path: Path) -> None:
+        super()._write(rows, path)
+        self._small.append(path)
+        if len(self._small) < self._parts:
+            return
         self._drop_merged()
         table = pa.concat_tables(pq.read_table(path, schema=self.schema) for path in self._small)
         path = part_path(self.folder, part_numbers(self._small[0])[0], part_numbers(self._small[-1])[0])
-        write_part(table.sort_by(self._sort_by), path, compression_level=LEVEL)
+        write_part(table.sort_by(self._sort_by), path)
         self._merged, self._small = self._small, []
 
     def _drop_merged(self) -> None:
@@ -125,8 +122,8 @@ class MergingPartWriter(PartWriter):
         self._merged = []
 
 
-def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> None:
-    """Write a part, whole or not at all; zstd at `compression_level`.
+def write_part(table: pa.Table, path: Path) -> None:
+    """Write a part, whole or not at all.
 
     Raises:
         UserError: the disk is full.
@@ -134,9 +131,7 @@ def write_part(table: pa.Table, path: Path, *, compression_level: int = 1) -> No
     temporary = temporary_of(path)
     try:
         with disk_full_as_user_error(path.parent):
-            pq.write_table(
-                table, temporary, compression="zstd", compression_level=compression_level, write_page_checksum=True
-            )
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -203,15 +198,9 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
     names = list(columns or schema.names)
     try:
         words = [each.name for each in schema if pa.types.is_dictionary(each.type)]
-        if words:  # to ask for one that is not there is an error
-            has = pq.read_schema(path).names
-            words = [name for name in words if name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
         with pq.ParquetFile(path, **options) as file:
             table = file.read(columns=names, use_threads=False)
-        for name in {*names} - {*table.column_names}:
-            if schema.field(name).nullable:  # older parts may lack it
-                table = table.append_column(name, pa.nulls(len(table), schema.field(name).type))
         table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
         table.validate(full=True)  # that text is UTF-8, for one
         return table

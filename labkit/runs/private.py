@@ -30,7 +30,7 @@ IN_URL = re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)")
 def is_secret(name: str) -> bool:
     """Whether a setting looks like a secret.
 
-    >>> [name for name in ("hf-token", "apiKey", "AUTH", "start_token", "max_tokens", "author") if is_secret(name)]
+    >>> [name for name in ("hf-token", "apiKey", "AUTH", "max_tokens", "author", "keys") if is_secret(name)]
     ['hf-token', 'apiKey', 'AUTH']
     """
     snake = re.sub(r"([a-z])([A-Z])", r"\1_\2", name)

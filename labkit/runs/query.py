@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.errors import UserError
 from labkit.runs.events import read_events
 from labkit.runs.notes import note_left_out
-from labkit.runs.others import in_words
-from labkit.runs.record import RunRecord, read_run
+from labkit.runs.record import RunRecord, in_words, read_run
 
 if TYPE_CHECKING:  # `labkit runs` must start without pandas
     import pandas as pd

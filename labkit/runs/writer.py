@@ -90,10 +90,8 @@ class RunWriter:
     ) -> RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
-        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and where,
-        with what (`machine`) and by which command the run went on. On another host than before, the record names the
-        new one and its provenance says that the times mix two machines. The old result stays until there is a new one.
-        `lock` is what `lock_run` gave, taken before `from_step` was read.
+        Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count. The old result
+        stays until there is a new one. `lock` is what `lock_run` gave, taken before `from_step` was read.
         """
         record = read_run(folder)
         host = platform.node()
@@ -201,24 +199,17 @@ def _without_nan(value: Any) -> Any:
 
 
 def _new_folder(runs_dir: Path, name: str) -> Path:
-    while True:
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-        folder = Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}"
-        try:
-            with disk_full_as_user_error(Path(runs_dir).absolute().parent):
-                folder.mkdir(parents=True)
-        except FileExistsError:
-            if not Path(runs_dir).is_dir():
-                raise UserError(
-                    f"{runs_dir}: this is a file, not a folder for runs: choose another folder (runs_dir, --runs-dir)."
-                ) from None
-            continue  # two runs drew the same four digits in the same second
-        except OSError as error:
-            raise UserError(
-                f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another folder (runs_dir, "
-                "--runs-dir)."
-            ) from None
-        return folder
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    folder = Path(runs_dir) / f"{now}-{name}-{secrets.token_hex(2)}"
+    try:
+        with disk_full_as_user_error(Path(runs_dir).absolute().parent):
+            folder.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"{runs_dir}: no run folder can be made there ({error.strerror}): choose another folder (runs_dir, "
+            "--runs-dir)."
+        ) from None
+    return folder
 
 
 def _git_commit() -> str | None:

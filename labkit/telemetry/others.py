@@ -15,7 +15,7 @@ import psutil
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
 from labkit.hardware.occupants import MPS_SERVER, occupants
-from labkit.runs.others import BUSY, MOST_OF_A_CORE, Others
+from labkit.runs.record import BUSY, MOST_OF_A_CORE, Others
 from labkit.telemetry.sources.host import busy_and_idle_s
 
 LOOK_S = 0.25

@@ -52,7 +52,13 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             _change(run, "running", on_event)
             command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, max_seconds=RUN_SECONDS)
             with LaunchedRun(command) as launched:
-                _follow_to_its_end(run, launched, on_event)
+                try:
+                    _follow(run, launched, on_event)
+                except KeyboardInterrupt:
+                    launched.stop()
+                    with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
+                        _follow(run, launched, on_event)
+                    raise
         except (UserError, WorkerFailed) as error:
             run.error = error
             _change(run, "failed", on_event)
@@ -61,17 +67,6 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             return
         else:
             _change(run, "done", on_event)
-
-
-def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
-    """Pass on a run's events; at Ctrl-C, stop it and see it end."""
-    try:
-        _follow(run, launched, on_event)
-    except KeyboardInterrupt:
-        launched.stop()
-        with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
-            _follow(run, launched, on_event)
-        raise
 
 
 def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:

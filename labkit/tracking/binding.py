@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Notice, OnEvent

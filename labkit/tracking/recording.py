@@ -15,8 +15,8 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
 from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_run
-from labkit.runs.others import worse
 from labkit.runs.private import shielded
+from labkit.runs.record import worse
 from labkit.telemetry.energy import run_energy
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
 from labkit.telemetry.others import Look

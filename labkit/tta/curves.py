@@ -11,9 +11,8 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics
-from labkit.runs.others import in_words
 from labkit.runs.query import readable_runs
-from labkit.runs.record import RunRecord
+from labkit.runs.record import RunRecord, in_words
 from labkit.telemetry.energy import run_energy
 from labkit.telemetry.memory import peak_memory
 from labkit.tracking.crossings import CONFIRM
@@ -46,11 +45,8 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
 
     Returns:
         RUN_COLUMNS; a number that a run does not have is NaN. metric is the target's, else the first that was
-        evaluated, and None where a script tells none; higher_is_better is None where there was no target. disturbed
-        says what other programs did to the run, if anything (`undisturbed` leaves such runs out); unreached is what the
-        run is for a target that it did not reach ("failed" or "censored"), settings a dictionary of what tells series
-        apart. wall_s, train_s and samples are those of its end, or of the last event; energy_note says why there is no
-        energy.
+        evaluated; disturbed says what other programs did to the run (`undisturbed` leaves such runs out); unreached is
+        what the run is for a target that it did not reach ("failed" or "censored"), settings what tells series apart.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -177,6 +173,5 @@ def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:
     given = runs["target"].dropna()
     if not given.empty:
         return float(given.mode().iloc[0])
-    if higher_is_better(str(curves["metric"].iloc[0]), runs):
-        return float(curves.groupby("run")["value"].max().min())
-    return float(curves.groupby("run")["value"].min().max())
+    values = curves.groupby("run")["value"]
+    return float(values.max().min() if higher_is_better(str(curves["metric"].iloc[0]), runs) else values.min().max())

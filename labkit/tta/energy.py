@@ -116,16 +116,13 @@ def _epoch_ns(event: dict[str, Any]) -> float:
 def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str) -> Energy:
     """A constant power for the whole time of the run: of each process that trained it, by its events."""
     source = "as given"
+    if power_w is None and record.tier is None:
+        return Energy(None, None, f"{why_not}; no estimate: this hardware is in no tier of the catalogue (--power W)")
     if power_w is None:
-        if record.tier is None:
-            why = "this hardware is in no tier of the catalogue"
-            return Energy(None, None, f"{why_not}; no estimate: {why} (--power W)")
         figure = get_tier(record.tier).figure("power_w")
         power_w, source = figure.value, f"the power limit of tier {record.tier} ({figure.source})"
-        if power_w is None:
-            return Energy(
-                None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)"
-            )
+    if power_w is None:
+        return Energy(None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)")
     spans: list[tuple[int, int]] = []
     for event in events:
         now = round(_epoch_ns(event))

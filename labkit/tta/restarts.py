@@ -11,12 +11,8 @@ def success_interval(
     """95 % interval of the share of runs that reach the target: Jeffreys', from 0 where none did, to 1 where all did.
 
     By simulation it covers 92 to 100 % (benchmarks/statistics_of_time.py); Brown, Cai and DasGupta 2001, Statistical
-    Science 16:101. A run that was cut off counts against the share in the lower bound, and for it in the upper.
-
-    Args:
-        reached: runs that reached it, of any shape.
-        runs: all runs.
-        censored: those of them that were cut off.
+    Science 16:101. `reached` and `censored` of the `runs` reached it and were cut off, of any shape; one that was cut
+    off counts against the share in the lower bound, and for it in the upper.
     """
     from scipy.special import betaincinv
 

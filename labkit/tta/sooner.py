@@ -32,9 +32,8 @@ def speed_up(crossings: pd.DataFrame, than: pd.DataFrame, among: int = 2) -> Spe
     another, the interval is wider by as many pairs as there were to pick from (Bonferroni).
 
     Args:
-        crossings: of the series, one row a run (`labkit.tta.crossings`).
-        than: of the other one.
-        among: so many series they were picked.
+        crossings: of the series, one row a run (`labkit.tta.crossings`); `than` those of the other one.
+        among: of how many series they were picked.
 
     Returns:
         None below three distinct seeds, or where a run did not reach the target: the times of the others are then no

@@ -41,12 +41,12 @@ def summary(curves: pd.DataFrame, runs: pd.DataFrame, target: float | None = Non
         target: for every job; each job's own (`default_target`) if None.
 
     Returns:
-        SUMMARY_COLUMNS. target_given says whether any run was trained to this target; disturbed counts
-        the runs that other programs disturbed. Shares, times and samples_median are those of
-        `survival`. speed_up and its interval say how many times as soon the job's fastest row reached the target
-        (`labkit.tta.sooner`; NaN where nothing can be said, as of disturbed runs), differs_in in which settings this
-        row differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, the peaks of memory
-        maxima; cost_usd is the expected time with restarts at the tier's price, or cost_note says why there is none.
+        SUMMARY_COLUMNS. target_given says whether any run was trained to this target; disturbed counts the runs that
+        other programs disturbed. Shares, times and samples_median are those of `survival`. speed_up and its interval
+        say how many times as soon the job's fastest row got there (`labkit.tta.sooner`; NaN where nothing can be said,
+        as of disturbed runs), differs_in in which settings this row differs from that one. samples_per_s and energy_j
+        (whole run) are medians over the runs, the peaks of memory maxima; cost_usd is the expected time with restarts
+        at the tier's price, or cost_note says why there is none.
     """
     tables = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):

@@ -30,7 +30,6 @@ def survival(
 ) -> pd.DataFrame:
     """How long each series of runs takes to each target, with how often it gets there and what that costs in all.
 
-    A platform that wins clearly at one target may hardly lead at a slightly harder one (ADMS 2020, arXiv 2003.12366).
     A harder target never takes less: where runs were cut off, the estimates of single targets can cross though the
     times that they estimate cannot; then the largest one of all easier targets counts.
 
@@ -82,9 +81,8 @@ def _estimates(own: Attempts) -> dict[str, np.ndarray]:
 def band(times: pd.DataFrame) -> pd.DataFrame:
     """The spread of the time at which the runs of a series get to each level of the metric: BAND_COLUMNS.
 
-    `times` is `survival` of levels of the metric. The band runs along the x axis, so that where it meets the target
-    line it is the interval of the time to target, and a run that stops once it has reached its target does not bend it.
-    It ends at the level beyond which an edge is unknown; series of one run have no rows.
+    `times` is `survival` of levels of the metric. The band ends at the level beyond which an edge is unknown; series of
+    one run have no rows.
     """
     known = times[(times["runs"] > 1) & np.isfinite(times["high"])].reset_index(drop=True)
     kind = [
@@ -102,8 +100,7 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
 
     The interval ends where the beta product confidence limits of the estimate pass one half (Fay, Brittain and Proschan
     2013, Biostatistics 14:723). Without censoring these are the order statistics of the sign test: exact, and mostly
-    above 95 %; of five runs it is their range, which covers 93.75 %. Fewer runs cannot bound a median: the whole range
-    of four misses it in one case of eight, that of three in one of four.
+    above 95 %; of five runs it is their range, which covers 93.75 %.
 
     Args:
         reached: (..., R) whether each run reached the target.

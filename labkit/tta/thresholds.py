@@ -24,12 +24,7 @@ CROSSING_COLUMNS = [
 
 
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
-    """Whether a larger value is the better one; of a metric that labkit does not know, `runs` say so, else it falls.
-
-    >>> runs = pd.DataFrame({"metric": ["perplexity", "bleu"], "higher_is_better": [False, True]})
-    >>> higher_is_better("auc", runs), higher_is_better("bleu", runs), higher_is_better("perplexity", runs)
-    (True, True, False)
-    """
+    """Whether a larger value is the better one; of a metric that labkit does not know, `runs` say so, else it falls."""
     told = runs.loc[runs["metric"] == metric, "higher_is_better"].dropna()
     return metric_named(metric, None if told.empty else bool(told.iloc[0])).higher_is_better
 
@@ -100,22 +95,19 @@ def attempts(
 def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str = "wall_s") -> pd.DataFrame:
     """When each run reached `target`, or what became of it.
 
-    A crossing is the first *evaluation* at or past the target. Nothing is interpolated: between two evaluations nobody
-    knew the value. The sustained crossing begins the first streak of evaluations at or past it that is as long as
-    confirms the run's target (`labkit.tracking.crossings`, which also ends runs by it).
+    A crossing is the first *evaluation* at or past the target; nothing is interpolated. The sustained crossing begins
+    the first streak of evaluations at or past it that confirms the run's target (`labkit.tracking.crossings`).
 
     Args:
         curves: one row an evaluation (`labkit.tta.curves`) of one metric.
         runs: one row a run (`labkit.tta.run_table`).
         target: value of that metric.
-        x: the clock, "wall_s" or "train_s"; or another column that grows, such as "samples", "energy_j" or "cost_usd",
-            in whose unit the times below then are.
+        x: "wall_s", "train_s", or another column that grows, in whose unit the times below then are.
 
     Returns:
         CROSSING_COLUMNS, one row a run that has the axis. outcome is "reached", "failed" (it never would have) or
         "censored" (it was cut off). time_to_target_s, samples_to_target and value are of the crossing, NaN if there is
-        none; sustained_time_s is NaN if not sustained; last_time_s is the last evaluation, 0 without one; spent_s what
-        the run took until its crossing, a failed one until its end, a censored one until its last evaluation.
+        none; last_time_s is the last evaluation, 0 without one; spent_s is `Attempts.spent`.
     """
     found = attempts(curves, runs, [target], x)
     held = attempts(curves, runs, [target], x, confirmed=True)

@@ -8,15 +8,13 @@ from html import escape
 from pathlib import Path
 
 import ipywidgets as widgets
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
 from labkit.plots import figure_time_to_accuracy
-from labkit.plots.time_to_accuracy import value_axis
 from labkit.plots.words import AXIS_TITLES
-from labkit.report.table import job_name, times_table
+from labkit.report.table import job_name
 from labkit.runs.query import run_folders
 from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, run_table, survival
@@ -63,8 +61,8 @@ class Explorer(FigureView):
         self.metric = widgets.Dropdown(description="Metric", layout={"width": "290px"})
         self.target = widgets.FloatSlider(description="Target", readout_format=".4g", layout={"width": "420px"})
         self.x = widgets.Dropdown(description="Horizontal axis", **whole_title)
-        self.log_x, self.log_y = _box("logarithmic horizontally"), _box("logarithmic vertically")
-        self.budgets = widgets.HBox(layout={"flex_flow": "row wrap"})
+        wraps = {"layout": {"flex_flow": "row wrap"}}
+        self.budgets = widgets.HBox(**wraps)
         tooltip = "Write these crossings into the notebook's folder"
         self.save = widgets.Button(description="Save CSV", tooltip=tooltip, icon="save")
         self.save.on_click(lambda _: self._save())
@@ -73,15 +71,14 @@ class Explorer(FigureView):
         self._choose_job()
         self._on_change(self._choose_job, self.job)
         self._on_change(self._choose_metric, self.metric)
-        self._on_change(self._show, self.target, self.x, self.log_x, self.log_y)
+        self._on_change(self._show, self.target, self.x)
         self.children = [
-            _row(self.job, self.metric, self.target),
-            _row(self.x, self.log_x, self.log_y),
+            widgets.HBox([self.job, self.metric, self.target, self.x], **wraps),
             self.without,
             self.budgets,
             self.plot,
             self.words,
-            _row(self.save, PictureButton(), self.saved),
+            widgets.HBox([self.save, PictureButton(), self.saved], **wraps),
             self.code,
         ]
 
@@ -96,10 +93,7 @@ class Explorer(FigureView):
             f"evaluations = {read}.dropna(subset={x!r})",
             f"crossed = crossings(evaluations, runs, {target}, x={x!r})",
             f"times = survival(evaluations, runs, {target}, x={x!r})",
-            f"figure = figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=times, x={x!r}, "
-            f"log_y={self.log_y.value})",
-            *(["figure.update_xaxes(type='log', autorange=True)"] if self.log_x.value else []),
-            "show(figure)",
+            f"show(figure_time_to_accuracy(evaluations, {target}, crossings=crossed, survival=times, x={x!r}))",
         ]
         return "\n".join(lines)
 
@@ -120,9 +114,8 @@ class Explorer(FigureView):
 
     def _own(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Runs of the job, and their evaluations of the metric."""
-        return tuple(
-            frame[frame["job"] == self.job.value] for frame in (self._runs, self._by_metric[self.metric.value])
-        )
+        both = self._runs, self._by_metric[self.metric.value]
+        return tuple(frame[frame["job"] == self.job.value] for frame in both)
 
     def _choose_job(self) -> None:
         names, own = self._metrics_of(self.job.value), self._runs[self._runs["job"] == self.job.value]
@@ -130,7 +123,11 @@ class Explorer(FigureView):
         self._setting_up = True  # each control below is set before the figure is drawn once
         self.metric.options = [(metric_named(name, None).label, name) for name in names]
         self.metric.value = watched if watched in names else names[0]
-        self.budgets.children = [_box(budget, value=True) for budget in dict.fromkeys(own["budget"])]
+        layout = {"width": "auto", "margin": "0 16px 0 0"}
+        self.budgets.children = [
+            widgets.Checkbox(value=True, description=budget, indent=False, layout=layout)
+            for budget in dict.fromkeys(own["budget"])
+        ]
         self._on_change(self._show, *self.budgets.children)
         self._choose_metric()
 
@@ -152,7 +149,6 @@ class Explorer(FigureView):
         self.x.options = axes
         self.x.value = chosen if chosen in dict(axes).values() else "wall_s"
         self.without.value = _missing_axes(known)
-        self.log_y.value = value_axis(values, target, self.metric.value).log
         self._setting_up = False
         self._show()
 
@@ -173,11 +169,7 @@ class Explorer(FigureView):
         self.crossings = crossings(frame, runs, target, x=x)
         self.times = survival(frame, runs, target, x=x)
         found = {"crossings": self.crossings, "survival": self.times}
-        drawn = figure_time_to_accuracy(frame, target, **found, x=x, log_y=self.log_y.value, template=self.template)
-        if self.log_x.value:
-            positive = frame.loc[frame[x] > 0, x]
-            drawn.update_xaxes(type="log", range=[np.log10(positive.min()) - 0.05, np.log10(positive.max()) + 0.05])
-        self.draw(drawn, times_table(self.times, x))
+        self.draw(figure_time_to_accuracy(frame, target, **found, x=x, template=self.template))
         self.code.value = f"<p>The same in code:</p><pre>{escape(self.in_code())}</pre>"
 
     def _save(self) -> None:
@@ -188,15 +180,6 @@ class Explorer(FigureView):
         table = self.crossings.rename(columns=named | {"spent_s": f"spent_{x}"})
         table.loc[:, ~table.columns.duplicated()].to_csv(path, index=False)  # samples are there already
         self.saved.value = f"<span role='status'>Saved {len(table)} rows to {escape(str(path.resolve()))}</span>"
-
-
-def _row(*controls: widgets.Widget) -> widgets.HBox:
-    return widgets.HBox(controls, layout={"flex_flow": "row wrap"})
-
-
-def _box(description: str, *, value: bool = False) -> widgets.Checkbox:
-    layout = {"width": "auto", "margin": "0 16px 0 0"}
-    return widgets.Checkbox(value=value, description=description, indent=False, layout=layout)
 
 
 def _missing_axes(runs: pd.DataFrame) -> str:

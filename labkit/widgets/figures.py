@@ -48,18 +48,18 @@ class FigureView(widgets.VBox):
         """A plain figure of what is shown: for a page, a file, or a saved notebook, which should hold no widget."""
         return go.Figure(self.plot)
 
-    def draw(self, drawn: go.Figure, more_html: str = "") -> None:
+    def draw(self, drawn: go.Figure) -> None:
         """Show another figure, and its words, in place of what is there."""
         with self.plot.batch_update():
             self.plot.data = []
             self.plot.add_traces(drawn.data)
             self.plot.layout = drawn.layout  # last: who sees its title sees the traces, too
-        self.tell(more_html)
+        self.tell()
 
-    def tell(self, more_html: str = "") -> None:
+    def tell(self) -> None:
         """Put what the figure shows into words."""
         role = " role='status'" if self.spoken else ""
-        self.words.value = f"<p{role}>{escape(in_words(self.plot))}</p>{more_html}"
+        self.words.value = f"<p{role}>{escape(in_words(self.plot))}</p>"
 
 
 class PictureButton(anywidget.AnyWidget):

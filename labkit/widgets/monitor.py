@@ -7,10 +7,11 @@ from html import escape
 from pathlib import Path
 
 import ipywidgets as widgets
-import numpy as np
+import pandas as pd
 
 from labkit.errors import UserError
-from labkit.plots.live_run import figure_live_run, latest_values
+from labkit.plots.describe import thinned
+from labkit.plots.over_time import figure_live_run, latest_values
 from labkit.runs import request_stop
 from labkit.runs.query import list_rows
 from labkit.widgets.feed import RunFeed, Snapshot
@@ -18,6 +19,7 @@ from labkit.widgets.figures import FigureView
 
 REFRESH_S = 0.5
 MOST_POINTS = 400
+"""Of a curve: a browser redraws them all"""
 
 
 def monitor(run: Path | str, *, refresh_s: float = REFRESH_S, template: str = "labkit_light") -> Monitor:
@@ -107,7 +109,10 @@ class Monitor(FigureView):
         self.status.value = f"<p role='status'>{escape(str(words))}</p>"
 
     def _show(self, snapshot: Snapshot) -> None:
-        panels = {title: (thinned(x), thinned(y)) for title, (x, y) in snapshot.panels.items()}
+        panels = {
+            title: tuple(thinned(pd.Series(values, dtype=float), MOST_POINTS).tolist() for values in curve)
+            for title, curve in snapshot.panels.items()
+        }
         if len(self.plot.data) == len(panels):
             with self.plot.batch_update():
                 for trace, (x, y) in zip(self.plot.data, panels.values(), strict=True):
@@ -122,9 +127,3 @@ class Monitor(FigureView):
         if snapshot.record.status != "running":
             self.stop.disabled = self.pause.disabled = True
             self.stop.description = "Stop run"
-
-
-def thinned(values: list[float]) -> list[float]:
-    """At most MOST_POINTS of the values at even distances, first and last among them: a browser redraws them all."""
-    places = np.linspace(0, len(values) - 1, min(len(values), MOST_POINTS)).round().astype(int)
-    return [values[place] for place in places]

@@ -3,32 +3,13 @@
 import ast
 import importlib
 import importlib.util
-import math
 from pathlib import Path
 
 import numpy as np
-import pytest
-import torch
 
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.generate import GeneratorConfig
 from labkit.data.clicks.synthetic import write_clicks
-from labkit.models.dlrm import DlrmConfig
-
-CONFIG = DlrmConfig(dense_dim=3, num_rows=(5, 7, 30), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1))
-
-
-@pytest.mark.parametrize("optimiser", ["sgd", "adagrad", "rowwise-adagrad"])
-def test_plain_and_fast_steps_learn_the_same(optimiser):
-    from dlrm_shapes import Shape, made_up_batch, stepper
-
-    batches = [made_up_batch(Shape(CONFIG, pooling_factor=2), 16) for _ in range(3)]
-    losses = {}
-    for kernels in ("plain", "fast"):
-        torch.manual_seed(0)
-        _, step = stepper(CONFIG, optimiser, kernels=kernels, lr=0.05)
-        losses[kernels] = [step(batch).item() for batch in batches]
-    assert losses["fast"] == pytest.approx(losses["plain"], rel=1e-5)  # float32, sums in another order
 
 
 def test_the_textbooks_rows_are_ours(tmp_path):
@@ -50,22 +31,6 @@ def test_the_textbooks_rows_are_ours(tmp_path):
     dense, categorical, label = next(iter(loader(rows, range(10), 10, shuffle=False)))
     assert dense.shape == (10, 13) and categorical.shape == (10, 26, 1)
     assert label.tolist() == rows.labels[:10]
-
-
-def test_ways_take_turns_and_ratios_are_of_medians_or_of_pairs():
-    from measuring import in_turn, paired, speed_ups
-
-    calls = []
-    taken = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, turns=2, warm_up=1)
-    assert calls == ["a", "b"] * 3
-    assert [len(times) for times in taken.values()] == [2, 2]
-    (ratio,) = speed_ups("it", {"slow": [2.0, 4.0, 8.0], "fast": [1.0, 1.0, 4.0]}, base="slow")
-    assert (ratio.ratio, ratio.low, ratio.high) == (4.0, 2.0, 4.0)
-    assert (ratio.way_value, ratio.base_value, ratio.unit) == (1000.0, 4000.0, "ms")
-    ratio = paired("it", "fast", "slow", [1.0, 1.0, 1.0], [2.0, 4.0, 8.0], unit="s")
-    assert ratio.ratio == pytest.approx(4.0)
-    half = 4.3027 * math.log(2) / math.sqrt(3)  # Student's t of 2 degrees of freedom at 97.5 %
-    assert (ratio.low, ratio.high) == pytest.approx((4 * math.exp(-half), 4 * math.exp(half)), rel=1e-4)
 
 
 def test_what_benchmarks_and_makers_import_of_labkit_is_there():

@@ -82,8 +82,6 @@ def test_a_mix_is_checked_run_and_judged(tmp_path, script, capsys):
     shared = [row for row in rows if row["budget"] == "cpu-shared, 2 × train.py"]
     assert sorted((row["seed"], row["target_reached"]) for row in shared) == [(0, True), (1, True)]
     assert (len(rows), {row["group"] for row in rows}) == (3, {group.name})
-    assert main(["report", "runs"]) == 0
-    assert "3 runs in" in capsys.readouterr().out
     assert main(["run", "--resume", shared[0]["run"]]) == 2
     assert f"this run is one of the jobs of {group.name}" in capsys.readouterr().err
 
@@ -123,10 +121,7 @@ def test_a_csv_of_radts_runs_unchanged_and_has_its_statuses_beside_it(tmp_path, 
     ]
 
 
-def test_a_failure_is_told_with_its_reason(tmp_path, script, monkeypatch, capsys):
-    (tmp_path / "chatty").mkdir()
-    (tmp_path / "chatty" / "sitecustomize.py").write_text("print('welcome to this cluster')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "chatty"), prepend=":")
+def test_a_failure_is_told_with_its_reason(tmp_path, script, capsys):
     script.write_text("raise ValueError('cannot open [/data/train] for [red]reading')")
     assert main(["collocate", "--jobs", f"{script}[memory=1GiB]", "--mode", "alone"]) == 1
     said = capsys.readouterr().out

@@ -55,7 +55,6 @@ def test_the_beginning_of_a_name_or_a_path_chooses_and_a_parameter_is_handed_ove
         (["no.ipynb"], "there is no such notebook"),
         (["--notebooks", "elsewhere"], "name another folder"),
         (["10", "--out", "notebooks/solutions"], "would be replaced"),
-        (["10", "--out", "notebooks"], "would be replaced"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, arguments, words):

@@ -9,14 +9,6 @@ from made_up import write_run
 from labkit.cli import main
 
 
-def ends_with(monkeypatch, error: BaseException) -> int:
-    def fail(args):
-        raise error
-
-    monkeypatch.setattr("labkit.cli.tiers.run_tiers", fail)
-    return main(["tiers"])
-
-
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
@@ -27,7 +19,11 @@ def ends_with(monkeypatch, error: BaseException) -> int:
     ],
 )
 def test_the_users_mistakes_ours_and_ctrl_c_have_a_status_each(monkeypatch, capsys, error, status, words):
-    assert ends_with(monkeypatch, error) == status
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr("labkit.cli.tiers.run_tiers", fail)
+    assert main(["tiers"]) == status
     said = capsys.readouterr().err
     assert words in said and ("Traceback" in said) == (status == 1)
 
@@ -41,7 +37,7 @@ def test_a_warning_is_one_line_for_people(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("labkit: look here\n")
 
 
-def test_a_file_where_a_folder_should_be_and_runs_that_cannot_be_read_are_the_users_to_mend(tmp_path, capsys):
+def test_a_file_where_a_folder_should_be_is_the_users_to_mend(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     write_run(tmp_path / "runs", [0.6, 0.8])
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "file" / "x.html")]) == 2
@@ -50,8 +46,3 @@ def test_a_file_where_a_folder_should_be_and_runs_that_cannot_be_read_are_the_us
     assert not list(tmp_path.glob(".*.part"))
     assert main(["runs", "list", "--runs-dir", str(tmp_path / "file")]) == 2
     assert "this is a file" in capsys.readouterr().err
-    (tmp_path / "odd" / "one").mkdir(parents=True)
-    (tmp_path / "odd" / "one" / "run.json").write_text('{"schema_version": 99}')
-    assert main(["runs", "list", "--runs-dir", str(tmp_path / "odd")]) == 2
-    streams = capsys.readouterr()
-    assert "upgrade labkit" in streams.err and "no runs in" not in streams.out

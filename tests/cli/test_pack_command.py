@@ -110,7 +110,6 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsy
         (["nowhere.yaml"], "nowhere.yaml"),
         (["queue.yaml", "--device", "cpu", "--memory", "512MiB"], "a needs 1 GiB of memory"),
         (["queue.yaml", "--simulate", "--memory", "much"], "--memory 'much' is no size"),
-        (["queue.yaml", "--simulate", "--devices", "0"], "--devices is 0"),
         (["queue.yaml", "--simulate"], "has no duration"),
     ],
 )

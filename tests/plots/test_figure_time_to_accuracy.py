@@ -40,10 +40,8 @@ def test_one_curve_a_run_one_band_and_one_legend_entry_a_budget_each_with_looks_
     assert one.line.color != several.line.color
     assert one.line.dash != several.line.dash and one.marker.symbol != several.marker.symbol
     assert len(traces(figure, "band")) == 2
-    assert [trace.name for trace in figure.data if trace.showlegend is not False] == [
-        "one-core · emulated",
-        "all-cores · measured",
-    ]
+    named = [trace.name for trace in figure.data if trace.showlegend is not False]
+    assert named == ["one-core · emulated", "all-cores · measured"]
 
 
 def test_first_crossings_and_medians_are_marked_where_the_analysis_finds_them(figure):

@@ -30,7 +30,6 @@ def add_a_line(folder: Path) -> None:
 
 UNREADABLE = {
     "of-another-program": lambda folder: (folder / "run.json").write_text('{"run": 5}'),
-    "version-as-text": lambda folder: change(folder, schema_version="1"),
     "paused": lambda folder: change(folder, status="paused"),
     "config-as-text": lambda folder: change(folder, config="lr=0.1"),
     "huge-number": lambda folder: (folder / "run.json").write_text('{"schema_version": 1' + "0" * 5000 + "}"),

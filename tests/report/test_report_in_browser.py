@@ -28,8 +28,7 @@ def synthetic(job, budget, every_s, lengths, tier):
         job=job,
         budget=budget,
         tier=tier,
-        metric="auc" if job == "dlrm" else "cer",
-        target=0.75 if job == "dlrm" else 0.05,
+        **({"metric": "auc", "target": 0.75} if job == "dlrm" else {"metric": "cer", "target": 0.05}),
         every_s=every_s * (1 + 0.1 * np.arange(len(lengths))),
         unreached=np.where(failed, "failed", "censored"),
         status=np.where(failed, "failed", "done"),
@@ -125,11 +124,8 @@ def test_the_table_follows_the_clock_of_the_chosen_axis(page):
     page.locator('input[name="job0-x"][value="cost_usd"]').check()
     settle(page)
     assert shown(page, "job0") == expected("job0", 0.75), "of the wall"
-    titles = page.evaluate(
-        "['curves', 'targets'].map(name => document.getElementById(`job0-${name}`).layout)"
-        ".flatMap(layout => [layout.xaxis.title.text, layout.yaxis.title.text])"
-    )
-    assert "US$" in titles[0] and "US$" in titles[3]
+    assert "US$" in page.evaluate("document.getElementById('job0-curves').layout.xaxis.title.text")
+    assert "US$" in page.evaluate("document.getElementById('job0-targets').layout.yaxis.title.text")
 
 
 def test_the_keyboard_moves_the_target_line_the_markers_and_the_words(page):
@@ -152,14 +148,6 @@ def test_the_keyboard_moves_the_target_line_the_markers_and_the_words(page):
     assert page.evaluate(f"{plot}.layout.shapes[0].y0") == 0.75
 
 
-def test_one_curve_a_run_is_drawn_with_its_budget_in_the_legend(page):
-    lines = "document.getElementById('job0-curves').data.filter(t => t.meta.kind === 'run')"
-    assert page.evaluate(f"{lines}.flatMap(t => t.x).filter(x => x === null).length") == 18 - 3  # gaps between runs
-    assert page.evaluate(f"{lines}.flatMap(t => t.x).length") == len(CURVES[CURVES["job"] == "dlrm"]) + 15
-    legend = page.locator("#job0-curves .legendtext").all_text_contents()
-    assert legend == ["one-core · emulated", "all-cores · measured", "gpu · measured"]
-
-
 def test_the_list_of_runs_follows_and_marks_censored_ones(page):
     page.locator("#job0 details summary").click()
     page.locator("#job0-target").press("End")
@@ -173,8 +161,7 @@ def test_the_list_of_runs_follows_and_marks_censored_ones(page):
     for run, hit in hits.iloc[::3].iterrows():
         row = page.locator("#job0 .runs tr").filter(has=page.get_by_text(run, exact=True))
         if hit["reached"]:
-            held = f"from {seconds_text(hit['sustained_time_s'])}" if hit["sustained"] else "no"
-            assert row.locator("td").all_inner_texts()[-2:] == [seconds_text(hit["time_to_target_s"]), held]
+            assert row.locator("td").all_inner_texts()[-2] == seconds_text(hit["time_to_target_s"])
 
 
 def test_the_dark_background_follows_the_system_and_the_button(page):
@@ -194,19 +181,15 @@ def test_the_dark_background_follows_the_system_and_the_button(page):
     assert page.evaluate(look) == light
 
 
-def test_a_narrow_window_does_not_scroll_sideways(page):
-    for width in (320, 768):
-        page.set_viewport_size({"width": width, "height": 800})
-        # the figures follow a moment after the window, as plotly debounces
-        page.wait_for_function(f"document.documentElement.scrollWidth <= {width}", timeout=10_000)
-
-
-def test_nothing_is_wrong_by_the_rules_of_accessibility_and_nothing_is_uploaded(page):
+def test_nothing_is_wrong_by_the_rules_of_accessibility_nothing_is_uploaded_and_a_narrow_window_is_enough(page):
     found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
     assert found.violations_count == 0, found.generate_report()
     assert [len(figure.get_attribute("aria-label")) > 100 for figure in page.locator(".plot").all()] == [True] * 4
     names = page.locator(".modebar-btn").evaluate_all("nodes => nodes.map(node => node.getAttribute('aria-label'))")
     assert "Reset axes" in names and not any("hare" in name or "loud" in name for name in names)
+    page.set_viewport_size({"width": 320, "height": 800})
+    # the figures follow a moment after the window, as plotly debounces
+    page.wait_for_function("document.documentElement.scrollWidth <= 320", timeout=10_000)
 
 
 def test_names_from_runs_stay_text_in_the_browser(browser, tmp_path):

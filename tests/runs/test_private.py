@@ -12,7 +12,7 @@ import pytest
 from labkit.cli.run import resumed_command
 from labkit.errors import UserError
 from labkit.runs import Provenance, RunWriter
-from labkit.runs.private import given_again, is_secret, shielded
+from labkit.runs.private import given_again, shielded
 
 HOME = str(Path.home())
 ARGUMENTS = ["--token", "s3cret-words", "--api-key=s3cret-words", "--data", f"{HOME}/clicks", "--pad-token", "0"]
@@ -54,11 +54,6 @@ def test_a_secret_of_the_environment_is_hidden_in_messages(monkeypatch):
     monkeypatch.setenv("SECRETS", "/run/secrets")
     reason = "401 for hf_abcdefgh, key=5, hf_abcdefgh2, /run/secrets/x"
     assert shielded({"reason": reason}) == {"reason": "401 for ***, key=5, hf_abcdefgh2, /run/secrets/x"}
-
-
-@pytest.mark.parametrize("name", ["embedding_dim", "max_tokens", "class_token", "tokenizer", "author", "key", "keys"])
-def test_settings_of_models_are_no_secrets(name):
-    assert not is_secret(name) and shielded({name: "x", "n": ["--" + name, "x"]})[name] == "x"
 
 
 def test_a_resume_has_the_paths_of_now_and_asks_for_the_secrets(tmp_path, command_line, monkeypatch):

@@ -123,6 +123,10 @@ def no_space(*_, **__):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def no_locks():
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
 def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
     writer = new_run(tmp_path)
     losses(writer, range(3))
@@ -165,7 +169,7 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
     assert rows["group"][alone.run_id] is None
 
 
-def test_two_processes_never_write_one_run(tmp_path):
+def test_two_processes_never_write_one_run(tmp_path, monkeypatch):
     """The lock decides, not the record: a writer that has not yet written its name into run.json is seen too."""
     writer = new_run(tmp_path)
     writer.finish("stopped", {})
@@ -180,19 +184,11 @@ def test_two_processes_never_write_one_run(tmp_path):
         reopen(writer.folder)
     other.kill()
     other.communicate()
-    reopen(writer.folder).finish("stopped", {})
-
-
-def test_a_file_system_without_locks_leaves_it_at_the_record(tmp_path, monkeypatch):
-    def acquire(self, timeout):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("filelock.FileLock.acquire", acquire)
-    writer = new_run(tmp_path)
-    with pytest.raises(UserError, match="still writing"):
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda self, timeout: no_locks())
+    again = reopen(writer.folder)
+    with pytest.raises(UserError, match="still writing"):  # by its record, where the file system has no locks
         lock_run(writer.folder)
-    writer.finish("stopped", {})
-    reopen(writer.folder).finish("done", {})
+    again.finish("stopped", {})
 
 
 def test_a_resume_records_its_machine_sweeps_what_was_half_written_and_says_when_it_is_another(tmp_path):

@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from campaign import Reader, campaign
 
 
 @pytest.fixture(scope="session")
 def reader():
-    from campaign import Reader  # its module is found from here only
-
     child = Reader()
     yield child
     child.close()
@@ -22,8 +21,6 @@ def reader():
 def outcomes(reader, tmp_path_factory):
     """`outcomes(write, read)`: what became of damaged copies of the folder that `write` makes, by LABKIT_SOAK's seeds
     ("FIRST:END")."""
-    from campaign import campaign
-
     first, _, end = os.environ.get("LABKIT_SOAK", "0:4").partition(":")
 
     @functools.cache

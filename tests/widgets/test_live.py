@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 import labkit
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import Progress
 from labkit.widgets import live
 
 
@@ -31,11 +29,9 @@ def test_each_evaluation_is_a_point_beside_the_target(tmp_path):
     assert "perplexity 10 after" in view.words.value and "Horizontal axis" in view.words.value
 
 
-def test_without_a_target_the_first_metric_is_drawn_at_evaluations(tmp_path):
+def test_without_a_target_the_first_metric_is_drawn(tmp_path):
     with labkit.Run("own", runs_dir=tmp_path) as run:
         view = live(run)
-        view.hear(Progress(Point(1, 8, 0.5, 0.5), 16.0, 0.7, {"f1": 0.4}, evaluated=False))
-        assert not view.plot.data[0].x
         run.step(samples=8)
         run.evaluate(f1=0.4, recall=0.9)
     assert view.plot.data[0].y == (0.4,) and not view.figure.layout.shapes

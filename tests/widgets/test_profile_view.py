@@ -1,13 +1,15 @@
-"""The view of a profile, without a browser: each choice draws its figure, with words and a line of code."""
+"""The views of a profile: in a widget without a browser, and on its page in one, offline."""
 
 import pytest
 import torch
+from axe_playwright_python.sync_playwright import Axe
 
 from labkit.course.slow_trainer import SlowTrainer
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.report import profile_views
+from labkit.report.profile_views import write_profile_page
 from labkit.runs import read_run
 from labkit.widgets import profile_view
 
@@ -41,20 +43,39 @@ def test_each_view_has_a_figure_words_and_a_line_of_code_that_draws_the_same(pro
     assert "aten::mm" in operators.children[0].value
 
 
-def test_the_steps_of_a_callable_make_a_profiled_run(profile):
-    record = read_run(profile.folder)
-    assert record.profiled and record.status == "done" and record.config["job"] == "steps"
-    assert profile.time.steps == 2
-    assert set(profile.phases["phase"]) >= {"input", "forward", "backward", "optimiser", "sync"}
+def test_on_the_page_every_figure_is_drawn_and_the_table_sorts_and_filters_by_keyboard(browser, profile):
+    page, errors = browser.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(write_profile_page(profile).as_uri())
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    assert page.locator(".js-plotly-plot").count() == 5 and errors == []
+
+    calls = page.get_by_role("button", name="calls a step")
+    calls.press("Enter")
+    cells = page.locator("#operator-table tbody td:nth-child(2)").all_inner_texts()
+    numbers = [float(cell.replace(",", "")) for cell in cells]
+    assert len(numbers) > 10 and numbers == sorted(numbers, reverse=True)
+    calls.press("Enter")
+    assert page.get_by_role("columnheader", name="calls a step").get_attribute("aria-sort") == "ascending"
+    page.get_by_label("Only names with").fill("EMBEDDING")
+    names = page.locator("#operator-table tbody tr:visible th").all_inner_texts()
+    assert names and all("embedding" in name.lower() for name in names)
+    assert "operators" in page.locator("#status").inner_text()
+
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"]})
+    assert found.violations_count == 0, found.generate_report()
+    page.close()
 
 
-def test_a_step_that_fails_leaves_a_failed_run(tmp_path):
+def test_the_steps_of_a_callable_make_a_profiled_run_and_one_that_fails_a_failed_one(profile, tmp_path):
     def step():
         raise RuntimeError("no data")
 
     with pytest.raises(RuntimeError, match="no data"):
         profile_steps(step, tmp_path, card=CARD)
-    assert read_run(next(tmp_path.iterdir())).status == "failed"
+    done, failed = (read_run(folder) for folder in (profile.folder, *tmp_path.iterdir()))
+    assert (done.profiled, done.status, done.config["job"], failed.status) == (True, "done", "steps", "failed")
+    assert set(profile.phases["phase"]) >= {"input", "forward", "backward", "optimiser", "sync"}
 
 
 def test_a_run_without_a_profile_is_refused(tmp_path):

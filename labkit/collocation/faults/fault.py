@@ -36,18 +36,16 @@ FAULTS = {
         Fault("gpu-access", "writes from a kernel where no memory is: an illegal memory access", gpu_only=True),
     )
 }
-DOCUMENTED_COLUMNS = ["mode", "fault", "gpus", "neighbours", "documented", "source", "section", "url", "provenance"]
 
 
 def documented_behaviour() -> pd.DataFrame:
     """What is documented to become of the neighbours, in our words.
 
-    Returns:
-        mode; fault, as `FAULTS` names it; gpus, for which it holds; neighbours, what becomes of them in a few words;
-        documented, in a sentence; source, section and url; provenance, "documented, not run here".
+    Columns mode; fault, as `FAULTS` names it; gpus, for which it holds; neighbours, what becomes of them in few words;
+    documented, in a sentence; source, section and url; provenance, "documented, not run here".
     """
     import pandas as pd  # not where a client starts, whose start is measured
 
     content = tomllib.loads(files(__package__).joinpath("documented.toml").read_text(encoding="utf-8"))
     rows = [row | content["sources"][row["source"]] for row in content["rows"]]
-    return pd.DataFrame(rows).assign(provenance="documented, not run here")[DOCUMENTED_COLUMNS]
+    return pd.DataFrame(rows).assign(provenance="documented, not run here")

@@ -60,11 +60,7 @@ def mode_refusals(mode: str, jobs: Sequence[PlannedJob], place: Place) -> list[R
 
 
 def mode_shares(mode: str, jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
-    """What each job gets, by its name.
-
-    Raises:
-        UserError: the mode is not possible so; with every reason.
-    """
+    """What each job gets, by its name; a UserError with every reason where the mode is not possible so."""
     if refused := mode_refusals(mode, jobs, place):
         raise UserError("\n".join(f"Mode {mode}: {reason}." for _, reason in refused))
     return BY_NAME[mode][1](jobs, place)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
+from labkit.hardware.cpu import read_cpu
 from labkit.hardware.device import Device
 from labkit.hardware.devices import find_device
 from labkit.hardware.nvml import Nvml
@@ -54,11 +55,7 @@ class Place:
         return job.memory_bytes or self.needs.get(job.name)
 
     def device_of(self, job: PlannedJob) -> Device:
-        """The device that a job asks for, else the plan's.
-
-        Raises:
-            UserError: there is no such device.
-        """
+        """The device that a job asks for, else the plan's; a UserError where there is no such device."""
         return self.device if job.device is None else find_device(job.device, self.devices)
 
     def refusals(self, jobs: Sequence[PlannedJob], against: Callable[[Device, int], list[str]]) -> list[Refusal]:
@@ -75,3 +72,12 @@ class Place:
         for device in count or [self.device]:
             refused += [(None, reason) for reason in against(device, count[device])]
         return refused
+
+
+def free_bytes(where: str, nvml: Nvml) -> int | None:
+    """Free memory of the CPU, "cpu", or of a GPU or slice, its UUID; None where it is not known."""
+    if where == "cpu":
+        return read_cpu().memory_available_bytes
+    handle = nvml.read("nvmlDeviceGetHandleByUUID", where)
+    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
+    return None if memory.reason else memory.value.free

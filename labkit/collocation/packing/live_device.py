@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labkit.collocation.modes.choice import mode_shares
-from labkit.collocation.modes.place import Place, Share
+from labkit.collocation.modes.place import Place, Share, free_bytes
 from labkit.collocation.packing.policy import PackingDevice
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
@@ -85,11 +85,8 @@ def _is_reached(gpu: Device) -> bool:
 
 
 def _free_bytes(device: Device, nvml: Nvml) -> int:
-    if device.kind == "cpu":
-        return read_cpu().memory_available_bytes
-    handle = nvml.read("nvmlDeviceGetHandleByUUID", device.uuid)
-    memory = handle if handle.reason else nvml.read("nvmlDeviceGetMemoryInfo", handle.value)
-    free = device.memory_bytes if memory.reason else memory.value.free
+    free = free_bytes("cpu" if device.kind == "cpu" else device.uuid, nvml)
+    free = device.memory_bytes if free is None else free
     if free is None:
         why = device.missing.get("memory_bytes", "its driver does not say")
         raise UserError(f"{device.name}: its memory is unknown ({why}), so no job can be fitted to it: leave it out.")

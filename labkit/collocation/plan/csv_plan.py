@@ -11,16 +11,7 @@ from pathlib import Path
 
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE
-from labkit.collocation.plan.rows import (
-    Mistakes,
-    Row,
-    did_you_mean,
-    item_row,
-    numbered,
-    read_jobs,
-    read_text,
-    safe_name,
-)  # fmt: skip
+from labkit.collocation.plan.rows import Mistakes, Row, item_row, numbered, read_jobs, read_text, safe_name
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 
@@ -65,9 +56,6 @@ def read_csv_plan(path: Path) -> CsvPlan:
     Rows with one Experiment and Workload run together. They are left out where all of them are finished; where some
     are, all run again, because what is measured is how they run together. A script is looked for in the file's folder,
     then in the working folder.
-
-    Raises:
-        UserError: with every mistake, one a row.
     """
     table, mistakes = _read_table(path), Mistakes(str(path))
     status_file = path.with_suffix(".status.csv")
@@ -168,7 +156,7 @@ def _plain_row(row: Row) -> tuple[Row, str | None]:
     if mode not in (None, *MODES):
         raise UserError(
             f"field 'Collocation': {row['Collocation']!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode "
-            f"of labkit: {did_you_mean(collocation, MODES)}"
+            f"of labkit: choose one of {', '.join(MODES)}."
         )
     found = Row({"job": file}, row.place) if file.endswith(".py") else item_row(file, row.place)
     asked = {

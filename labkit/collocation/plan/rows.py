@@ -164,16 +164,13 @@ def read_setting(value: Any, kind: Kind) -> Any:
     return number
 
 
-def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes, hint: str = "") -> dict[str, Any]:
-    """The values of a row's fields, given the kinds of all that there are.
-
-    What is unknown or wrong is noted and left out; `hint` follows the error of an unknown one.
-    """
+def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> dict[str, Any]:
+    """The values of a row's fields, given the kinds of all that there are; what is wrong is noted and left out."""
     values = {}
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}{hint}")
+                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}")
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
             mistakes.add(row.place, f"field {name!r}: {error}")
@@ -230,12 +227,12 @@ def _jobs_of(
     if ("job" in row) == ("script" in row):
         raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
     what = read_setting(row.get("job") or row.get("script"), str)
-    script, parser, flags, hint = what, None, {}, " What is the script's own goes among its arguments."
+    script, parser, flags = what, None, {}
     if not what.endswith(".py"):
         script, preset, parser = _labkits_script(what)
-        flags, hint = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}, ""
+        flags = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
         flags = {name: kind for name, kind in flags.items() if name not in NO_SETTINGS}
-    values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes, hint)
+    values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes)
     if len(values) < len(row):
         return []
     copies, arguments = values.get("copies", 1), tuple(values.get("arguments", ()))
@@ -261,11 +258,9 @@ def _jobs_of(
 
 def _labkits_script(what: str) -> tuple[str, str, ArgumentParser]:
     """Name, preset and parser of one of labkit's own scripts."""
-    job, colon, preset = (part.strip() for part in what.partition(":"))
+    job, _, preset = (part.strip() for part in what.partition(":"))
     if job not in JOBS:
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
-    if colon and preset not in JOBS[job].presets:
-        raise UserError(f"preset {preset!r} of {job} is unknown: {did_you_mean(preset, JOBS[job].presets)}")
     parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
     parser.error = _refuse
     return job, preset, parser
@@ -309,9 +304,6 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     (`[batch_size=256,max_epochs=1]`), arguments and number of copies can be left away. Arguments are quoted as in a
     shell. Commas in quotes or square brackets separate nothing. Copies of one job have seeds that count up from its
     own, or from 0; in a script's arguments {seed} stands for it.
-
-    Raises:
-        UserError: with every mistake, one a line.
 
     >>> [job.name for job in parse_jobs("dlrm:tour x2, speech")]
     ['dlrm-tour-1', 'dlrm-tour-2', 'speech-tour']

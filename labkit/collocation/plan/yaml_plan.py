@@ -64,15 +64,10 @@ def read_yaml(path: Path, example: str) -> Row:
 
 
 def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "cpu-shared") -> Plan:
-    """Read a plan in YAML.
+    """Read a plan in YAML; a UserError has every mistake of every row.
 
-    Args:
-        path: of the file; scripts and data with relative paths are looked for in its folder.
-        modes: that count instead of the file's.
-        default_mode: that counts where the file says none.
-
-    Raises:
-        UserError: with every mistake of every row.
+    `modes` count instead of the file's, and `default_mode` where it says none. Scripts and data with relative paths are
+    looked for in the file's folder.
     """
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     plan = read_settings(top, PLAN_FIELDS, mistakes)

@@ -13,7 +13,7 @@ from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
-from labkit.runs.others import in_words
+from labkit.runs.record import in_words
 from labkit.telemetry.energy import Energy, gpu_of, run_energy
 from labkit.telemetry.memory import peak_memory
 from labkit.tracking.ending import unreached

@@ -110,14 +110,14 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             return
         names, line = list(schema.names) or read_header(path, schema), 1
         _check_names(path, names, schema)
-        parser = _Parser(names, schema.columns, _delimiter(path, schema), quotes=schema.layout == "table")
+        delimiter, quotes = _delimiter(path, schema), schema.layout == "table"
         with open_bytes(path) as file:
-            for text in _whole_records(path, file, parser.quotes):
-                block = parser.parse(text.removeprefix(codecs.BOM_UTF8) if line == 1 else text, line)
+            for text in _whole_records(path, file, quotes):
+                text = text.removeprefix(codecs.BOM_UTF8) if line == 1 else text
+                block = _parse(text, line, names, schema.columns, delimiter, quotes)
                 if line == 1 and not schema.names:
-                    block = Block(
-                        {name: each[1:] for name, each in block.values.items()}, block.lines[1:], block.faults
-                    )
+                    values = {name: each[1:] for name, each in block.values.items()}
+                    block = Block(values, block.lines[1:], block.faults)
                 yield block
                 line += text.count(b"\n")
 
@@ -156,58 +156,52 @@ def _whole_records(path: Path, file: BinaryIO, quotes: bool) -> Iterator[bytes]:
         yield rest
 
 
-@dataclass(frozen=True)
-class _Parser:
-    names: list[str]
-    needed: list[str]
-    delimiter: str
-    quotes: bool
+def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool) -> Block:
+    """The needed columns of a text whose first line has this number."""
+    quote = {"quote_char": '"' if quotes else False, "newlines_in_values": quotes}
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(text),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+            pa_csv.ParseOptions(delimiter=delimiter, **quote),
+            pa_csv.ConvertOptions(column_types=dict.fromkeys(needed, pa.string()), include_columns=needed),
+        )
+    except pa.ArrowInvalid:  # some row is bad
+        table = None
+    if table is None or table.num_rows != text.count(b"\n") + (not text.endswith(b"\n")):  # a row is not a line
+        return _parse_slowly(text, first_line, names, needed, delimiter, quotes)
+    values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in needed}
+    return Block(values, np.arange(first_line, first_line + table.num_rows), [])
 
-    def parse(self, text: bytes, first_line: int) -> Block:
-        """The rows of a text whose first line has this number."""
-        quote = {"quote_char": '"' if self.quotes else False, "newlines_in_values": self.quotes}
-        types = dict.fromkeys(self.needed, pa.string())
-        try:
-            table = pa_csv.read_csv(
-                pa.BufferReader(text),
-                pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self.names),
-                pa_csv.ParseOptions(delimiter=self.delimiter, **quote),
-                pa_csv.ConvertOptions(column_types=types, include_columns=self.needed),
-            )
-        except pa.ArrowInvalid:  # some row is bad
-            return self._parse_slowly(text, first_line)
-        if table.num_rows != text.count(b"\n") + (not text.endswith(b"\n")):  # a row is not a line
-            return self._parse_slowly(text, first_line)
-        values = {name: pc.utf8_trim_whitespace(table[name].combine_chunks()) for name in self.needed}
-        return Block(values, np.arange(first_line, first_line + table.num_rows), [])
 
-    def _parse_slowly(self, text: bytes, first_line: int) -> Block:
-        """The same row by row, which tells the line of each and what is bad."""
-        decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
-        quoting = csv.QUOTE_MINIMAL if self.quotes else csv.QUOTE_NONE
-        reader, following = csv.reader(decoded, delimiter=self.delimiter, quoting=quoting), first_line
-        places = [self.names.index(name) for name in self.needed]
-        rows: list[list[str]] = []
-        lines: list[int] = []
-        faults: list[Fault] = []
-        for row in reader:
-            line, following = following, first_line + reader.line_num
-            if not row:
-                continue
-            if len(row) != len(self.names):
-                reason = f"The line has {len(row)} fields, and should have {len(self.names)}."
-                faults.append((line, None, reason))
-                continue
-            values = [row[place].strip() for place in places]
-            if not_text := [name for name, value in zip(self.needed, values, strict=True) if NOT_UTF8.search(value)]:
-                reason = "The text is not UTF-8 (if all is Latin-1, convert it: iconv -f latin1 -t utf-8)."
-                faults.append((line, not_text[0], reason))
-                continue
-            rows.append(values)
-            lines.append(line)
-        columns = zip(*rows, strict=True) if rows else [()] * len(places)
-        arrays = [pa.array(column, pa.string()) for column in columns]
-        return Block(dict(zip(self.needed, arrays, strict=True)), np.array(lines, int), faults)
+def _parse_slowly(
+    text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool
+) -> Block:
+    """The same row by row, which tells the line of each and what is bad."""
+    decoded = io.StringIO(text.decode("utf-8", "surrogateescape"), newline="")
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    reader, following = csv.reader(decoded, delimiter=delimiter, quoting=quoting), first_line
+    places = [names.index(name) for name in needed]
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    faults: list[Fault] = []
+    for row in reader:
+        line, following = following, first_line + reader.line_num
+        if not row:
+            continue
+        if len(row) != len(names):
+            faults.append((line, None, f"The line has {len(row)} fields, and should have {len(names)}."))
+            continue
+        values = [row[place].strip() for place in places]
+        if not_text := [name for name, value in zip(needed, values, strict=True) if NOT_UTF8.search(value)]:
+            reason = "The text is not UTF-8 (if all is Latin-1, convert it: iconv -f latin1 -t utf-8)."
+            faults.append((line, not_text[0], reason))
+            continue
+        rows.append(values)
+        lines.append(line)
+    columns = zip(*rows, strict=True) if rows else [()] * len(places)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return Block(dict(zip(needed, arrays, strict=True)), np.array(lines, int), faults)
 
 
 def _read_parquet(path: Path, schema: TableSchema) -> Iterator[Block]:

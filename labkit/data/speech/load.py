@@ -82,9 +82,12 @@ def load_speech(
     mark = store.fingerprint(content=content, frames_an_output=frames_an_output)
     folder = root / "speech" / f"{source.name}-{mark}"
 
-    told = {"seed": seed, "bad": bad, "progress": progress or (lambda fraction, text: None)}
-    build = partial(prepare_speech, source=source, content=content, frames_an_output=frames_an_output, **told)
-    return SpeechSet(store.prepare_once(folder, build))
+    progress = progress or (lambda fraction, text: None)
+    return SpeechSet(
+        store.prepare_once(
+            folder, lambda new: prepare_speech(new, source, content, frames_an_output, seed, bad, progress)
+        )
+    )
 
 
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
@@ -105,14 +108,7 @@ def read_source(data: str, bad: BadRows, seed: int) -> Source:
 
 
 def prepare_speech(
-    folder: Path,
-    source: Source,
-    *,
-    content: str,
-    frames_an_output: int,
-    seed: int,
-    bad: BadRows,
-    progress: Progress,
+    folder: Path, source: Source, content: str, frames_an_output: int, seed: int, bad: BadRows, progress: Progress
 ) -> None:
     """Write a prepared speech set into an empty folder.
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from labkit.collocation.faults import fault_run
-from labkit.collocation.faults.fault import DOCUMENTED_COLUMNS, FAULTS, documented_behaviour
+from labkit.collocation.faults.fault import FAULTS, documented_behaviour
 from labkit.collocation.faults.fault_run import Client, fault_table, run_fault
 from labkit.collocation.plan.plan import MODES
 from labkit.errors import UserError
@@ -26,16 +26,12 @@ def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tr
     jobs = crash.jobs.set_index("job")
     assert (jobs.status["faulty"], jobs.reason["faulty"]) == ("killed", "its process was ended by SIGSEGV")
     assert (jobs.status["neighbour-1"], crash.died) == ("alive", 0)
-    assert jobs.before["faulty"] > 0 and jobs.after["faulty"] == 0
-    assert jobs.before["neighbour-1"] > 0 and jobs.after["neighbour-1"] > 0
-    assert (crash.left, crash.ended_by) == (0, "itself")
     assert crash.steps["at_s"].min() < 0 < crash.steps["at_s"].max()
-    assert set(crash.steps["provenance"]) == set(fault_table([crash])["provenance"]) == {"measured"}
     assert crash.attempts == 3 and crash.fresh_before_s > 0
     assert crash.fresh_after_s > crash.gone_s
     row = fault_table([crash]).iloc[0]
     assert (row["mode"], row["neighbours"], row["died"], row["left"]) == ("cpu-shared", 1, 0, 0)
-    assert row["rate_after"] > 0
+    assert row["rate_after"] > 0 and row["provenance"] == "measured"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +48,6 @@ def test_each_fault_ends_its_own_client_as_it_is_told(fault, mode, status, reaso
     assert (jobs.status["faulty"], jobs.status["neighbour-1"]) == (status, "alive")
     assert reason in jobs.reason["faulty"]
     assert (report.ended_by, report.died, report.left) == (ended_by, 0, 0)
-    assert (report.fresh_before_s, report.fresh_after_s, report.attempts) == (None, None, 0)
     if FAULTS[fault].hangs:  # it is watched first, and is deaf to SIGTERM
         assert jobs.during["faulty"] == 0 and jobs.during["neighbour-1"] > 0
         assert report.gone_s > 0.2
@@ -105,13 +100,11 @@ def test_a_fault_in_a_kernel_ends_the_client_that_launched_it(fault):
 
 def test_what_is_documented_says_where_and_that_it_was_not_run_here():
     frame = documented_behaviour()
-    assert list(frame.columns) == DOCUMENTED_COLUMNS
     assert set(frame["provenance"]) == {"documented, not run here"}
     assert frame["url"].str.startswith("https://").all()
     assert (frame[["source", "section", "documented", "neighbours"]].map(len) > 1).all(axis=None)
     assert {"naive", "mps", "mig"} <= set(frame["mode"]) <= {*MODES, "any"}
     assert set(frame["fault"]) <= {*FAULTS, "uncorrectable memory error"}
-    assert not frame.duplicated(["mode", "fault", "gpus"]).any()
 
 
 def test_each_client_has_a_line_and_the_finding_has_the_rates():
@@ -120,14 +113,4 @@ def test_each_client_has_a_line_and_the_finding_has_the_rates():
     figure = figure_fault_timeline(steps, gone_s=1.0)
     assert [trace.name for trace in figure.data] == ["faulty · measured", "neighbour-1 · measured"]
     assert list(figure.data[1].y) == [10.0, 12.0, 5.0, 20.0]
-    assert len({(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in figure.data}) == 2
-    assert [axis.title.text for axis in (figure.layout.xaxis, figure.layout.yaxis)] == [
-        "Time since the fault (s)", "Steps per second",
-    ]  # fmt: skip
-    assert [shape.x0 for shape in figure.layout.shapes] == [0.0, 1.0]
-    assert [note.text for note in figure.layout.annotations] == ["fault", "gone"]
     assert "neighbour-1: 11 steps/s before, 5 until the client was gone, 20 after" in figure.layout.meta["finding"]
-    at_once = figure_fault_timeline(steps, gone_s=0.01).layout.meta["finding"]
-    assert "neighbour-1: 11 steps/s before, 12 after" in at_once  # no time in between
-    named = figure_fault_timeline(steps.assign(job="<b>x"), gone_s=1.0)
-    assert "<b>" not in named.data[0].name + named.layout.meta["finding"]

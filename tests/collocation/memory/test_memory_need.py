@@ -72,20 +72,3 @@ def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
         memory.refuse_tables_that_do_not_fit(DlrmConfig(13, (500, 100), 15, (15,), (1,)), "adagrad", "tour")
-
-
-SLOW_TO_END = """
-import time, labkit
-import labkit.tracking.recording as recording
-energy = recording.run_energy
-recording.run_energy = lambda folder: time.sleep(1) or energy(folder)
-with labkit.Run("slow to end") as run:
-    for _ in run.epochs(1):
-        for _ in run.batches(range(10**9)):
-            time.sleep(0.1)
-            run.step(samples=1)
-"""
-
-
-def test_the_stop_of_a_trial_does_not_break_into_a_runs_last_word(script):
-    assert first_steps_bytes(script(SLOW_TO_END), "cpu")

@@ -7,8 +7,7 @@ import torch
 
 from labkit.collocation.memory.score import METHODS, PROCESS, estimates, formula, horus_bytes, horus_estimate, score
 from labkit.errors import UserError
-from labkit.jobs.command import as_flags
-from labkit.jobs.plain_step import PlainStep, plain_step
+from labkit.jobs.plain_step import PlainStep
 from labkit.models.dlrm import Dlrm, DlrmConfig
 
 PLAIN = {"kernels": "plain", "precision": "fp32"}
@@ -31,15 +30,6 @@ def test_the_dlrm_of_carma_is_predicted_as_carma_says_and_not_so_by_our_formula(
     assert 0.4e9 < sum(formula(step).values()) < 1.47e9
 
 
-def test_the_optimiser_decides_how_much_state_there_is():
-    def terms(optimiser):
-        return formula(plain_step("dlrm", as_flags({"data": "synthetic-small", "optimiser": optimiser, "lr": 0.1})))
-
-    states = {optimiser: terms(optimiser) for optimiser in ("sgd", "adagrad", "adam")}
-    parameters = states["sgd"]["parameters"]
-    assert [each["optimiser"] for each in states.values()] == [0, parameters, 2 * parameters]
-
-
 def test_methods_stand_beside_what_was_measured():
     rows = score([("dlrm", {"data": "synthetic-small"} | PLAIN)]).set_index("method")
     assert list(rows.index) == [*METHODS, PROCESS]
@@ -49,8 +39,5 @@ def test_methods_stand_beside_what_was_measured():
     # a gradient of every parameter for every sample, and no table's optimiser state
     assert rows["error_%"]["Horus' formula"] > 1000
     assert rows["error_%"]["torch's tracker"] < -10
-
-
-def test_estimates_are_of_plain_kernels():
     with pytest.raises(UserError, match="plain"):
         estimates("dlrm", data="synthetic-small", precision="fp32")

@@ -110,9 +110,3 @@ def test_hardware_threads_of_a_core_go_to_one_job_and_memory_is_dealt_as_asked(m
 def test_wishes_beyond_the_machine_are_refused_together(jobs, words):
     refused = refusals("cpu-pinned", jobs)
     assert all(name is None and part in reason for (name, reason), part in zip(refused, words, strict=True))
-
-
-def test_without_affinity_cores_cannot_be_kept(monkeypatch):
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    ((_, reason),) = refusals("cpu-pinned", [A])
-    assert "no CPU affinity" in reason and "cpu-shared" in reason

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import pytest
 
 from labkit.data.speech import load_speech
 from labkit.data.speech.layouts import DIGITS, read_fsdd
-from labkit.data.speech.utterance import SPLITS, Utterance
+from labkit.data.speech.utterance import SPLITS
 from labkit.errors import DataError
 
 WORDS = ("one", "two", "three", "four", "five", "six")
@@ -93,43 +94,32 @@ def test_a_folder_may_have_a_name_that_is_not_utf8(tmp_path, write_manifest):
     assert len(load_speech(str(folder / "utterances.jsonl"), cache_dir=folder / "cache").split("train")) == 4
 
 
-def parts(utterance: Utterance) -> list[tuple[str, str, int]]:
-    """Digit, speaker and index of each recording in an utterance."""
-    names = [segment.audio.stem.split("_") for segment in utterance.segments]
-    return [(DIGITS[int(digit)], speaker, int(index)) for digit, speaker, index in names]
-
-
 def test_connected_digits_are_of_one_speaker_and_split_and_fixed_by_the_seed(tmp_path):
-    for speaker in ("anna", "ben"):
-        for digit in range(10):
-            for index in range(15):  # what is in the files is not looked at
-                (tmp_path / f"{digit}_{speaker}_{index}.wav").touch()
+    for name in itertools.product(range(10), ("anna", "ben"), range(15)):  # what is in the files is not looked at
+        (tmp_path / "{}_{}_{}.wav".format(*name)).touch()
     utterances = read_fsdd(tmp_path, seed=0).utterances
     assert {len(each.segments) for each in utterances} == {1, 2, 3, 4, 5, 6}
     used = {split: set() for split in SPLITS}
     for each in utterances:
-        assert each.text.split() == [word for word, _, _ in parts(each)]
-        assert {speaker for _, speaker, _ in parts(each)} == {each.speaker}
-        used[each.split] |= set(parts(each))
-    assert used["test"] == {(word, who, index) for word in DIGITS for who in ("anna", "ben") for index in range(5)}
+        digits, speakers, _ = zip(*(segment.audio.stem.split("_") for segment in each.segments), strict=True)
+        assert each.text.split() == [DIGITS[int(digit)] for digit in digits] and {*speakers} == {each.speaker}
+        used[each.split] |= {segment.audio for segment in each.segments}
+    assert used["test"] == set(tmp_path.glob("*_[0-4].wav"))
     assert not used["train"] & used["validation"]
     assert len(used["train"]) + len(used["validation"]) + len(used["test"]) == 300
     texts = [[each.text for each in read_fsdd(tmp_path, seed).utterances] for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
-    for path in tmp_path.glob("*_[0-4].wav"):
+    for path in used["test"]:
         path.unlink()
     with pytest.raises(DataError, match="no recording of the test split"):
         load_speech(str(tmp_path))
 
 
 def test_real_recordings_become_connected_digits(shared_data, tmp_path):
-    for path in (shared_data / "fsdd" / "recordings").glob("*.wav"):
-        # Two training recordings of each digit and speaker are enough here.
-        if int(path.stem.rpartition("_")[2]) < 10:
-            (tmp_path / path.name).symlink_to(path)
+    for path in (shared_data / "fsdd" / "recordings").glob("*_[0-9].wav"):  # ten of each digit and speaker do
+        (tmp_path / path.name).symlink_to(path)
     speech = load_speech(str(tmp_path))
     test = speech.split("test")
     # A spoken digit takes a fifth of a second to one second and a half, silence included.
-    frames_a_digit = test.lengths.sum() / sum(len(text.split()) for text in test.texts)
-    assert 20 < frames_a_digit < 150
+    assert 20 < test.lengths.sum() / sum(len(text.split()) for text in test.texts) < 150
     assert speech.info["skipped"]["rows"] == 0
