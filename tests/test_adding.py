@@ -47,37 +47,6 @@ label = { column = "bought", positive = ["1"], negative = ["0"] }
 dense = ["price"]
 categorical = ["town"]
 """
-JOB = '''"""Trains a line to a target: `labkit train line`."""
-
-import argparse
-
-import torch
-import torch.nn.functional as F
-
-import labkit
-from labkit.jobs.presets import get_preset
-
-
-def parser():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--preset", default="tour")
-    return flags
-
-
-if __name__ == "__main__":
-    preset = get_preset("line", parser().parse_args().preset)
-    weights = torch.zeros(preset.model["features"], requires_grad=True)
-    optimizer = torch.optim.SGD([weights], lr=preset.train["lr"])
-    with labkit.Run("line", target="loss <= 0.1") as run:
-        for _ in run.epochs(50):
-            loss = F.mse_loss(weights, torch.ones_like(weights))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.step(loss, samples=1)
-            if run.evaluate(loss=loss.item()):
-                break
-'''
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +104,13 @@ def test_a_dataset_of_clicks_is_a_schema(checkout, run, tmp_path):
 
 
 def test_a_family_of_models_is_its_script_and_its_presets(checkout, run):
-    (checkout / "labkit/jobs/line.py").write_text(JOB, encoding="utf-8")
-    insert(
-        checkout / "labkit/jobs/presets.py",
-        "\n\ndef get_preset",
-        'JOBS["line"] = Job("Line", "a line", {"tour": Preset("tour", {"features": 4}, {"lr": 1.0})})\n',
-    )
-    assert "a line" in run("-m", "labkit", "train", "--help")
-    assert json.loads(run("-m", "labkit", "train", "line", "--json"))["result"]["target_reached"]
+    jobs = checkout / "labkit/jobs"
+    script = (jobs / "dlrm.py").read_text(encoding="utf-8").replace('"dlrm"', '"twin"')
+    (jobs / "twin.py").write_text(script, encoding="utf-8")
+    insert(jobs / "presets.py", "\n\ndef get_preset", 'JOBS["twin"] = JOBS["dlrm"]._replace(words="a twin")\n')
+    assert "a twin" in run("-m", "labkit", "train", "--help")
+    asked = ("--data", "synthetic-small", "--target", "auc >= 0.6", "--json")
+    assert json.loads(run("-m", "labkit", "train", "twin", *asked))["result"]["target_reached"]
 
 
 def test_a_notebook_is_itself_its_exercises_and_a_line(checkout, run):
