@@ -29,10 +29,8 @@ def autocast(precision: str, device: torch.device | str) -> torch.autocast:
 def faster_precision(job: str, model: nn.Module, loss: Callable[[], Tensor]) -> tuple[str, str]:
     """The faster precision for a job on this machine, and why; the model is left as it is.
 
-    Args:
-        job: names the job and the sizes that decide: what was measured for the same words counts.
-        model: what trains.
-        loss: the loss of one batch, computed anew at each call.
+    What was measured for the same words of `job` counts, which name all sizes that decide; `loss` computes that of one
+    batch anew at each call.
     """
     device = next(model.parameters()).device
     machine = machine_key(device)
