@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import labkit
+from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches, in_order
 from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
 from labkit.fast.models import fast_dlrm
-from labkit.fast.optimisers import fast_optimisers, tables_compile
+from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.precision import autocast, chosen_precision
-from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
-from labkit.jobs.memory import refuse_tables_that_do_not_fit
+from labkit.jobs.flags import add_common_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
 
@@ -90,7 +90,7 @@ def main() -> None:
 
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
-    refuse_tables_that_do_not_fit(config, args.optimiser, preset.name)
+    refuse_large_tables(config, args)
     torch.manual_seed(args.seed)
     model = build_model(config, args.kernels).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
@@ -101,7 +101,7 @@ def main() -> None:
         EVALUATIONS_AN_EPOCH,
         model=asdict(config),
         precision=precision,
-        compiled_tables=args.kernels == "fast" and device == "cpu" and tables_compile(),
+        compiled_tables=args.kernels == "fast" and device == "cpu" and why_not_compiled() is None,
         step_note=why,
     )
     with labkit.Run("dlrm", **settings) as run:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
 
-import pynvml
 import pytest
 from fake_nvml import fake_nvml, put_on_path
 
@@ -31,7 +30,7 @@ def no_tools(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_driver():
-    return Nvml(fake_nvml(fails={"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}))
+    return Nvml(fake_nvml())
 
 
 def test_tools_are_found_with_their_version_or_the_reason_why_they_do_not_start(no_driver, monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from labkit.profiling.recording.profile_steps import profile_script
 from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.traces.device_time import device_breakdown
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 CARD = Calibration("some GPU", 1, 50_000.0, 300_000.0, 2000.0, 4.0, "2026-11-22")
 FLOP = 2 * 4096**3

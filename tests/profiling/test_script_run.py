@@ -16,7 +16,7 @@ from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.runs import read_run
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 HEAD = """
 import sys, threading, torch

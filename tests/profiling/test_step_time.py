@@ -8,7 +8,7 @@ from labkit.hardware.calibration import Calibration
 from labkit.profiling.comparison import compare
 from labkit.profiling.profile import Profile, roofline_frames
 from labkit.profiling.step_time import BACKWARD_CALL, PYTHON, call_tree, step_time
-from labkit.profiling.traces.timeline import alive_at_peak, memory_over_time, timeline
+from labkit.profiling.traces.timeline import memory_over_time, timeline
 
 CARD = Calibration("some CPU", 2, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 
@@ -169,18 +169,10 @@ def memory(time, size, address, device=-1):
     return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 9, "tid": 1, "ts": time, "args": args}
 
 
-def test_tensors_alive_at_the_peak_add_up_to_it(tmp_path):
-    step, calls = note("ProfilerStep#0", 0, 1000), [event("aten::linear", 100, 400), event("aten::mm", 200, 200)]
+def test_memory_held_adds_up_what_was_taken_and_given_back(tmp_path):
     took = ((150, 100, 1), (250, 1000, 2), (300, 50, 3), (350, -50, 3), (450, -100, 1), (600, 10, 1), (700, -1000, 2))
-    trace = trace_of(tmp_path, [step, *calls, *(memory(*each) for each in took)])
+    trace = trace_of(tmp_path, [note("ProfilerStep#0", 0, 1000), *(memory(*each) for each in took)])
     assert memory_over_time(trace)["held_bytes"].tolist() == [100, 1100, 1150, 1100, 1000, 1010, 10]
-    alive = alive_at_peak(trace)
-    assert alive["bytes"].tolist() == [1000, 100, 50]
-    assert alive["operator"].tolist() == ["aten::mm in aten::linear", "aten::linear", "aten::mm in aten::linear"]
-    assert alive["freed_us"].tolist() == [700, 450, 350]
-    # what was freed of before the recording is a row of its own
-    alive = alive_at_peak(trace_of(tmp_path, [step, memory(10, -300, 77), memory(20, 500, 2), memory(30, -500, 2)]))
-    assert alive["bytes"].tolist() == [500, -300]
 
 
 def profile_of(path, events):

@@ -112,13 +112,13 @@ def write_trace(folder: Path) -> None:
 def read_frames(folder: Path) -> list:
     from labkit.profiling.step_time import step_time
     from labkit.profiling.traces.device_time import device_breakdown
-    from labkit.profiling.traces.timeline import alive_at_peak
+    from labkit.profiling.traces.timeline import memory_over_time
     from labkit.profiling.traces.trace import read_trace
     from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")
     frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
-    return [frame.to_csv() for frame in [*frames, alive_at_peak(trace), step_time(trace).phases()]]
+    return [frame.to_csv() for frame in [*frames, memory_over_time(trace), step_time(trace).phases()]]
 
 
 def show(run: Path) -> list:

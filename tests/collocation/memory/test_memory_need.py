@@ -7,7 +7,7 @@ from labkit.collocation.memory import need
 from labkit.collocation.memory.need import GROWTH_BYTES, first_steps_bytes
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
-from labkit.jobs import memory
+from labkit.jobs import flags
 from labkit.jobs.command import job_command
 from labkit.models.dlrm import DlrmConfig
 from labkit.tracking.command import ScriptCommand
@@ -69,6 +69,8 @@ def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monk
 
 
 def test_tables_that_are_more_than_is_free_are_refused(monkeypatch):
-    monkeypatch.setattr(memory, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
+    monkeypatch.setattr(flags, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=50_000))
     with pytest.raises(UserError, match=r"needs .* for its embedding tables .* free"):
-        memory.refuse_tables_that_do_not_fit(DlrmConfig(13, (500, 100), 15, (15,), (1,)), "adagrad", "tour")
+        flags.refuse_large_tables(
+            DlrmConfig(13, (500, 100), 15, (15,), (1,)), SimpleNamespace(optimiser="adagrad", preset="tour")
+        )
