@@ -14,9 +14,10 @@ from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches, in_order
 from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
-from labkit.fast.models import fast_dlrm
+from labkit.fast.interaction import PairwiseProducts
 from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.precision import autocast, chosen_precision
+from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.flags import add_common_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
@@ -45,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
-    return fast_dlrm(config) if kernels == "fast" else Dlrm(config)
+    """Either kernels give it the same weights from the same seed."""
+    return Dlrm(config, tables=EmbeddingTables, interaction=PairwiseProducts) if kernels == "fast" else Dlrm(config)
 
 
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:

@@ -16,7 +16,7 @@ from labkit.data.speech import Batch, load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
-from labkit.fast.models import fast_speech
+from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
-    return fast_speech(config) if kernels == "fast" else SpeechModel(config)
+    """Either kernels give it the same weights from the same seed."""
+    return SpeechModel(config, block=ChannelsLastBlock) if kernels == "fast" else SpeechModel(config)
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:

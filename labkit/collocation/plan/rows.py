@@ -27,11 +27,12 @@ from labkit.jobs.flags import read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
-JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "copies": "copies", "name": str}
+JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": "copies", "name": str}
 PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
 """What any job may ask of the device"""
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers"""
+BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
 NUMBERS = {
@@ -90,6 +91,10 @@ class Mistakes:
         """Note what is wrong at a place, and how it is mended; several lines are several mistakes."""
         for line in what.splitlines():
             self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
+
+    def add_field(self, row: Row, name: str, what: str) -> None:
+        """Note what is wrong with a field of a row."""
+        self.add(row.places.get(name, row.place), f"field {name!r}: {what}")
 
     @contextmanager
     def noting(self, place: str) -> Iterator[None]:
@@ -190,10 +195,10 @@ def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> di
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}")
+                raise UserError(BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, kinds)}")
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
-            mistakes.add(row.places.get(name, row.place), f"field {name!r}: {error}")
+            mistakes.add_field(row, name, str(error))
     return values
 
 
@@ -246,16 +251,22 @@ def _jobs_of(
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
         raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+    if {"args", "arguments"} <= row.keys():
+        mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
+        return []
     what = read_setting(row.get("job") or row.get("script"), str)
     script, parser, flags = what, None, {}
     if not what.endswith(".py"):
         script, preset, parser = _labkits_script(what)
+        if preset and "preset" in row:
+            mistakes.add_field(row, "preset", f"the job names preset {preset!r}, too: leave one of the two away.")
+            return []
         flags = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
         flags = {name: kind for name, kind in flags.items() if name not in NO_SETTINGS}
     values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes)
     if len(values) < len(row):
         return []
-    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", ()))
+    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
     if parser is None:
         script, seed = str(find_script(what, folders)), 0
         name = safe_name(Path(script).stem)
@@ -288,8 +299,6 @@ def _labkits_arguments(
     job: str, preset: str, parser: ArgumentParser, settings: dict[str, Any], folder: Path
 ) -> tuple[str, int, tuple[str, ...]]:
     """Preset, seed and arguments of a labkit's script, checked by its parser; {seed} stands for the seed in them."""
-    if preset and "preset" in settings:
-        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
     # the preset is written out, so that jobs with and without it are alike
     preset, seed = settings.pop("preset", preset or "tour"), settings.pop("seed", 0)
     for name in {"data", "schema"} & settings.keys():  # a path beside the plan; names stay
