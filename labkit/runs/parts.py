@@ -131,7 +131,7 @@ def write_part(table: pa.Table, path: Path) -> None:
     temporary = temporary_of(path)
     try:
         with disk_full_as_user_error(path.parent):
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+            pq.write_table(table, temporary, compression="zstd", compression_level=3, write_page_checksum=True)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

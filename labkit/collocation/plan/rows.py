@@ -26,11 +26,12 @@ from labkit.jobs.flags import read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
-JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "copies": int, "name": str}
+JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": int, "name": str}
 PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
 """What any job may ask of the device"""
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers"""
+BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
 EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
@@ -170,7 +171,7 @@ def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> di
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}")
+                raise UserError(BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, kinds)}")
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
             mistakes.add(row.place, f"field {name!r}: {error}")
@@ -226,6 +227,8 @@ def _jobs_of(
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
         raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+    if {"args", "arguments"} <= row.keys():
+        raise UserError("field 'args': it is another spelling of arguments: leave one of the two away.")
     what = read_setting(row.get("job") or row.get("script"), str)
     script, parser, flags = what, None, {}
     if not what.endswith(".py"):
@@ -235,7 +238,7 @@ def _jobs_of(
     values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes)
     if len(values) < len(row):
         return []
-    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", ()))
+    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
     if not 1 <= copies <= MOST_COPIES:
         raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
     if parser is None:

@@ -105,6 +105,8 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("dlrm[seed=1,seed=2]", "it stands there twice"),
         ("dlrm x 3", "'x 3' is not understood after dlrm: only a script has arguments"),
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
+        ("dlrm[budget=half]", "field 'budget': the mode decides what a job may use: leave budget away, or give cores"),
+        ("train.py[args=1] 2", "field 'args': it is another spelling of arguments: leave one of the two away."),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
         ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
@@ -163,7 +165,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
     (folder / "plans" / "synthetic").mkdir()
     plan = from_yaml(
         "mode: alone\njobs:\n- &usual {job: dlrm, target: 0.80, name: 2024-01-01}\n- {<<: *usual, name: on}\n"
-        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, arguments: -n 'a b'}\n"
+        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, args: -n 'a b'}\n"
         "- {job: dlrm, name: on, data: clicks.csv}\n- {job: dlrm, data: synthetic}\n"
     )
     jobs = plan.workloads[0].jobs
