@@ -11,7 +11,7 @@ import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
 from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan.rows import MOST_COPIES, parse_jobs
+from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.errors import UserError
 from labkit.json_data import build
@@ -92,7 +92,7 @@ def test_every_mistake_of_a_line_is_told_at_once():
         "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'batch_szie': it is unknown: did you mean 'batch_size'?",
         "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'seed': 'x' is not a whole number: write one, such as 256.",
         "job 5 of --jobs (nope.py): there is no script nope.py: check the path, which counts from the working folder.",
-        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}.",
+        "job 6 of --jobs (dlrm x0), field 'copies': '0' is not a whole number from 1 to 1000: write one, such as 2.",
     ]
 
 
@@ -187,6 +187,19 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
             "folder.\n"
             "plans/mix.yaml, line 4, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
             "plans/mix.yaml, line 5: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 ",
+        ),
+        (
+            "repeats: 0\ntimeout: -1\njobs: []",
+            "plans/mix.yaml, line 1, field 'repeats': '0' is not a whole number from 1: write one, such as 3.\n"
+            "plans/mix.yaml, line 2, field 'timeout': '-1' is not a number of seconds above zero: write one, "
+            "such as 60.\n"
+            "plans/mix.yaml, line 3, field 'jobs': the list is empty: give at least one item.",
+        ),
+        (
+            "jobs:\n- &a {job: dlrm,\n  coppies: 2}\n- <<: *a\n  coppies: 3\n\n  seed: x",
+            "line 3, field 'coppies': it is unknown: did you mean 'copies'?\n"
+            "plans/mix.yaml, line 5, field 'coppies': it is unknown: did you mean 'copies'?\n"
+            "plans/mix.yaml, line 7, field 'seed': 'x' is not a whole number",
         ),
         ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
         ("mode: alone", "there is no job: list jobs that run together under jobs"),
