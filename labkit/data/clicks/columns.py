@@ -91,6 +91,9 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([line.decode()], delimiter=_delimiter(path, schema)))]
     except UnicodeDecodeError:
+        if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
+            what = "The first line is no text: the file is damaged, or neither text nor gzip nor Parquet."
+            raise DataError(what, fix="Download it or make it again.", file=path, line=1) from None
         fix = f"Convert the file, for example: iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
 

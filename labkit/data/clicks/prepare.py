@@ -38,20 +38,30 @@ file of several."""
 
 
 def prepare_files(
-    folder: Path, files: list[Path], schema: TableSchema, seed: int, bad: BadRows, progress: Progress
+    folder: Path,
+    files: list[Path],
+    schema: TableSchema,
+    seed: int,
+    bad: BadRows,
+    progress: Progress,
+    schema_file: Path | None = None,
 ) -> dict:
     """Write the arrays of `files`, in their order, into `folder`, and say what its `meta.json` is to."""
+    checker = RowChecker(schema, bad, schema_file)
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
     free_bytes = check_disk(folder, needed_bytes)
     progress(0.0, f"about {expected_rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)")
-    rows_of_files, folds, offset = _parse(folder, files, schema, bad, expected_rows, progress)
+    rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
     order = split_rows(rows_of_files, folds, schema.split, seed)
     splits = {split: len(chosen) for split, chosen in order.items()}
     if min(splits.values()) == 0:
-        what = f"{rows} usable rows leave a split empty ({splits})."
-        raise DataError(what, fix="Give more rows, or change [split] in the schema.", file=files[0])
+        sizes = ", ".join(f"{split} {size}" for split, size in splits.items())
+        asked = ", ".join(f"split.{key}" for key, value in asdict(schema.split).items() if value)
+        what, place = f"{rows} usable rows of {files[0]} leave a split empty ({sizes}).", asked and schema_file
+        fix = "Give more rows, or change the split in the schema."
+        raise DataError(what, fix=fix, file=place or files[0], field=asked or None)
     if not schema.split.by_time:
         progress(0.65, "split")
         _reorder(folder, np.concatenate(list(order.values())))
@@ -97,14 +107,14 @@ def prepare_files(
 
 
 def _parse(
-    folder: Path, files: list[Path], schema: TableSchema, bad: BadRows, expected_rows: int, progress: Progress
+    folder: Path, files: list[Path], schema: TableSchema, checker: RowChecker, expected_rows: int, progress: Progress
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Write what the files say into the arrays.
 
     Returns:
         Good rows of each file; of each row what the split's column says; what the dense features (D,) are less.
     """
-    counts, folds, offset, checker = [], [np.empty(0, np.uint8)], None, RowChecker(schema, bad)
+    counts, folds, offset = [], [np.empty(0, np.uint8)], None
     tables = len(schema.categorical) + len(schema.bucketise)
     with ClickWriter(folder, len(schema.dense), tables) as writer:
         for file in files:

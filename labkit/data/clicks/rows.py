@@ -36,8 +36,9 @@ class RowChecker:
     CRC-32, else in the order they are met.
     """
 
-    def __init__(self, schema: TableSchema, bad: BadRows):
-        self.schema, self.bad = schema, bad
+    def __init__(self, schema: TableSchema, bad: BadRows, schema_file: Path | None = None):
+        self.schema, self.bad, self.schema_file = schema, bad, schema_file
+        self._seen: set[str] = set()  # of the label's classes
         self._missing = pa.array(["", *schema.missing])
         self._numbers: dict[str, dict[str, int]] = {name: {} for name in schema.categorical}
 
@@ -58,7 +59,7 @@ class RowChecker:
                 usable[row] = False
 
         schema = self.schema
-        label = self._label(block.values[schema.label.column], refuse)
+        label = self._label(path, block.values[schema.label.column], refuse)
         dense = np.empty((len(label), len(schema.dense)))
         for index, name in enumerate(schema.dense):
             dense[:, index] = self._dense(name, block.values[name], usable, refuse)
@@ -70,10 +71,18 @@ class RowChecker:
             self.bad.add(DataError(reason, fix="Mend the row.", file=path, line=line, field=field))
         return label[usable], dense[usable], categorical[usable], fold[usable]
 
-    def _label(self, text: pa.Array, refuse: Refuse) -> np.ndarray:
+    def _label(self, path: Path, text: pa.Array, refuse: Refuse) -> np.ndarray:
         label = self.schema.label
         positive = is_in(text, pa.array(label.positive))
         negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
+        self._seen |= {name for name, fits in (("positive", positive), ("negative", negative)) if fits.any()}
+        never = [name for name in ("positive", "negative") if name not in self._seen]
+        if label.negative and not (positive | negative).all() and len(never) > (self.bad.policy == "skip"):
+            # one bad label is no reason to doubt the schema, but that none of a class was seen before it is
+            values = ", ".join(map(repr, pc.unique(text).to_pylist()[:10]))
+            what = f"No row of {path} that was read so far has a value of it; column {label.column!r} has {values}."
+            field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path
+            raise DataError(what, fix="Correct the values in the schema.", file=file, field=field)
         expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
         refuse(~positive & ~negative, label.column, f"The label {{}} is none of {expected}.")
         return positive

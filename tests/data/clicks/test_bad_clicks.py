@@ -105,6 +105,7 @@ FILES = {
     "a missing column, with near ones": ([HEADER.replace("city", "citty"), *TABLE[1:]], "city", None, "'citty' is"),
     "a repeated column": ([HEADER.replace("age", "price"), *TABLE[1:]], None, 1, "'price' more than once"),
     "a header that is not UTF-8": ([HEADER.replace("unused", "not\udce9"), *TABLE[1:]], None, 1, "iconv"),
+    "no gzip at all": (b"\x02\xff\x00\xfe" * 99, None, 1, "first line is no text"),
     "no rows": ([HEADER], None, None, "no usable row"),
     "no bytes": (b"", None, None, "empty"),
     "one class only": ([line.replace("yes", "no") for line in TABLE], "clicked", None, "nothing to learn"),
@@ -164,6 +165,14 @@ SCHEMAS = {
     "an unknown layout": ("", 'layout = "avro"', "layout is 'avro'"),
     "no positive values": ('["yes"]', "[]", "label.positive is empty"),
     "a value of both classes": ('["no"]', '["no", "yes"]', "both have 'yes'"),
+    "positive values of no row": ('["yes"]', '["1"]', "'label.positive': No row of"),
+    "labels of no row": ('["yes"], negative = ["no"]', '["1"], negative = ["0"]', "column 'clicked' has 'no', 'yes'."),
+    "test rows that are not there": (
+        "",
+        'split = { column = "city", test_values = ["z"] }',
+        "split.test_values': 40 us",
+    ),
+    "more test rows than there are": ("", "split = { last_rows = 99 }", "(train 0, validation 0, test 40)"),
     "a separator of two": ("", 'separator = "||"', "`separator` is '||'"),
     "a table of one row": ("", "max_rows_per_table = 1", "max_rows_per_table is 1"),
 }
