@@ -104,8 +104,8 @@ def one_epoch(allocator: str) -> dict[str, float]:
 
     from labkit.jobs.command import job_command
     from labkit.tracking import script
+    from labkit.tracking.ending import StopRequest
     from labkit.tracking.events import Ready
-    from labkit.tracking.stop import StopRequest
 
     if allocator == "given back":
         script.keep_memory = lambda: False

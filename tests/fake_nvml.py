@@ -26,6 +26,19 @@ GPUS = {
     "NVIDIA L40S": ((8, 9), 18176, 48),
     "NVIDIA H100 80GB HBM3": ((9, 0), 16896, 80),
 }
+PASCAL, AMPERE, HOPPER = (2 * [name] for name in GPUS if name.split()[-1] in ("Ti", "A100-SXM4-40GB", "HBM3"))
+"""Machines with two of a kind"""
+PROFILES = {
+    # of an A100 with 40 GB: NVML's number of the kind, nvidia-smi's, compute slices, MiB, memory slices.
+    # Source: NVIDIA MIG User Guide, "Supported MIG Profiles"
+    "1g.5gb": (0, 19, 1, 4864, 1),
+    "2g.10gb": (1, 14, 2, 9856, 2),
+    "3g.20gb": (2, 9, 3, 19968, 4),
+    "4g.20gb": (3, 5, 4, 19968, 4),
+    "7g.40gb": (4, 0, 7, 40192, 8),
+    "1g.5gb+me": (7, 20, 1, 4864, 1),
+    "1g.10gb": (9, 15, 1, 9856, 2),
+}
 
 
 def error(code: int) -> pynvml.NVMLError:
@@ -36,12 +49,13 @@ def refuse(code: int):
     raise error(code)
 
 
-def fake_nvml(*names: str, mig=None, fails=(), **answers):
+def fake_nvml(*names: str, mig=None, computing=(), drawing=(), fails=(), **answers):
     """An NVML of these GPUs, whose handles are their numbers and the UUIDs of slices.
 
     Args:
-        names: of GPUS; the first is `FIRST`, the second `SECOND`.
+        names: of GPUS; the first is `FIRST`, the second `SECOND`; none for a machine without a driver.
         mig: gives the slices of the first GPU as they are now, each UUID with its profile, or None where MIG is off.
+        computing: processes by UUID; drawing: those that only draw.
         fails: calls with NVML's number of the failure that each ends in.
         answers: functions for calls that are not here, or in place of those that are.
     """
@@ -62,7 +76,7 @@ def fake_nvml(*names: str, mig=None, fails=(), **answers):
         return f"{names[0]} MIG {slices()[handle]}" if handle in slices() else names[handle]
 
     def memory(handle):
-        total = 5 if handle in slices() else kind(handle)[2] * 2**30
+        total = PROFILES[slices()[handle]][3] * 2**20 if handle in slices() else kind(handle)[2] * 2**30
         return SimpleNamespace(total=total, free=total, used=0)
 
     def mig_mode(handle):
@@ -74,6 +88,20 @@ def fake_nvml(*names: str, mig=None, fails=(), **answers):
         there = list(slices()) if handle == 0 else []
         return there[place] if place < len(there) else refuse(pynvml.NVML_ERROR_NOT_FOUND)
 
+    def profile_info(handle, number_of_kind, version=2):
+        for title, (own, number, count, mib, _) in PROFILES.items():
+            if mig is not None and own == number_of_kind:
+                return SimpleNamespace(id=number, sliceCount=count, memorySizeMB=mib, name=f"MIG {title}")
+        refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def capacity(handle, number):
+        there = [PROFILES[title] for title in slices().values()]
+        (own,) = [each for each in PROFILES.values() if each[1] == number]
+        return min((7 - sum(each[2] for each in there)) // own[2], (8 - sum(each[4] for each in there)) // own[4])
+
+    def uuid(handle):
+        return handle if handle in slices() else uuids[handle]
+
     calls = {
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
@@ -82,17 +110,26 @@ def fake_nvml(*names: str, mig=None, fails=(), **answers):
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetHandleByUUID": handle_of,
         "nvmlDeviceGetName": name,
-        "nvmlDeviceGetUUID": lambda handle: handle if handle in slices() else uuids[handle],
+        "nvmlDeviceGetUUID": uuid,
         "nvmlDeviceGetMemoryInfo": memory,
         "nvmlDeviceGetCudaComputeCapability": lambda handle: kind(handle)[0],
         "nvmlDeviceGetNumGpuCores": lambda handle: kind(handle)[1],
         "nvmlDeviceGetPowerManagementLimit": lambda handle: 250_000,
-        "nvmlDeviceGetAttributes": lambda handle: SimpleNamespace(multiprocessorCount=14),
+        "nvmlDeviceGetAttributes": lambda handle: SimpleNamespace(
+            multiprocessorCount=14 * PROFILES[slices()[handle]][2]
+        ),
         "nvmlDeviceGetMigMode": mig_mode,
         "nvmlDeviceGetMaxMigDeviceCount": lambda handle: 7,
         "nvmlDeviceGetMigDeviceHandleByIndex": mig_slice,
+        "nvmlDeviceGetGpuInstanceProfileInfo": profile_info,
+        "nvmlDeviceGetGpuInstanceRemainingCapacity": capacity,
+        "nvmlDeviceGetComputeMode": lambda handle: pynvml.NVML_COMPUTEMODE_DEFAULT,
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: dict(computing).get(uuid(handle), []),
+        "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: dict(drawing).get(uuid(handle), []),
+        "nvmlSystemGetProcessName": lambda pid: "/usr/bin/python3",
     } | answers
-    calls |= {call: error(code) for call, code in dict(fails).items()}
+    fails = dict(fails) if names else {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND} | dict(fails)
+    calls |= {call: error(code) for call, code in fails.items()}
     return SimpleNamespace(
         **{call: create_autospec(getattr(pynvml, call), side_effect=answer) for call, answer in calls.items()}
     )

@@ -30,7 +30,7 @@ from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run
 from labkit.telemetry.others import Look
 from labkit.telemetry.samples import read_samples
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 HERE = Path(__file__).parent
 USUAL = "target=none,precision=fp32"

@@ -92,7 +92,7 @@ def _check_and_run(args: argparse.Namespace, plan: Plan, csv: CsvPlan | None, *,
     from labkit.collocation.modes.mig import made_slices
     from labkit.collocation.plan_check import check_plan, job_memory
     from labkit.hardware.devices import find_device, get_devices
-    from labkit.tracking.stop import StopRequest
+    from labkit.tracking.ending import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     for notice in csv.notices if csv is not None else ():

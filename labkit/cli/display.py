@@ -29,8 +29,8 @@ class Display:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._noticed: set[str] = set()
         self._does: dict[str, str] = {}
-        self._began: dict[str, tuple[dict[str, Any], list]] = {}
-        """Of each run, its configuration and its evaluations: (wall_s, value)"""
+        self._began: dict[str, dict[str, Any]] = {}
+        """The configuration of each run"""
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -49,14 +49,14 @@ class Display:
                 self._noticed.add(text)
                 self.print(text, "dim")
         elif isinstance(event, Started):
-            self.folder, self._began[name] = event.folder, (event.config, [])
+            self.folder, self._began[name] = event.folder, event.config
             self.says(name, "building")
         elif isinstance(event, Preparing):
             self.says(name, f"preparing data {event.fraction:.0%}  {event.text}")
         elif isinstance(event, Ready):
             self.says(name, "ready")
         elif isinstance(event, Progress):
-            self.says(name, text := self._where(event, *self._began[name]))
+            self.says(name, text := _where(event, self._began[name]))
             if event.evaluated and self._evaluations and not self.console.is_terminal:
                 self.print(f"{named}{text}")
 
@@ -75,13 +75,12 @@ class Display:
     def print(self, text: str | Text, style: str = "") -> None:
         self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
-    def _where(self, progress: Progress, config: dict[str, Any], evaluations: list) -> str:
-        metric, target = config["train"]["target_metric"], config["train"]["target"]
-        if progress.evaluated and metric in progress.metrics:
-            evaluations.append((progress.point.wall_s, progress.metrics[metric]))
-        left = time_left_s(config, progress.point.wall_s, progress.point.samples, evaluations)
-        text = progress_text(progress, metric) + (f" (target {target:g})" if target is not None else "")
-        return text if left is None else f"{text}  about {left:.0f} s left"
+
+def _where(progress: Progress, config: dict[str, Any]) -> str:
+    metric, target = config["train"]["target_metric"], config["train"]["target"]
+    left = time_left_s(config, progress.point.wall_s, progress.point.samples)
+    text = progress_text(progress, metric) + (f" (target {target:g})" if target is not None else "")
+    return text if left is None else f"{text}  about {left:.0f} s left"
 
 
 class TrainingDisplay(Display):

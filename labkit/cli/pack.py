@@ -106,7 +106,7 @@ def _check_and_run(queue: list[QueuedJob], args: argparse.Namespace) -> int:
     from labkit.collocation.packing.live_device import live_devices
     from labkit.collocation.packing.pack import check_here, refuse_if_any, telling
     from labkit.collocation.packing.queue_run import QueueRecord, run_queue
-    from labkit.tracking.stop import StopRequest
+    from labkit.tracking.ending import StopRequest
 
     console = Console(stderr=args.json, highlight=False)
     names = [name.strip() for name in args.device.split(",")] if args.device else []

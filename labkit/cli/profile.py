@@ -122,7 +122,7 @@ def _profile_here(
 ) -> tuple[Path, list[str]]:
     """Profile a script in this process: the run's folder, and what its user should know."""
     from labkit.tracking.binding import bind_process
-    from labkit.tracking.stop import StopRequest
+    from labkit.tracking.ending import StopRequest
 
     with StopRequest() as stop:
         bind_process(command, tell, stop)

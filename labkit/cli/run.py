@@ -131,8 +131,7 @@ def run_here(command: ScriptCommand, as_json: bool) -> int:
     """Run a script in this process, shown on the terminal; the exit status."""
     from labkit.cli.console import print_last, say
     from labkit.tracking.binding import bind_process
-    from labkit.tracking.ending import RunFailed
-    from labkit.tracking.stop import StopRequest
+    from labkit.tracking.ending import RunFailed, StopRequest
 
     try:
         # with --json, stdout belongs to programs

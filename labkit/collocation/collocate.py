@@ -14,7 +14,7 @@ from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
 from labkit.hardware.devices import find_device, get_devices
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 
 def plan_of(

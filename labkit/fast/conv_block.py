@@ -19,7 +19,6 @@ class MaskedRelu(nn.Module):
     """`dropout(relu(x)) * mask`, the probability rounded to a multiple of 1/256 on CPUs; training overwrites x."""
 
     def __init__(self, dropout: float):
-        """Drop values with probability `dropout` while training."""
         super().__init__()
         self.p = dropout
 

@@ -19,7 +19,6 @@ class PairwiseProducts(nn.Module):
     """
 
     def __init__(self, count: int):
-        """Set up for `count` features."""
         super().__init__()
         first, second = torch.tril_indices(count, count, offset=-1)
         pairs = torch.arange(len(first))

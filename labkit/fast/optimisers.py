@@ -52,13 +52,8 @@ def fast_optimisers(
             "give it EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
         )
     of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
-    if tables.weight.device.type == "cpu" and tables_compile():
+    if tables.weight.device.type == "cpu" and why_not_compiled() is None:
         from labkit.fast.compiled_tables import CompiledTables  # which needs numba
 
         of_tables = CompiledTables(tables, of_tables)
     return [quick_optimiser(kinds[0], dense, lr), of_tables]
-
-
-def tables_compile() -> bool:
-    """Whether tables are updated by kernels that numba compiles."""
-    return why_not_compiled() is None

@@ -19,7 +19,6 @@ class EmbeddingTables(nn.Module):
     """Sums of the rows that each bag names."""
 
     def __init__(self, num_rows: Sequence[int], embedding_dim: int):
-        """Make tables of `num_rows` rows each."""
         super().__init__()
         self._num_rows = list(num_rows)
         self.weight = nn.Parameter(torch.empty(sum(num_rows), embedding_dim))  # (R, D)

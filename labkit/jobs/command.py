@@ -21,9 +21,6 @@ def job_command(
 ) -> ScriptCommand:
     """The command of a job: "dlrm", "speech", or the path of a script, with the script's flags by name as `settings`.
 
-    Raises:
-        UserError: there is no such job, or no such budget here.
-
     >>> job_command("dlrm", seed=1, max_seconds=None).arguments
     ('--seed', '1')
     """
@@ -46,11 +43,7 @@ def as_flags(settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def script_of(job: str) -> Path:
-    """The file of one of the kit's jobs, or of a script.
-
-    Raises:
-        UserError: there is neither.
-    """
+    """The file of one of the kit's jobs, or of a script; a `UserError` where there is neither."""
     if job in JOBS:
         return Path(__file__).with_name(f"{job}.py")
     if not Path(job).is_file():

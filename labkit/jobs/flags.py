@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, with_flag
+from labkit.hardware.cpu import read_cpu
+from labkit.hardware.devices import get_devices
+from labkit.hardware.sizes import size_text
 from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
+from labkit.tracking.harness import current_harness
+
+if TYPE_CHECKING:
+    from labkit.models.dlrm import DlrmConfig  # torch comes with it
 
 TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "metrics", "job")
 """Flags that are no part of a run's settings, or told by other words"""
+OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
+"""Tensors as large as the embedding tables that an optimiser keeps."""
 PATIENCE_EPOCHS = 3
 """Without a value to reach or a time, a run ends after this many epochs that brought nothing better."""
 
@@ -32,7 +41,7 @@ def add_common_flags(
     words = "default: the preset's; another one needs --lr, too"
     add("--optimiser", "--optimizer", choices=list(optimisers), help=words)
     add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
-    words = "auto: what is faster on this machine, measured once and kept (`labkit doctor`)"
+    words = "auto: bf16 on a GPU from compute capability 8.0 and on a CPU with AMX's bf16, else fp32 (default: auto)"
     add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=words)
     words = "plain: what a textbook does; fast: the same mathematics by the parts of labkit.fast (default)"
     add("--kernels", choices=("plain", "fast"), default="fast", help=words)
@@ -45,11 +54,7 @@ def add_common_flags(
 def read_arguments(
     flags: argparse.ArgumentParser, job: str, arguments: Sequence[str] | None = None
 ) -> tuple[argparse.Namespace, Preset]:
-    """The command line, or other arguments, with the preset's values for what they leave out.
-
-    Raises:
-        UserError: a value cannot be.
-    """
+    """The command line, or other arguments, with the preset's values for what they leave out."""
     asked = {name: value for name, value in vars(flags.parse_args(arguments)).items() if value is not None}
     preset = get_preset(job, asked["preset"])
     if asked.get("optimiser", preset.train["optimiser"]) != preset.train["optimiser"] and "lr" not in asked:
@@ -81,6 +86,23 @@ def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
             "so that every step would see all of them: give at most that many."
         )
     args.batch_size = min(args.batch_size, train_samples)
+
+
+def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
+    """Stop before tables are made that, with their optimiser's state, need more than the budget has, or is free."""
+    harness, devices = current_harness(), get_devices()
+    torch_name = harness.torch_name if harness is not None else "cpu"
+    device = next((each for each in devices if each.torch_name == torch_name), devices[0])
+    budget = harness.command.budget if harness is not None else None
+    needed = config.parameter_bytes * (1 + OPTIMISER_STATES[args.optimiser])
+    there = read_cpu().memory_available_bytes if device.kind == "cpu" else device.memory_bytes
+    limit = (budget and budget.memory_bytes) or there
+    if limit is not None and needed > limit:
+        raise UserError(
+            f"preset {args.preset!r} on this data needs {size_text(needed)} for its embedding tables and their "
+            f"optimiser state, and {device.name} has {size_text(limit)} free: choose a smaller preset "
+            "(kaggle, tour), or data with smaller vocabularies."
+        )
 
 
 def run_settings(

@@ -38,11 +38,7 @@ class PlainStep:
 
 
 def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
-    """The step that a job takes with these arguments of its script; its data is prepared if it was not.
-
-    Raises:
-        UserError: an argument cannot be, or the data cannot be had.
-    """
+    """The step that a job takes with these arguments of its script; its data is prepared if it was not."""
     script = importlib.import_module(f"labkit.jobs.{job}")
     args, preset = read_arguments(script.parser(), job, arguments)
     build = {"name": args.optimiser, "lr": args.lr, "kernels": "plain"}

@@ -77,11 +77,7 @@ JOBS = {
 
 
 def get_preset(job: str, name: str) -> Preset:
-    """Return a job's preset.
-
-    Raises:
-        UserError: there is none of that name.
-    """
+    """A job's preset, or a `UserError` with those that there are."""
     presets = JOBS[job].presets
     if name not in presets:
         raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.")
@@ -99,11 +95,7 @@ NO_TARGET = "none"
 
 
 def chosen_data(job: str, preset: Preset, data: str | None) -> str:
-    """The dataset asked for, or the preset's own.
-
-    Raises:
-        UserError: neither is there.
-    """
+    """The dataset asked for, or the preset's own; a `UserError` where neither is there."""
     name = data or preset.data
     if name is None:
         raise UserError(
@@ -116,14 +108,8 @@ def chosen_data(job: str, preset: Preset, data: str | None) -> str:
 def chosen_target(job: str, data: str, asked: str | None, metrics: Sequence[str]) -> str:
     """The target that `Run` takes: the one asked for, or the dataset's own, or the first metric without a value.
 
-    Args:
-        job: "dlrm" or "speech".
-        data: the dataset's name.
-        asked: as on the command line: "0.78", "log_loss=0.45", "log_loss <= 0.45", "none" or None.
-        metrics: what the job measures, its main one first.
-
-    Raises:
-        UserError: the job does not measure that metric, or it is no number.
+    `metrics` are what the job measures, its main one first. Asked is as on the command line: "0.78", "log_loss=0.45",
+    "log_loss <= 0.45" or "none".
 
     >>> chosen_target("dlrm", "synthetic", "log_loss=0.45", ("auc", "log_loss"))
     'log_loss <= 0.45'

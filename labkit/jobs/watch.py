@@ -37,11 +37,6 @@ def watch(
 
     Returns:
         `{"run", "folder", "status", "result"}`, as `labkit train --json` prints it.
-
-    Raises:
-        UserError: the run was refused.
-        RunFailed: it diverged.
-        KeyboardInterrupt: after the run has stopped.
     """
     command = job if isinstance(job, ScriptCommand) else job_command(job, runs_dir=runs_dir, **settings)
     line = ProgressLine(sys.stdout, evaluations=evaluations)
@@ -88,11 +83,7 @@ class BackgroundRun:
 
     @property
     def folder(self) -> Path:
-        """The run folder; waits until it is there, which takes as long as preparing the data does.
-
-        Raises:
-            UserError: the run was refused.
-        """
+        """The run folder; waits until it is there, or raises why it will not be."""
         self._has_folder.wait()
         if self._folder is None:
             raise self._error

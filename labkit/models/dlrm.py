@@ -71,7 +71,6 @@ class PairwiseDots(nn.Module):
     """The dot product of every pair of features once."""
 
     def __init__(self, count: int):
-        """Set up for `count` features."""
         super().__init__()
         first, second = torch.tril_indices(count, count, offset=-1)
         self.register_buffer("first", first, persistent=False)

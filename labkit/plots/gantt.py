@@ -39,7 +39,7 @@ def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template:
     """What calls what in a step: below each call those that it makes, as wide as the time they take.
 
     Args:
-        tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
+        tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.step_time.call_tree`).
     """
     dearest = tree.loc[tree["self_us"].idxmax()]
     finding = (

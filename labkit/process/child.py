@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -149,12 +150,20 @@ class Child:
     def _insist(self) -> bool:
         """As long as it does not end: ask it to, send SIGTERM, send SIGKILL; whether it ended without the last."""
         self.stop()
-        for patience_s, more in ((self._polite_s, self._process.terminate), (TERM_S, self._process.kill)):
+        for patience_s, more in ((self._polite_s, self._terminate), (TERM_S, self._process.kill)):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience_s)
                 return True
             more()
         return False
+
+    def _terminate(self) -> None:
+        """Send SIGTERM to all of its group: what it started may have something to save, too."""
+        if sys.platform == "win32":
+            self._process.terminate()
+        else:
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGTERM)
 
     def _hear(self, message: dict[str, Any]) -> None:
         self._told.put(message)

@@ -274,7 +274,7 @@ class _Supervisor:
 
     def _do_forget(self, job: _Job) -> None:
         """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""
-        if self.jobs[job.name] is job:  # and not one of its name that was started as soon as its end was told
+        if self.jobs.get(job.name) is job:  # and not one of its name that was started as soon as its end was told
             del self.jobs[job.name]
         own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid}
         for child in psutil.Process().children():

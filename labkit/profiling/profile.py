@@ -28,8 +28,8 @@ from labkit.runs.atomic import replace_text
 if TYPE_CHECKING:
     import pandas as pd
 
-KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
-"""Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
+KINETO, FACTS, CARD = "kineto.json.gz", "profile.json", "card.json"
+"""Files of a run's `trace/`: the trace, what belongs to it, and the machine's card."""
 
 
 class Facts(TypedDict):
@@ -37,10 +37,9 @@ class Facts(TypedDict):
 
     settings: ProfileSettings
     device: str
-    phases_us: list[dict[str, list[float]]]
+    phases_us: list[dict[str, tuple[float, float]]]
     """Of each step, by phase: wall time, and time in which it had a core"""
     unprofiled_step_us: list[float]
-    event_cost_us: float
     fault_cost_us: float | None
     unprofiled_faults: list[float]
     phase_faults: list[dict[str, float]]
@@ -48,12 +47,8 @@ class Facts(TypedDict):
 
 DONE_BY = {"aten::convolution": "aten::mkldnn_convolution", "aten::embedding": "aten::index_select"}
 """Operators whose formula has another name than the one in which the time is spent."""
-NOISE = 0.9
-"""Steps of the same run differ by about a tenth."""
 WORTH_A_POINT = 0.005
 """Share of the time; what an operator that took less achieved says little."""
-DISTURBED = 1.6
-"""A profiled step over an unprofiled one, from which on a word of warning is due."""
 
 
 @dataclass(frozen=True)
@@ -106,21 +101,12 @@ class Profile:
         return Faults(median(plain), {name: count / len(phases) for name, count in by_phase.items()}, cost_us)
 
     @property
-    def event_cost_us(self) -> float:
-        """What the profiler took to write an event down: as measured right after the steps, but no more than makes the
-        step that was profiled longer than those that were not."""
-        longer_us = self.time.step_us - NOISE * (self.unprofiled_step_us or self.time.step_us)
-        events = len(self.time.events) / self.time.steps
-        return min(self.facts["event_cost_us"], max(0.0, longer_us / events)) if events else 0.0
-
-    @property
     def headline(self) -> str:
         """What a step takes, in a sentence."""
         cost = ""
         if self.unprofiled_step_us:
             more = self.overhead - 1
             cost = f"looking costs {more:.0%} (medians)" if more > 0 else "what looking costs is lost in the noise"
-            cost += ", which is so much that shares of short operators say little" * (self.overhead > DISTURBED)
             cost = f"; unprofiled it took {self.unprofiled_step_us / 1e3:.4g} ms: {cost}"
         threads = f"{self.card.threads} thread{'s' * (self.card.threads > 1)}"
         return (
@@ -146,9 +132,7 @@ class Profile:
     @cached_property
     def device(self) -> pd.DataFrame:
         """How a GPU spent the steps (`device_breakdown`); empty without one."""
-        import pandas as pd
-
-        return pd.DataFrame() if self.trace.kernels.empty else device_breakdown(self.trace)
+        return device_breakdown(self.trace)
 
     @cached_property
     def operators(self) -> pd.DataFrame:
@@ -193,7 +177,7 @@ class Profile:
                 copy_us=busiest["non_compute_us"] / self.time.steps,
                 launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
             )
-        return diagnose(Case(self.time, self.card, self.idle_us, device, self.event_cost_us, self.faults))
+        return diagnose(Case(self.time, self.card, self.idle_us, device, self.overhead or 1.0, self.faults))
 
     @property
     def limits(self) -> str:
@@ -244,10 +228,6 @@ def read_profile(folder: Path | str) -> Profile:
                 "with fewer steps before those that are recorded (--skip, --warmup)."
             )
     facts = read_json(place / FACTS, Facts, fix=fix)
-    if any(len(times) != 2 for step in facts["phases_us"] for times in step.values()):
-        raise DataError(
-            "the time of a phase is two numbers, of the wall and of the process.", file=place / FACTS, fix=fix
-        )
     try:
         card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:

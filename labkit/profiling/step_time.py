@@ -47,6 +47,8 @@ STEP = "ProfilerStep#"
 BACKWARD_CALL = "autograd::engine::evaluate_function"
 PYTHON = "(outside of operators)"
 """Python, and what it calls that is not torch"""
+SMALLEST = 0.001
+"""Share of a step; in the tree of calls what takes less is left out, and is the room that its caller has left."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
     called, place = called[inside], place[inside]
     frame = called.assign(row=called.index, phase=phases[place].astype(object), step=numbers[place])
     own, in_backward = frame["lane"] == lane, frame["phase"] == BACKWARD
-    # autograd has threads of its own: with a GPU, one for each device
+    # with a GPU, autograd has a thread of its own
     runs_backward = in_backward & frame["name"].astype(str).str.startswith(BACKWARD_CALL)
     frame = frame[own | (in_backward & frame["lane"].isin(frame.loc[runs_backward, "lane"]))]
     # callers before what they call
@@ -224,11 +226,41 @@ def _operators(trace: Trace, lane: str, segments: list[tuple[float, float, str, 
     lanes = frame["lane"].cat.codes.to_numpy()
     parent, self_us = nest(lanes, frame["start_us"].to_numpy(), frame["duration_us"].to_numpy())
     frame["parent"], frame["self_us"] = parent, np.maximum(self_us, 0.0)
-    # threads that work at the same time share the backward pass, which is no longer for that
-    helps, backward = frame["lane"] != lane, frame["phase"] == BACKWARD
-    room_us = sum(end - start for start, end, phase, _ in segments if phase == BACKWARD)
-    room_us -= frame.loc[~helps & backward, "self_us"].sum()
-    taken_us = frame.loc[helps, "self_us"].sum()
-    if taken_us > room_us:
-        frame.loc[helps, "self_us"] *= max(room_us, 0.0) / taken_us
+    return frame
+
+
+def call_tree(time: StepTime) -> pd.DataFrame:
+    """One row for the step, for each of its phases, and for each way in which an operator is reached in one of them.
+
+    Returns:
+        Columns node, parent (−1: none), name, phase, depth (0 is the step), calls, total_us, self_us (all of one step),
+        begin_us: where it lies when callees stand side by side in the order of their first call.
+    """
+    import pandas as pd
+
+    sums: dict[tuple[str, ...], list[float]] = {(): [time.steps, time.total_us, 0.0]}  # calls, total and own time
+    for phase, us in time.segments.groupby("phase", sort=False)["us"].sum().items():
+        sums[(phase,)] = [time.steps, us, us]
+    paths: list[tuple[str, ...]] = []
+    columns = (time.events[name].tolist() for name in ("name", "phase", "parent", "duration_us", "self_us"))
+    for name, phase, parent, total_us, own_us in zip(*columns, strict=True):
+        above = (phase,) if parent < 0 else paths[parent]
+        paths.append((*above, name) if above else ())
+        if path := paths[-1]:
+            row = sums.setdefault(path, [0, 0.0, 0.0])
+            sums[path] = [row[0] + 1, row[1] + total_us, row[2] + own_us]
+            sums[path[:1]][2] -= own_us  # what is left of a phase lies outside of its operators
+    number = {path: place for place, path in enumerate(sums)}
+    begin, taken, rows, least_us = {}, dict.fromkeys(sums, 0.0), [], SMALLEST * time.total_us
+    for path, (calls, total_us, own_us) in sums.items():
+        if total_us < least_us:
+            continue
+        above = path[:-1]
+        begin[path] = begin.get(above, 0.0) + taken[above] if path else 0.0
+        taken[above] += total_us if path else 0.0
+        parent, name, phase = (number[above], path[-1], path[0]) if path else (-1, "step", "other")
+        rows.append((number[path], parent, name, phase, len(path), calls, total_us, own_us, begin[path]))
+    columns = ["node", "parent", "name", "phase", "depth", "calls", "total_us", "self_us", "begin_us"]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame[["calls", "total_us", "self_us", "begin_us"]] /= time.steps
     return frame

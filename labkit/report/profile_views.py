@@ -17,10 +17,9 @@ from labkit.plots.over_time import figure_memory_held
 from labkit.plots.roofline import figure_roofline
 from labkit.plots.show import OFFLINE
 from labkit.plots.words import rate_text
-from labkit.profiling.call_tree import call_tree
 from labkit.profiling.profile import Profile, roofline_frames
-from labkit.profiling.traces.memory import memory_over_time
-from labkit.profiling.traces.timeline import timeline
+from labkit.profiling.step_time import call_tree
+from labkit.profiling.traces.timeline import memory_over_time, timeline
 from labkit.report.page import render, write_page
 from labkit.runs import read_run
 

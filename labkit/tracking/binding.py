@@ -9,8 +9,8 @@ import os
 
 from labkit.runs.record import in_words
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Notice, OnEvent
-from labkit.tracking.stop import StopRequest
 
 WAIT_POLICY = "OMP_WAIT_POLICY"
 

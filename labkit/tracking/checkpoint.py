@@ -22,11 +22,7 @@ def step_of(path: Path) -> int | None:
 
 
 def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
-    """Write tensors and plain values to each path; all hold their old checkpoints until all new ones are whole.
-
-    Raises:
-        UserError: the disk is full; the old checkpoints are still there.
-    """
+    """Write tensors and plain values to each path; all hold their old checkpoints until all new ones are whole."""
     written = {path: temporary_of(path) for path in contents}
     try:
         for path, content in contents.items():
@@ -43,27 +39,19 @@ def save_checkpoints(contents: dict[Path, dict[str, Any]]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint, tensors on the CPU.
-
-    Raises:
-        UserError: the file is damaged, holds more than tensors and plain values, or is of another labkit.
-    """
+    """Read a checkpoint, tensors on the CPU."""
     try:
         with zipfile.ZipFile(path) as archive:  # whose checksums torch.load does not look at
             if damaged := archive.testzip():
                 raise zipfile.BadZipFile(f"{damaged} is not what was written")
         content = torch.load(path, map_location="cpu", weights_only=True)
-        written_as = content["format"]
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']} and this labkit reads {FORMAT}")
     except Exception as error:  # of a damaged zip file or pickle it can be any
         raise UserError(
             f"{path}: this checkpoint cannot be read ({type(error).__name__}: {error}): it was cut short or damaged, "
-            "or is none of labkit's. Start the run anew, or copy an intact checkpoint to that place."
+            "or is of another labkit. Go on with the labkit that wrote it, or start a new run."
         ) from error
-    if written_as != FORMAT:
-        raise UserError(
-            f"{path}: this checkpoint has format {written_as} and this labkit reads {FORMAT}: go on with the labkit "
-            "that wrote it (upgrade labkit where that is a newer one), or start a new run."
-        )
     return content
 
 

@@ -1,22 +1,57 @@
-"""How a run ends: why, as a word and as a sentence, what is raised for it, and what its process exits with."""
+"""How a run ends: who asks it to, why, in a word and a sentence, what is raised for it, and the exit status."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError
 
 if TYPE_CHECKING:
     from labkit.tracking.evaluations import Evaluations
-    from labkit.tracking.position import Position
     from labkit.tracking.schedule import Schedule
 
 EXIT_STOPPED = 130
 """What a shell expects of a program that Ctrl-C ended."""
+
+
+class StopRequest:
+    """A request to stop, from a signal or from code; use as a context manager to listen to signals.
+
+    A second Ctrl-C raises KeyboardInterrupt at once, for a run that hangs.
+    """
+
+    def __init__(self):
+        self.reason: str | None = None
+        self._before: dict[int, object] = {}
+
+    def __bool__(self) -> bool:
+        return self.reason is not None
+
+    def request(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def __enter__(self) -> StopRequest:
+        # only the main thread may install handlers; a notebook's or a test's thread stops by request()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.reason is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.request(signal.Signals(number).name)
 
 
 class RunFailed(UserError):
@@ -63,15 +98,10 @@ class Limits:
     """What ends a run: a stop, its target, its time, its epochs, its patience."""
 
     def __init__(
-        self,
-        schedule: Schedule,
-        evaluations: Evaluations,
-        position: Position,
-        max_seconds: float | None,
-        stopped_by: Callable[[], str],
+        self, schedule: Schedule, evaluations: Evaluations, max_seconds: float | None, stopped_by: Callable[[], str]
     ):
         """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._schedule = position, evaluations, schedule
+        self._position, self._evaluations, self._schedule = evaluations.position, evaluations, schedule
         self.max_seconds, self.stopped_by = max_seconds, stopped_by
         self.seen_enough = False
         """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
@@ -160,11 +190,8 @@ def in_notebook() -> bool:
 def write_last_word(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
     """End the record of a run that its process could not end; the watch over the process' memory calls this.
 
-    Args:
-        reason: a sentence.
-        killed: whether the process was, and could tell nothing itself.
-        folder: of the last run that the process began.
-        events: the file descriptor that a worker's events go to.
+    `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is
+    the file descriptor that a worker's events go to.
     """
     from labkit.runs.writer import fail_killed
 

@@ -17,7 +17,7 @@ class Evaluations:
 
     def __init__(self, target: Target | None, confirm: int, patience: int | None, meter: Meter, recording: Recording):
         self.target, self.patience, self._meter, self._recording = target, patience, meter, recording
-        self._position = meter.position
+        self.position = meter.position
         self._confirm = {"first": 1, "sustained": confirm}
         self._values: list[float] = []
         self._points: list[Point] = []
@@ -38,7 +38,7 @@ class Evaluations:
 
     def take(self, numbers: dict[str, float]) -> bool:
         """Record an evaluation's metrics at the position; whether it is the best so far."""
-        position = self._position
+        position = self.position
         position.metrics, position.evaluated_step = numbers, position.step
         is_new = position.step != self._replayed_step  # else these weights were evaluated before a resume
         name = self.target and self.target.metric.name
@@ -62,7 +62,7 @@ class Evaluations:
 
     def result(self) -> dict[str, Any]:
         """What the run has come to."""
-        first, sustained, position = self.crossed.get("first"), self.crossed.get("sustained"), self._position
+        first, sustained, position = self.crossed.get("first"), self.crossed.get("sustained"), self.position
         has_value = self.target is not None and self.target.value is not None
         return {
             "target_reached": first is not None if has_value else None,
@@ -79,11 +79,11 @@ class Evaluations:
 
     @property
     def out_of_patience(self) -> bool:
-        return self.patience is not None and self._position.best_age >= self.patience
+        return self.patience is not None and self.position.best_age >= self.patience
 
     def resume(self, past: list[dict[str, Any]]) -> None:
         """Look for the target of now, which may be another one, in the evaluations of earlier processes of this run."""
-        position = self._position
+        position = self.position
         if self.target is None:
             return
         metric, value = self.target.metric.name, self.target.value

@@ -95,7 +95,10 @@ class Target:
         metric = _directed(name, operator[0] == ">", text)
         # the best value needs a perfect model, and the worst no model at all
         if not metric.low < value < metric.high or math.isnan(value):
-            raise _unreachable(metric, value)
+            percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
+            bounds = f"above {metric.low:g}" + (f" and below {metric.high:g}" if metric.high < math.inf else "")
+            finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
+            raise UserError(f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.")
         return cls(metric, value)
 
     def __str__(self) -> str:
@@ -113,10 +116,3 @@ def _directed(name: str, higher: bool, text: str) -> Metric:
             "and a number."
         )
     return metric
-
-
-def _unreachable(metric: Metric, value: float) -> UserError:
-    percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
-    bounds = f"above {metric.low:g}" if metric.high == math.inf else f"above {metric.low:g} and below {metric.high:g}"
-    finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
-    return UserError(f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.")

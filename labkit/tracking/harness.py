@@ -19,8 +19,8 @@ from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import Budget
 from labkit.hardware.budgets.names import offered_budgets
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import OnEvent, Preparing, Started
-from labkit.tracking.stop import StopRequest
 
 _current: Harness | None = None
 
@@ -31,10 +31,7 @@ def current_harness() -> Harness | None:
 
 
 def device(name: str = "auto") -> str:
-    """What to compute on, as torch names it: the budget's device, else the first GPU that torch can use, else "cpu".
-
-    Args:
-        name: "auto", "cpu", "cuda" or "cuda:1".
+    """What to compute on: for "auto" the budget's device, else the first GPU that torch can use, else "cpu".
 
     Raises:
         UserError: it is not here, or contradicts the budget that binds this process.
@@ -141,11 +138,7 @@ class Harness:
         return described
 
     def settle_seed(self, asked: int | None) -> int | None:
-        """The seed that a run records; None where nobody gave one.
-
-        Raises:
-            UserError: the script fixes another one than this harness repeats it with.
-        """
+        """The seed that a run records; None where nobody gave one."""
         seed = self.command.seed
         if None not in (seed, asked) and asked != seed:
             raise UserError(
@@ -156,7 +149,7 @@ class Harness:
         return seed if asked is None else asked
 
     def entered(self) -> None:
-        """A run's block was entered: whoever wraps the process listens to signals, else this does."""
+        """A run's block was entered; whoever wraps the process listens to signals already."""
         if self is not _current:
             self.stop.__enter__()
 
@@ -166,7 +159,6 @@ class Harness:
             self.tell(self.answers[-1])
 
     def left(self) -> None:
-        """The run's block was left, in a process that writes it or in another."""
         if self is not _current:
             self.stop.__exit__()
 

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
@@ -24,10 +26,7 @@ REST = 40
 
 
 class Kept:
-    """The parts of one run that checkpoints hold.
-
-    They are saved at moments at which all that the script does for the steps so far is done.
-    """
+    """The parts of one run that checkpoints hold, saved when all that the script does for the steps so far is done."""
 
     def __init__(self, meter: Meter, schedule: Schedule, evaluations: Evaluations, recording: Recording):
         self._meter, self._schedule, self._evaluations, self._recording = meter, schedule, evaluations, recording
@@ -38,7 +37,8 @@ class Kept:
         self.is_frozen = False
         """Whether what a resumed run goes on from is saved, whatever the script does before its next step"""
         self.parts: dict[str, Any] = {}
-        self._restored: dict[str, Any] | None = None
+        self.restored: dict[str, Any] | None = None
+        """By name, what is to get its state back when the script keeps it"""
         self._best: dict[str, dict[str, Any]] = {}
         self._best_is_new = False
         self._saved_at, self._took_s = time.perf_counter(), 0.0
@@ -59,32 +59,23 @@ class Kept:
                 f"run.keep({name}=...): a {type(part).__name__} has no state_dict to be kept: pass a model, an "
                 "optimiser, or an object with state_dict() and load_state_dict()."
             )
-        if self._restored is not None:
-            if name not in self._restored:
+        if self.restored is not None:
+            if name not in self.restored:
                 raise UserError(
-                    f"{self._folder}: its checkpoint keeps {', '.join(self._restored)} and no {name}, so it is of "
+                    f"{self._folder}: its checkpoint keeps {', '.join(self.restored)} and no {name}, so it is of "
                     "another script: resume it with the script that made it, or start a new run."
                 )
-            part.load_state_dict(self._restored[name])
+            part.load_state_dict(self.restored[name])
         self.parts[name] = part
 
     def resume(self) -> None:
         """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
         if self.latest.exists():
             content, position = load_checkpoint(self.latest), self._meter.position
-            self._restored, self._schedule.resumed = content["kept"], content["random"]
+            self.restored, self._schedule.resumed = content["kept"], content["random"]
             vars(position).update(content["position"])
             self._evaluations.resume(read_events(self._folder))
             self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
-
-    def refuse_nothing(self, *, is_resumed: bool) -> None:
-        """The script has named all that it keeps: it cannot go on with a run, and keep nothing."""
-        if is_resumed and not self.parts:
-            raise UserError(
-                f"{self._folder}: the script keeps nothing, so there is nothing to go on with: name what it trains "
-                "with run.keep(model=model, optimizer=optimizer), and start a new run."
-            )
-        self._restored = None
 
     def note_best(self) -> None:
         """The weights as they are now are the best."""
@@ -141,7 +132,8 @@ class Kept:
         """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
         for module in self.modules.values():
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
-            sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            sums = [tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
             if not all(math.isfinite(float(each)) for each in sums):
                 raise self.diverged("a weight is no number", self._meter.position.point)
 

@@ -35,13 +35,7 @@ class LaunchedRun(Child):
         super().kill()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what happens, each event a dictionary whose "kind" names its class in `labkit.tracking.events`.
-
-        Raises:
-            UserError: the run was refused.
-            RunFailed: it diverged, or was cut short.
-            WorkerFailed: the script raised an error, or the process was killed.
-        """
+        """Yield what happens, each event a dictionary whose "kind" names its class in `labkit.tracking.events`."""
         folder = None
         for event in self.messages():
             folder = event["folder"] if event["kind"] == "Started" else folder

@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,52 +16,50 @@ from labkit.errors import UserError
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import OnEvent, Progress
 from labkit.tracking.phases import SYNC, phase
-from labkit.tracking.position import Position
 from labkit.tracking.recording import Recording
 
 TELL_EVERY_S = 0.25
 """So often an onlooker is told of steps; of evaluations always."""
 
 
-class Losses:
-    """Takes the loss of each step and gives back those that have reached the host, in order.
+@dataclass
+class Position:
+    """Where a run is: everything that changes while it goes on, apart from tensors."""
 
-    A loss on a GPU is copied beside the training, and read when it has arrived.
-    """
+    epoch: int = 0
+    """Epochs that are over"""
+    batch: int = 0
+    """Batches of this epoch that were trained on"""
+    step: int = 0
+    samples: int = 0
+    wall_s: float = 0.0
+    """Seconds since the clock started: training, evaluations, checkpoints, bookkeeping"""
+    train_s: float = 0.0
+    """Seconds of training alone"""
+    next_evaluation: int = 0
+    """Samples at which an evaluation is due"""
+    evaluated_step: int = -1
+    best_metric: str | None = None
+    """By which the best is the best"""
+    best_value: float | None = None
+    best_step: int | None = None
+    best_age: int = 0
+    """Evaluations since the best one"""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The latest evaluation"""
 
-    def __init__(self) -> None:
-        self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
+    @property
+    def point(self) -> Point:
+        return Point(self.step, self.samples, self.wall_s, self.train_s)
 
-    def take(self, loss: Any, point: Point) -> None:
-        """Take a step's loss: a tensor of one number, on any device, or a number."""
-        if not isinstance(loss, torch.Tensor):
-            loss = torch.tensor(float(loss), dtype=torch.float64)
-        if loss.numel() != 1:
-            raise UserError(
-                f"run.step got a loss of shape {tuple(loss.shape)}: give the one number of this step, for example "
-                "loss.mean()."
-            )
-        host, arrived = loss.detach(), None
-        if loss.is_cuda:
-            host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
-            host.copy_(loss.detach(), non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record(torch.cuda.current_stream(loss.device))  # which need not be the current device
-        self._on_their_way.append((host, arrived, point))
+    @property
+    def tested_step(self) -> int:
+        """The step whose weights are to be tested: the best, or the last where nothing says which are better."""
+        return self.step if self.best_step is None else self.best_step
 
-    def arrived(self, *, wait: bool = False) -> list[tuple[float, Point]]:
-        """Those that are on the host by now; with `wait`, all."""
-        found = []
-        while self._on_their_way:
-            host, arrived, point = self._on_their_way[0]
-            if arrived is not None:
-                if wait:
-                    arrived.synchronize()
-                elif not arrived.query():
-                    break
-            self._on_their_way.popleft()
-            found.append((float(host), point))
-        return found
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.train_s if self.train_s else 0.0
 
 
 class Meter:
@@ -73,7 +71,9 @@ class Meter:
         self.listeners: list[OnEvent] = []
         self.loss = math.nan
         """The latest on the host"""
-        self._losses, self._has_losses = Losses(), False
+        self._on_their_way: deque[tuple[torch.Tensor, torch.cuda.Event | None, Point]] = deque()
+        """Losses of steps; one on a GPU is copied beside the training, and read when it has arrived"""
+        self._has_losses = False
         self._at: float | None = None
         self._told_at = 0.0
 
@@ -102,7 +102,7 @@ class Meter:
         position.batch = batch
         if loss is not None:
             self._has_losses = True
-            self._losses.take(loss, position.point)
+            self._take(loss, position.point)
         self.read_losses()
         now = time.perf_counter()
         if now - self._told_at >= TELL_EVERY_S:
@@ -111,15 +111,38 @@ class Meter:
                 self._recording.metric("steps", position.step, position.point)
             self.tell(evaluated=False)
 
+    def _take(self, loss: Any, point: Point) -> None:
+        """Take a step's loss: a tensor of one number, on any device, or a number."""
+        if not isinstance(loss, torch.Tensor):
+            loss = torch.tensor(float(loss), dtype=torch.float64)
+        if loss.numel() != 1:
+            raise UserError(
+                f"run.step got a loss of shape {tuple(loss.shape)}: give the one number of this step, for example "
+                "loss.mean()."
+            )
+        host, arrived = loss.detach(), None
+        if loss.is_cuda:
+            host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True)
+            host.copy_(loss.detach(), non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(loss.device))  # which need not be the current device
+        self._on_their_way.append((host, arrived, point))
+
     def read_losses(self, *, wait: bool = False) -> None:
-        """Record the losses that have reached the host, and stop at the first that is no number."""
+        """Record the losses that have reached the host, with `wait` all, and stop at the first that is no number."""
         with phase(SYNC) if wait else contextlib.nullcontext():
-            arrived = self._losses.arrived(wait=wait)
-        for loss, point in arrived:
-            if not math.isfinite(loss):
-                raise self._diverged(f"the training loss is {loss}", replace(self.position.point, step=point.step))
-            self._recording.metric("loss", loss, point)
-            self.loss = loss
+            while self._on_their_way:
+                host, arrived, point = self._on_their_way[0]
+                if arrived is not None and wait:
+                    arrived.synchronize()
+                elif arrived is not None and not arrived.query():
+                    break
+                self._on_their_way.popleft()
+                self.loss = float(host)
+                if not math.isfinite(self.loss):
+                    what, at = f"the training loss is {self.loss}", replace(self.position.point, step=point.step)
+                    raise self._diverged(what, at)
+                self._recording.metric("loss", self.loss, point)
 
     def tell(self, *, evaluated: bool) -> None:
         """Tell where the run is."""

@@ -1,18 +1,21 @@
-"""The folder of an open run: its record, its rows and events, its sampler, and its last word."""
+"""The folder of an open run: its record, rows, events, sampler, last word; and who may go on with it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from labkit.hardware.budgets.budget import is_out_of_memory, memory_error
+from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_error
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
-from labkit.runs import Provenance, RunWriter, lock_run, read_run
+from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_run
+from labkit.runs.private import shielded
 from labkit.runs.record import worse
 from labkit.telemetry.energy import run_energy
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
@@ -22,8 +25,13 @@ from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
 from labkit.tracking.checkpoint import step_of
 from labkit.tracking.crossings import Point
 from labkit.tracking.events import Notice, Ready, Started
-from labkit.tracking.harness import Harness
-from labkit.tracking.resume import refuse_another_run
+from labkit.tracking.harness import Harness, whole_device
+
+LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
+"""What may change when a run is resumed, as may max_epochs, which is told later."""
+TOLD = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
+TOLD |= {"keeps", "max_epochs"}
+"""What is recorded and decides nothing, or is told later; a resumed run keeps the name of its budget."""
 
 
 class Recording:
@@ -66,6 +74,9 @@ class Recording:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
             refuse_another_run(self.before, config, folder)
+            # without a budget, what computes is known no earlier than the script's models are
+            now = self._harness.command.budget or whole_device(self.before.budget["torch_name"])
+            refuse_another_machine(self.before, now, folder)
             self._peak_gpu_before = (self.before.result or {}).get("peak_gpu_memory_bytes") or 0
             # the file keeps its old configuration until `started`, when the new one has been found to be the same run
             return RunWriter.reopen(
@@ -226,3 +237,62 @@ def own_rank() -> int:
 
     is_one_of_several = dist.is_available() and dist.is_initialized()
     return dist.get_rank() if is_one_of_several else int(os.environ.get("RANK", "0"))
+
+
+def refuse_another_run(before: RunRecord, described: dict[str, Any], folder: Path) -> None:
+    """Stop a resume that, configured as it is `described` now, would mix two experiments in one run."""
+    if before.profiled:
+        raise UserError(f"{folder}: this run was made to be profiled, and has no checkpoint: start a new run.")
+    if "collocation" in before.config:
+        raise UserError(
+            f"{folder}: this run is one of the jobs of {folder.parent.name}, and alone its times would be others: go "
+            "on with all of a group by `labkit collocate --resume`, or start a new run."
+        )
+    old, new = (_settings(shielded(config)) for config in (before.config, json.loads(json.dumps(described))))
+    changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+    others = sorted(changed - LIMITS)
+    if "data.fingerprint" in others:
+        raise UserError(
+            f"{folder}: the data {new.get('data.name')!r} has changed since this run began, so going on would mix two "
+            "datasets: put back what it was, or start a new run."
+        )
+    if others:
+        told = "; ".join(f"{name} was {old.get(name)!r} and is {new.get(name)!r}" for name in others[:4])
+        raise UserError(
+            f"{folder}: a resumed run keeps its own settings, and {told}: only target, max_seconds and max_epochs may "
+            "change. Put the others back, in the script or on the command line, or start a new run."
+        )
+    if (before.result or {}).get("ended_by") == "diverged":
+        raise UserError(f"{folder}: this run diverged and would again: start a new run with another learning rate.")
+    if before.status == "done" and not changed and "max_epochs" not in before.config.get("train", {}):
+        raise nothing_to_do(folder, (before.result or {}).get("reason", ""))
+
+
+def refuse_another_machine(before: RunRecord, budget: Budget, folder: Path) -> None:
+    """Stop a resume on other hardware than the run began on, or on more or fewer cores of it."""
+    cpu, *others = get_devices()
+    devices = [cpu.name, *(device.name for device in others if device.torch_name == budget.torch_name)]
+    was = *(device["name"] for device in before.devices), f"{before.budget['cores'] or 'all'} cores"
+    here = *devices, f"{budget.cores or 'all'} cores"
+    if was != here:
+        raise UserError(
+            f"{folder}: this run computed on {', '.join(was)}, and would go on on {', '.join(here)}, so its times "
+            "would mix two machines: resume it where it began, or start a new run."
+        )
+
+
+def nothing_to_do(folder: Path, why: str) -> UserError:
+    """The error of a resume that would not train, and `why`."""
+    return UserError(
+        f"{folder}: this run is done ({why}): give it something to go on for, such as a larger --max-epochs or another "
+        "--target; limits count from its beginning."
+    )
+
+
+def _settings(config: dict[str, Any], section: str = "") -> dict[str, Any]:
+    """What decides a run, by name; of sections "train.lr"."""
+    settings = {}
+    for name in config.keys() - TOLD:
+        value = config[name]
+        settings |= _settings(value, f"{section}{name}.") if isinstance(value, dict) else {f"{section}{name}": value}
+    return settings

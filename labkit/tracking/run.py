@@ -14,20 +14,17 @@ from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, RunFailed, Stopped, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, Stopped, StopRequest, in_notebook
 from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
-from labkit.tracking.meter import Meter
+from labkit.tracking.meter import Meter, Position
 from labkit.tracking.phases import INPUT, phase
-from labkit.tracking.position import Position
 from labkit.tracking.progress_line import ProgressLine
-from labkit.tracking.recording import Recording
-from labkit.tracking.resume import nothing_to_do
+from labkit.tracking.recording import Recording, nothing_to_do
 from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
-from labkit.tracking.stop import StopRequest
 
 _open_run: Run | None = None
 
@@ -70,19 +67,14 @@ class Run:
 
         Args:
             name: of the job; figures compare runs of one name.
-            target: such as "auc >= 0.78" or "cer <= 0.05"; the operator gives the direction. "max auc" watches for the
-                best value and never ends the run by it.
+            target: such as "auc >= 0.78"; "max auc" watches for the best value and never ends the run by it.
             confirm: evaluations in a row at or past the target that confirm it.
-            config: what decides the run, JSON-able: a resumed run must have the same. Entries that are dictionaries
-                ("data", "model") are sections of their own.
+            config: what decides the run, JSON-able, dictionaries in it being sections; a resumed run has the same.
             runs_dir: the folder that the run's folder is made in, but for a harness that has its own.
             max_seconds: wall-clock seconds after which the run is over.
             evaluate_every: samples after which `run.due` asks for an evaluation; None: at each epoch's end.
-            patience: evaluations without a better value of the target's metric after which the run is over.
+            patience: evaluations without a better value after which the run is over.
             seed: recorded, and by default what the harness seeded Python, NumPy and torch with.
-
-        Raises:
-            UserError: one of these cannot be.
         """
         _check(name, confirm=confirm, evaluate_every=evaluate_every, patience=patience, max_seconds=max_seconds)
         self.name, self.config = name, dict(config or {})
@@ -122,7 +114,7 @@ class Run:
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
         self._schedule = Schedule(self.position, self._recording.event)
         self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
-        self._limits = Limits(self._schedule, self._evaluations, self.position, self.max_seconds, self._stopped_by)
+        self._limits = Limits(self._schedule, self._evaluations, self.max_seconds, self._stopped_by)
         self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
         try:
@@ -176,14 +168,9 @@ class Run:
     # what a script calls
 
     def step(self, loss: Any = None, *, samples: int) -> None:
-        """Count a training step that has just been taken.
-
-        Args:
-            loss: of this step, a tensor of one number on any device, or a number; no GPU is waited for.
-            samples: it trained on; rows, images, utterances.
+        """Count a step that has just been taken, of so many samples; its loss may be on a GPU, which is not waited for.
 
         Raises:
-            UserError: the run is not open, or samples are below zero.
             RunFailed: a loss is no number; the run has failed.
         """
         self._must_be_open("step")
@@ -200,14 +187,9 @@ class Run:
             raise Stopped  # there is no loop of ours that could end
 
     def evaluate(self, **metrics: float) -> bool:
-        """Take an evaluation of the model as it is now.
+        """Take an evaluation of the model as it is now; True where the run is over.
 
-        Args:
-            metrics: by name; the target's is among them. A "loss" is recorded as "validation_loss", beside that of
-                the steps.
-
-        Returns:
-            True where the run is over: the target is confirmed, a limit is met, or a stop was asked for.
+        A "loss" is recorded as "validation_loss", beside that of the steps.
 
         Raises:
             UserError: the target's metric is missing.
@@ -259,11 +241,7 @@ class Run:
         return self._limits.over if self._recording is not None else ""
 
     def keep(self, **parts: Any) -> None:
-        """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers.
-
-        Raises:
-            UserError: one has no `state_dict`, or the checkpoint has none of that name.
-        """
+        """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers."""
         self._must_be_open("keep")
         for name, part in parts.items():
             self._kept.add(name, part)
@@ -292,7 +270,7 @@ class Run:
                 if self.over:
                     return  # ended in the middle of an epoch
                 schedule.epoch_is_over = True  # the script left its batches early
-            self._schedule.leave_epoch(without_batches=not schedule.given_out)
+            schedule.leave_epoch(without_batches=not schedule.given_out)
             self._kept.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -307,7 +285,7 @@ class Run:
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         schedule = self._schedule
         schedule.is_used = True
-        self._schedule.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        schedule.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
         if self.over:
             return
         batches = schedule.begin_batches(loader)
@@ -339,10 +317,9 @@ class Run:
             self._recording.metric(name, float(number), self.position.point)
 
     def load_best(self) -> bool:
-        """Put the best weights by the target's metric into the models that are kept.
+        """Put the best weights by the target's metric into the models that are kept; whether to test them now.
 
-        Returns:
-            Whether to test them now: not where the run was stopped or profiled, or had tested these very weights.
+        They are not where the run was stopped or profiled, or had tested these very weights.
         """
         self._must_be_open("load_best")
         if self._observer is not None or self.over == "stopped":
@@ -377,7 +354,7 @@ class Run:
         """Start sampler and clock, once everything is built; `since` is the moment that counts as the first."""
         if self._meter.is_running:
             return
-        self._kept.refuse_nothing(is_resumed=self._recording.before is not None)
+        self._kept.restored = None  # all that is kept was named
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
         took_s = time.perf_counter() - began
@@ -438,6 +415,3 @@ def _check(name: str, **settings: Any) -> None:
     seconds = settings["max_seconds"]
     if seconds is not None and not 0 < seconds < math.inf:
         raise UserError(f"labkit.Run: max_seconds is {seconds!r}: give a number above 0.")
-
-
-__all__ = ["Run", "RunFailed", "open_run"]

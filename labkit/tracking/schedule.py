@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from labkit.tracking.position import Position
+from labkit.tracking.meter import Position
 
 
 class Schedule:
@@ -74,7 +74,6 @@ class Schedule:
         return batches
 
     def give_out(self) -> None:
-        """One more batch is given to the script."""
         self.given_out += 1
         try:
             self.is_last_batch = self.given_out == len(self._loader)
@@ -135,9 +134,5 @@ def _generators(loader: Any) -> list[torch.Generator]:
     """The generators of a DataLoader's own: its order comes from them."""
     batch_sampler = getattr(loader, "batch_sampler", None)
     places = (loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
-    found: dict[int, torch.Generator] = {}
-    for place in places:
-        generator = getattr(place, "generator", None)
-        if isinstance(generator, torch.Generator):
-            found.setdefault(id(generator), generator)
-    return list(found.values())
+    found = [getattr(place, "generator", None) for place in places]
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())

@@ -19,13 +19,15 @@ from labkit.hardware.allocator import keep_memory
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import is_out_of_memory
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped
+from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, whole_device
 from labkit.tracking.run import Run, open_run
 from labkit.tracking.schedule import seed_all
 from labkit.tracking.spawned import SpawnedRuns
-from labkit.tracking.stop import StopRequest
+
+LOOK_EVERY_S = 0.25
+"""So often a request to stop a script without `Run` is looked at."""
 
 
 @contextlib.contextmanager
@@ -54,18 +56,12 @@ def optimiser_steps(before_first: Callable[[Any], None], after_each: Callable[[]
         after.remove()
 
 
-LOOK_EVERY_S = 0.25
-"""So often a request to stop a script without `Run` is looked at."""
-Steps = Callable[[Callable[[Any], None], Callable[[], None]], contextlib.AbstractContextManager]
-"""Finds a script's steps, as `optimiser_steps` does."""
-
-
 def run_command(
     command: ScriptCommand,
     stop: StopRequest,
     on_event: OnEvent,
     *,
-    steps: Steps = optimiser_steps,
+    steps: Callable[..., contextlib.AbstractContextManager] = optimiser_steps,
     **more: Any,
 ) -> dict[str, Any]:
     """Run a command's script to its end in this process, as `python script arguments` would, bound by its budget.
@@ -77,10 +73,7 @@ def run_command(
         `{"run", "folder", "status", "result"}` of the last run that the script had open.
 
     Raises:
-        UserError: there is no such script, or its budget cannot bind.
-        RunFailed: a run diverged, or was cut short.
-        SystemExit: the script ended before it had a run.
-        Exception: what the script raised.
+        RunFailed: a run diverged, or was cut short; what else the script raised before it had a run comes as it is.
     """
     script = Path(command.script).absolute()
     if not script.is_file():
@@ -96,7 +89,7 @@ def run_command(
     harness = Harness(stop, command, on_event, **more)
     if bound is not None:  # a whole device binds nothing: who shares it is another's to say
         outlet = () if harness.outlet is None else (harness.outlet,)
-        for note in bound.enforce("labkit.tracking.ending:write_last_word", outlet):
+        for note in bound.cap_memory("labkit.tracking.ending:write_last_word", outlet):
             harness.tell(Notice(note))
         for descriptor in outlet:
             memory_watch.tell(events=descriptor)
@@ -170,7 +163,7 @@ class _ImplicitRun:
         self._run: Run | None = None
 
     def begin(self, optimizer: Any) -> None:
-        """The first step is about to be taken; where the script has, or had, a run of its own this is none."""
+        """The first step is about to be taken, by a script that has, and had, no run of its own."""
         if open_run() is None and not self._harness.answers and self._run is None:
             self._run = Run(self._name)
             self._run.is_implicit = True
@@ -184,7 +177,6 @@ class _ImplicitRun:
             self._run.step(samples=0)
 
     def end(self, error: BaseException | None) -> None:
-        """The script has ended."""
         if error is None:
             self.begin(None)  # a script that took no step leaves a record, too
         if self._run is not None and open_run() is self._run:
@@ -216,7 +208,6 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
-        spawned.listen()
 
 
 def print_error(error: BaseException) -> None:

@@ -22,9 +22,9 @@ import psutil
 from labkit.errors import UserError
 from labkit.runs import request_stop
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Ready, Started, read_event
 from labkit.tracking.harness import Harness
-from labkit.tracking.stop import StopRequest
 
 VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"

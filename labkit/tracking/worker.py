@@ -17,7 +17,7 @@ from typing import Any
 
 from labkit.process.child import Parent
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import RunFailed, StopRequest
 
 
 def main() -> int:
@@ -40,7 +40,6 @@ def main() -> int:
 def _run(command: ScriptCommand, stop: StopRequest, go: threading.Event, parent: Parent) -> int:
     from labkit.errors import UserError, refusal
     from labkit.hardware.budgets.budget import is_out_of_memory
-    from labkit.tracking.ending import RunFailed
     from labkit.tracking.events import Ready
 
     def hear(event: Any) -> None:

@@ -105,7 +105,6 @@ def test_a_damaged_profile_is_told(profiled, tmp_path, capsys, file, content, sa
         (["dlrm", "--steps", "0"], "steps (--steps) is 0"),
         (["dlrm", "--skip", "1"], "skip (--skip) is 1"),
         (["dlrm", "--preset", "nope"], "nope"),
-        (["show", "nothing"], "there is no run"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(tmp_path, capsys, arguments, said):

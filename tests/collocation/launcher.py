@@ -11,7 +11,7 @@ from labkit.collocation.launching.jobs_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
 from labkit.process.supervisor import SupervisedJobs
 from labkit.runs.atomic import replace_text, temporary_of
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]
 

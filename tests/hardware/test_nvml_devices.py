@@ -72,7 +72,7 @@ def test_visibility_is_read_as_cuda_reads_it(monkeypatch, slices, setting, expec
 def test_a_mig_slice_knows_its_profile_parent_and_share():
     (device,) = gpus(fake_nvml(A100, mig=lambda: {SLICE: "1g.5gb"}))
     assert (device.kind, device.mig_profile, device.mig_parent_uuid) == ("mig", "1g.5gb", A)
-    assert (device.sm_count, device.memory_bytes, device.compute_capability) == (14, 5, "8.0")
+    assert (device.sm_count, device.memory_bytes, device.compute_capability) == (14, 4864 * 2**20, "8.0")
     assert match_tier(device) is None
 
 

@@ -11,8 +11,8 @@ import soundfile
 import torch
 
 from labkit.jobs.command import job_command
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.script import run_command
-from labkit.tracking.stop import StopRequest
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,16 @@ import sys
 import pytest
 import torch
 
+import labkit
 import labkit.jobs.speech as speech
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.fast.precision import chosen_precision
 from labkit.jobs.command import script_of
 from labkit.runs import read_events, read_metrics, read_run
-from labkit.tracking.ending import RunFailed
+from labkit.tracking.ending import RunFailed, StopRequest
 from labkit.tracking.events import Progress
 from labkit.tracking.run import Run
-from labkit.tracking.stop import StopRequest
 from labkit.tta import run_table
 
 
@@ -73,8 +74,7 @@ def build_model("""
 
 
 def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
-    told = []
-    answer = train("dlrm", told.append, target="0.55", max_epochs=30)
+    answer = train("dlrm", target="0.55", max_epochs=30, precision="auto")
     result = answer["result"]
     assert list(answer) == ["run", "folder", "status", "result"]
     assert set(result["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
@@ -85,18 +85,14 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     record = read_run(answer["folder"])
     assert record.status == answer["status"] == "done"
     assert record.result == json.loads(json.dumps(result))
-    assert record.config["data"]["train_samples"] > 0 and record.config["model"]["embedding_dim"] == 16
-    assert record.config["train"]["max_epochs"] == 30 and record.config["train"]["optimiser"] == "adam"
-    assert any(isinstance(event, Progress) and event.metrics for event in told)
+    settings = record.config["train"]
+    assert record.config["model"]["embedding_dim"] == 16 and settings["max_epochs"] == 30
+    assert (settings["precision"], settings["step_note"]) == chosen_precision("auto", labkit.device())
     names = [event["event"] for event in read_events(answer["folder"])]
     assert names.count("tested") == 1 and "evaluated" not in names[names.index("tested") :]
 
 
-def test_a_job_that_fails_keeps_its_time_to_target_and_says_what_to_do(train, monkeypatch):
-    with pytest.raises(RunFailed, match=r"learning rate 1e\+30.*Lower the learning rate") as failure:
-        train("dlrm", lr=1e30, max_epochs=3)
-    assert failure.value.answer["status"] == "failed"
-
+def test_a_job_that_fails_after_its_target_keeps_its_time_to_target(train, monkeypatch):
     def one_class(run, **metrics):
         raise UserError("this split holds one class only")
 
@@ -108,11 +104,10 @@ def test_a_job_that_fails_keeps_its_time_to_target_and_says_what_to_do(train, mo
     assert result["reason"] == "this split holds one class only"
 
 
-def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train, monkeypatch):
+def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train):
     from labkit.hardware.budgets.names import offered_budgets, parse_budget
 
     whole, part = offered_budgets()[-1], parse_budget("one-core")
-    monkeypatch.setattr(type(whole), "enforce", lambda self, *arguments: [])  # the test's own process stays unbound
     for budget in {whole.name: whole, part.name: part}.values():
         record = read_run(train("dlrm", max_epochs=1, budget=budget.name)["folder"])
         assert record.provenance.kind == ("emulated" if budget.emulated else "measured")
@@ -125,7 +120,7 @@ def test_a_smaller_budget_is_emulated_and_the_whole_machine_measured(train, monk
 def test_what_cannot_be_is_refused_before_a_run_begins(train, tmp_path, monkeypatch):
     from labkit.hardware.budgets.budget import Budget
 
-    monkeypatch.setattr(Budget, "enforce", lambda self, *arguments: [])  # 1 MiB is not enough to refuse politely
+    monkeypatch.setattr(Budget, "cap_memory", lambda self, *arguments: [])  # 1 MiB is not enough to refuse politely
     for flags, words in (
         ({"data": "no-such-data"}, "no-such-data"),
         ({"preset": "huge"}, "tour, kaggle"),
@@ -181,11 +176,6 @@ def test_a_resumed_dlrm_repeats_the_same_losses(train, monkeypatch, settings, co
     )
     assert broken["status"] == "stopped"
     assert 17 <= len(losses(broken)) < len(losses(unbroken))
-    if compiled == "1":
-        monkeypatch.setenv("LABKIT_COMPILED", "0")
-        with pytest.raises(UserError, match="compiled_tables was True and is False"):
-            train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
-        monkeypatch.setenv("LABKIT_COMPILED", "1")
     again = train("dlrm", resume=broken["folder"], max_epochs=2, **settings)
     assert losses(again) == losses(unbroken)
     assert again["result"]["wall_s"] > events(broken, "evaluated")[-1]["wall_s"]

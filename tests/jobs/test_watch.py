@@ -73,18 +73,14 @@ def test_an_interrupt_stops_the_run_before_it_ends_the_cell(tmp_path, monkeypatc
     assert calls == ["followed", "stopped", "followed", "left"]
 
 
-def test_a_background_run_leaves_the_notebook_free(tmp_path):
+def test_a_background_run_leaves_the_notebook_free_and_says_where_it_is_waited_for_that_it_was_refused(tmp_path):
     run = BackgroundRun("dlrm", tmp_path, data="synthetic-small", precision="fp32", max_epochs=100_000, target="none")
+    refused = BackgroundRun("dlrm", tmp_path, data="no-such-data")
     assert read_run(run.folder).status == "running"
     assert run.running
     run.stop()
     assert run.wait()["status"] == "stopped"
     assert not run.running
-
-
-def test_a_refused_background_run_says_so_where_it_is_waited_for(tmp_path):
-    refused = BackgroundRun("dlrm", tmp_path, data="no-such-data")
-    with pytest.raises(UserError, match="no-such-data"):
-        refused.wait()
-    with pytest.raises(UserError, match="no-such-data"):
-        refused.folder  # noqa: B018
+    for ask in (refused.wait, lambda: refused.folder):
+        with pytest.raises(UserError, match="no-such-data"):
+            ask()

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from statistics import median
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from labkit.profiling.recording.recorder import StepRecorder
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.runs import read_run
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 HEAD = """
 import sys, threading, torch
@@ -53,8 +52,8 @@ with labkit.Run("own", target="loss <= 0.0", config={{"lr": 0.001}}, max_seconds
 """
 BATCHES, ONE_EPOCH = ("in loader", "in run.batches(loader)"), ("range(30)", "range(1)")
 pytestmark = pytest.mark.usefixtures("no_sampler")
-SMALL = ProfileSettings(skip=2, warmup=1, steps=3, graph=False)
-LONG = ProfileSettings(skip=2, warmup=1, steps=30, graph=False)
+SMALL = ProfileSettings(skip=2, warmup=1, steps=3)
+LONG = ProfileSettings(skip=2, warmup=1, steps=30)
 PRODUCT = "name == 'aten::addmm'"
 
 
@@ -159,24 +158,20 @@ def test_what_ends_early_keeps_the_steps_there_were(run, text, argument, note, s
     assert list(folder.parent.iterdir()) == [folder] and profile_of(folder).time.steps == steps
 
 
-def test_what_cannot_be_profiled_is_refused_with_what_to_do(run):
+def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, tmp_path, capfd):
     for text, argument, words in (
         (TRAIN, "2", r"after 2 steps, and recording begins at step 4: .*--skip"),
         ("print('nothing')\n", "", "no optimiser of torch had stepped"),
         ("import sys\nsys.exit(4)\n", "", r"sys.exit\(4\) before its first step"),
         (EXITS, "3", r"the script ended by sys.exit\(3\), so nothing is said"),
         (f"import torch\ntorch.profiler.profile().start()\n{TRAIN}", "50", "a profiler of its own"),
+        (TRAIN + "raise RuntimeError('no disk')\n", "1", "RuntimeError: no disk"),
     ):
         with pytest.raises(UserError, match=words):
             run(text, argument)
-
-
-def test_an_error_of_the_script_is_shown_and_recorded(run, tmp_path, capfd):
-    with pytest.raises(UserError, match="RuntimeError: no disk"):
-        run(TRAIN + "raise RuntimeError('no disk')\n", "1")
     assert "Traceback" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"this run failed .*no disk"):
-        read_profile(next((tmp_path / "runs").iterdir()))
+        read_profile(max((tmp_path / "runs").iterdir()))
 
 
 def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
@@ -184,21 +179,13 @@ def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
     command = [sys.executable, "-m", "labkit", "profile", "run", "--skip", "2", "--steps", "3", "--json"]
     command += ["--budget", "one-core", "train it.py", "50", "--more"]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert answer.returncode == 0, answer.stderr
+    assert answer.returncode == 0 and "USDT" not in answer.stderr, answer.stderr
     found = json.loads(answer.stdout.splitlines()[-1])
     assert found["steps"] == 3 and found["unprofiled_step_us"] > 0
     assert read_run(tmp_path / found["folder"]).config["arguments"] == ["50", "--more"]
-    for noise in ("USDT", "Execution Trace Observer"):
-        assert noise not in answer.stderr
 
 
 STYLES = {
-    "record_function around the model": (2, """
-with torch.profiler.record_function("model_inference"):
-    loss = model(x).square().mean()
-loss.backward()
-optimiser.step()
-"""),
     "gradients accumulated": (8, """
 for part in x.chunk(4):
     part = (part * 2 - part).sin().asin()
@@ -258,15 +245,3 @@ for (x,) in DataLoader(TensorDataset(torch.randn(10_000, 64)), batch_size=256):
     found, reads = time.phase_us(), time.events.query("name == 'aten::item'")
     # with the loop around them
     assert found["input"] > 0 and found["sync"] > reads["duration_us"].sum() / time.steps > 0
-
-
-def test_phases_agree_with_a_clock_within_two_per_cent(run):
-    profile = profile_of(run(changed(TRAIN, ("randn(512", "randn(8192")), "50", settings=LONG)[0])
-    segments = profile.time.segments
-    traced = segments.groupby(["step", "phase"])["us"].sum().unstack(fill_value=0.0)
-    clocked = [{phase: wall_us for phase, (wall_us, _) in step.items()} for step in profile.facts["phases_us"]]
-    # the clock reads around the annotation, which itself takes microseconds; in one step or other, other programs take
-    # the core between the two
-    apart = {phase: median(abs(traced[phase] - [step[phase] for step in clocked])) for phase in ("forward", "backward")}
-    apart["step"] = median(abs(traced.sum(axis=1) - [sum(step.values()) for step in clocked]))
-    assert max(apart.values()) < 0.02 * profile.time.step_us, apart

@@ -36,7 +36,7 @@ model = torch.nn.Linear(8, 1)
 optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
 prepare(float(sys.argv[1]))
 for _ in range(int(sys.argv[2])):
-    for _ in range(200):
+    for _ in range(20_000):  # some 30 ms, beside which all that labkit does in a step is little
         dig(20)
     model(torch.ones(4, 8)).sum().backward()
     optimiser.step()
@@ -110,6 +110,11 @@ def profile(tool, script, *arguments, flags=()):
     return main(["profile", "run", *few, "--tool", tool, *flags, str(script), *arguments])
 
 
+def wait_for(path):
+    while not path.exists():
+        threading.Event().wait(0.05)
+
+
 def folder_of(script):
     return next(path for path in (script.parent / "runs").iterdir() if (path / "run.json").is_file())
 
@@ -118,18 +123,16 @@ def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path,
     monkeypatch.setattr(nsys, "perf_limit", lambda: "the kernel forbids it to users")
     assert profile("nsys", script, "0", "50") == 0
     out, err = capfd.readouterr()
-    assert "steps 1 to 3 pass, then nsys looks at 3" in out and "nsys looked at 3 steady steps" in out
-    assert "nsys profile --trace=cuda" in out and "trained" not in out + err
-    assert "void cutlass::device_kernel<long>" in out and "nsys-ui" in out.replace("\n", "")
+    for said in ("nsys profile --trace=cuda", "nsys looked at 3 steady steps", "void cutlass::device_kernel<long>"):
+        assert said in out
+    assert "trained" not in out + err
     called = (tmp_path / "arguments").read_text().splitlines()
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none"} < set(called)
-    folder, record = folder_of(script), read_run(folder_of(script))
-    assert record.status == "done" and record.config["profile"]["tool"] == "nsys" and record.result["steps"] == 6
-    assert json.loads((folder / "trace" / "tool.json").read_text())["steps"] == 3
+    folder = folder_of(script)
+    assert read_run(folder).result["steps"] == 6
     # it has no page, but says what to open
     assert main(["profile", "show", str(folder)]) == 0
-    said = capfd.readouterr().out
-    assert "nsys-ui" in said and "nsys.nsys-rep" in said
+    assert "nsys-ui" in capfd.readouterr().out
     assert main(["profile", "show", str(folder), "--json"]) == 0
     answer = json.loads(capfd.readouterr().out)
     assert answer["tool"] == "nsys" and "97620" in answer["text"]
@@ -137,27 +140,23 @@ def test_a_script_under_nsys_is_recorded_in_its_steady_steps_and_shown(tmp_path,
     assert "--tool torch" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
+def test_a_tool_or_a_script_that_fails_is_told(put, fake, script, capfd):
+    script.write_text("raise KeyError('no such column')\n")
+    for old, new, words in (
         ("for part", "echo 'no licence' >&2; exit 3; for part", ["no licence", "ended with status 3", "--tool torch"]),
         ('echo recorded > "$output"', "", ["KeyError: 'no such column'"]),  # more to the point than what nsys says
-    ],
-)
-def test_a_tool_or_a_script_that_fails_is_told(put, fake, script, capfd, old, new, words):
-    put("nsys", fake.replace(old, new))
-    script.write_text("raise KeyError('no such column')\n")
-    assert profile("nsys", script) == 2
-    said = capfd.readouterr().err
-    assert all(word in said for word in words)
+    ):
+        put("nsys", fake.replace(old, new))
+        assert profile("nsys", script) == 2
+        said = capfd.readouterr().err
+        assert all(word in said for word in words)
 
 
 def test_ctrl_c_leaves_nothing_running(tmp_path, fake, script, capfd):
     script.write_text(f"import time\nopen({str(tmp_path / 'began')!r}, 'w').close()\ntime.sleep(300)\n")
 
     def interrupt():
-        while not (tmp_path / "began").exists():
-            threading.Event().wait(0.05)
+        wait_for(tmp_path / "began")
         os.kill(os.getpid(), signal.SIGINT)
 
     killer = threading.Thread(target=interrupt)
@@ -189,19 +188,13 @@ def test_of_ncu_and_perf_the_command_is_printed_and_can_be_run(put, fake, script
     assert read_run(folder_of(script)).result["steps"] == 2
 
 
-REMEDIES = {"nsys": "developer.nvidia.com", "py-spy": "pip install", "perf": "apt install"}
-
-
-@pytest.mark.parametrize("name", REMEDIES)
-def test_a_tool_that_is_missing_broken_or_may_not_look_is_told_with_the_remedy(monkeypatch, name):
+def test_a_tool_that_is_missing_broken_or_may_not_look_is_told_with_the_remedy(put, monkeypatch):
     note = "ends with status 127: libz.so.1: no such file"
-    for path, words in ((None, "is not on PATH"), ("/usr/bin/x", f"does not work here: {note}")):
-        monkeypatch.setattr(programs, "find_profiler", lambda name, path=path: Tool(name, path, None, False, note))
-        with pytest.raises(UserError, match=f"{name} {words}.*{REMEDIES[name]}"):
-            check_tool(name, ScriptCommand("train.py"))
-
-
-def test_a_system_that_lets_no_tool_look_is_told_with_what_to_do(put, monkeypatch):
+    for name, remedy in (("nsys", "developer.nvidia.com"), ("py-spy", "pip install"), ("perf", "apt install")):
+        for path, words in ((None, "is not on PATH"), ("/usr/bin/x", f"does not work here: {note}")):
+            monkeypatch.setattr(programs, "find_profiler", lambda name, path=path: Tool(name, path, None, False, note))
+            with pytest.raises(UserError, match=f"{name} {words}.*{remedy}"):
+                check_tool(name, ScriptCommand("train.py"))
     # said by py-spy 0.4.3 to root without CAP_SYS_PTRACE
     said = "Error: Failed to get process executable name.\n    0: Permission denied (os error 13)"
     monkeypatch.setattr(programs, "find_profiler", lambda name: Tool(name, name, "1.0", True, "the kernel forbids it"))
@@ -214,23 +207,18 @@ def test_a_system_that_lets_no_tool_look_is_told_with_what_to_do(put, monkeypatc
         check_tool("perf", ScriptCommand("train.py"))
 
 
-@pytest.mark.parametrize(
-    ("does", "words"),
-    [
-        ("echo 'Error: no such process'; exit 3", "py-spy ended before the steps did, with status 3: Error: no such"),
-        ("trap '' INT; exec sleep 300", r"did not end within 0.1 s and was stopped"),
-    ],
-)
-def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypatch, does, words):
-    put("py-spy", f"echo > {tmp_path}/began\n{does}")
-    monkeypatch.setattr(py_spy, "GRACE_S", 0.1 if "trap" in does else 30.0)
-    running = py_spy.PySpy(tmp_path / "out")
-    while not (tmp_path / "began").exists():
-        threading.Event().wait(0.01)
-    if "exit" in does:
-        running._process.wait()
-    with pytest.raises(UserError, match=words):
-        running.end()
+def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypatch):
+    put("py-spy", "echo 'Error: no such process'; exit 3")
+    failed = py_spy.PySpy(tmp_path / "out")
+    failed._process.wait()
+    with pytest.raises(UserError, match="py-spy ended before the steps did, with status 3: Error: no such"):
+        failed.end()
+    put("py-spy", f"trap '' INT\necho > {tmp_path}/began\nexec sleep 300")
+    monkeypatch.setattr(py_spy, "GRACE_S", 0.1)
+    hanging = py_spy.PySpy(tmp_path / "out")
+    wait_for(tmp_path / "began")
+    with pytest.raises(UserError, match="and was stopped"):
+        hanging.end()
 
 
 def test_a_real_py_spy_looks_at_the_steady_steps_only(script, monkeypatch, capfd):

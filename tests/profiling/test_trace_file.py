@@ -41,6 +41,7 @@ DAMAGED = {
     "broken": (TEXT.replace('"ts": 3', '"ts": 3..3'), "after 1 events: no event can be read here"),
     "not events": ('{"traceEvents": [1, 2]}', "events are objects in braces"),
     "another format": ("SQLite format 3\x00", "no trace in Chrome's format"),
+    "cut off, compressed": (gzip.compress(TEXT.encode())[:-90], "compression is damaged or cut off"),
     "other JSON": ('{"cells": []}', "no trace in Chrome's format"),
 }
 
@@ -48,26 +49,18 @@ DAMAGED = {
 @pytest.mark.parametrize("case", DAMAGED)
 def test_what_is_damaged_is_told_with_the_place_and_the_remedy(path, case):
     text, words = DAMAGED[case]
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(TraceError) as error:
         list(stream_events(path))
     assert words in str(error.value) and str(path) in str(error.value)
 
 
-def test_a_cut_off_compressed_trace_is_told(tmp_path):
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"traceEvents": EVENTS * 2000}).encode())[:-200])
-    with pytest.raises(TraceError, match="compression is damaged or cut off"):
-        list(stream_events(path))
-
-
 def test_the_size_of_the_file_is_not_the_size_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_file, "CHUNK", 2**16)
+    monkeypatch.setattr(trace_file, "CHUNK", 2**14)
     path = tmp_path / "trace.json"
-    path.write_text('{"traceEvents": [' + ",\n".join([json.dumps(EVENTS[0])] * 50_000) + "]}")
+    path.write_text('{"traceEvents": [' + ",\n".join([json.dumps(EVENTS[0])] * 10_000) + "]}")
     tracemalloc.start()
     count = sum(1 for _ in stream_events(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert count == 50_000 and path.stat().st_size > 6e6
-    assert peak < 2e6
+    assert count == 10_000 and peak < 0.4 * path.stat().st_size

@@ -4,7 +4,6 @@ import pytest
 import torch
 from kineto import recorded, shaped, trace_of
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.profiling.work import Inputs, Work, operator_work, operators_at_work
@@ -14,28 +13,11 @@ SCALAR, LISTED, LIST = "Scalar", "ScalarList", "TensorList"
 STEPS, BATCH, INPUTS, HIDDEN, LAYERS = 7, 3, 5, 4, 2
 
 
-class Dots(nn.Module):
-    """Pairwise products, as a DLRM has them."""
-
-    def forward(self, x):
-        return torch.bmm(x, x.transpose(1, 2))
-
-
-class Packed(nn.LSTM):
-    """Sequences of several lengths."""
-
-    def forward(self, x):
-        return super().forward(pack_padded_sequence(x, torch.tensor([7, 4, 2])))[0].data
-
-
 MADE = {
     "strided": lambda: (nn.Conv2d(3, 8, (3, 5), stride=(2, 1), padding=(1, 2)), torch.randn(4, 3, 20, 17)),
-    "grouped": lambda: (nn.Conv1d(16, 8, 5, padding=2, groups=2, dilation=2), torch.randn(4, 16, 40)),
     "transposed": lambda: (nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1), torch.randn(2, 6, 11)),
     "layers": lambda: (nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 5)), torch.randn(32, 13)),
     "recurrent": lambda: (nn.GRU(16, 8, batch_first=True), torch.randn(4, 10, 16)),
-    "packed": lambda: (Packed(INPUTS, HIDDEN, LAYERS, bidirectional=True), torch.randn(STEPS, BATCH, INPUTS)),
-    "pairs": lambda: (Dots(), torch.randn(7, 5, 3)),
 }
 
 
@@ -46,7 +28,7 @@ def flop_of(step, folder):
 @pytest.mark.parametrize("made", MADE)
 def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
     model, x = MADE[made]()
-    x.requires_grad_(made in ("strided", "transposed", "pairs"))
+    x.requires_grad_(made in ("strided", "transposed"))
 
     def step():
         out = model(x)
@@ -58,10 +40,6 @@ def test_the_arithmetic_of_products_and_convolutions_is_torchs(made, tmp_path):
     theirs = {f"aten::{operator}".replace("aten::aten.", "aten::"): flop
               for operator, flop in counter.get_flop_counts()["Global"].items()}  # fmt: skip
     assert theirs
-    # torch's counter forgets the groups here: the weight's gradient takes what the forward pass did
-    if made == "grouped":
-        assert theirs.pop("aten::convolution_backward") == 2 * ours["aten::convolution"]
-        assert ours["aten::convolution_backward"] == ours["aten::convolution"]
     assert {name: ours[name] for name in theirs} == theirs
 
 
@@ -72,12 +50,11 @@ def product_flop(step):
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_onednns_lstm_does_the_products_that_the_layers_consist_of(bidirectional, tmp_path):
-    model = nn.LSTM(INPUTS, HIDDEN, LAYERS, bidirectional=bidirectional)
+def test_onednns_lstm_does_the_products_that_the_layers_consist_of(tmp_path):
+    model = nn.LSTM(INPUTS, HIDDEN, LAYERS, bidirectional=True)
     x = torch.randn(STEPS, BATCH, INPUTS, requires_grad=True)
     # a state whose gradient is asked for, as oneDNN always computes it
-    state = [torch.zeros(LAYERS * (1 + bidirectional), BATCH, HIDDEN, requires_grad=True) for _ in range(2)]
+    state = [torch.zeros(LAYERS * 2, BATCH, HIDDEN, requires_grad=True) for _ in range(2)]
 
     def step():
         model(x, state)[0].sum().backward()
@@ -87,62 +64,44 @@ def test_onednns_lstm_does_the_products_that_the_layers_consist_of(bidirectional
     assert ours["aten::mkldnn_rnn_layer_backward"] == 2 * ours["aten::mkldnn_rnn_layer"]
 
 
-@pytest.mark.parametrize(("kind", "projected"), [("LSTM", 0), ("LSTM", 2), ("GRU", 0), ("RNN", 0)])
-def test_cudnns_layers_do_the_products_of_the_same_layers_on_a_cpu(kind, projected):
-    model = getattr(nn, kind)(
-        INPUTS, HIDDEN, LAYERS, bidirectional=True, **{"proj_size": projected} if projected else {}
-    )
+def test_cudnns_layers_do_the_products_of_the_same_layers_on_a_cpu():
+    model = nn.GRU(INPUTS, HIDDEN, LAYERS, bidirectional=True)
     weights = {name: parameter.numel() for name, parameter in model.named_parameters()}
     biases = sum(count for name, count in weights.items() if "bias" in name)
     forward = product_flop(lambda: model(torch.randn(STEPS, BATCH, INPUTS))) + 2 * STEPS * BATCH * biases
-    buffer, state, out = [sum(weights.values())], [LAYERS * 2, BATCH, projected or HIDDEN], 2 * (projected or HIDDEN)
-    form = ["2", str(HIDDEN), str(projected), str(LAYERS), "False", "0.", "True", "True", "[]"]
+    buffer, state = [sum(weights.values())], [LAYERS * 2, BATCH, HIDDEN]
     call = Inputs(
         # more than 30 weights have no shapes
         [[STEPS, BATCH, INPUTS], [], [], buffer, state, state, *[[]] * 9],
         [FLOAT, LIST, SCALAR, FLOAT, FLOAT, FLOAT, *[SCALAR] * 9],
-        ["", "", "4", "", "", "", *form],
+        ["", "", "4", "", "", "", "2", str(HIDDEN), "0", str(LAYERS), "False", "0.", "True", "True", "[]"],
     )
-    read = STEPS * BATCH * INPUTS + buffer[0] + 2 * LAYERS * 2 * BATCH * (projected or HIDDEN)
-    assert operator_work("aten::_cudnn_rnn", call) == (forward, 4 * (read + STEPS * BATCH * out))
+    read = STEPS * BATCH * INPUTS + buffer[0] + 2 * LAYERS * 2 * BATCH * HIDDEN
+    assert operator_work("aten::_cudnn_rnn", call) == (forward, 4 * (read + STEPS * BATCH * 2 * HIDDEN))
     assert operator_work("aten::_cudnn_rnn_backward", call).flop == 2 * forward
 
 
 PAIR = [[4, 5], [7]]  # the shapes of a list of two tensors, 27 elements
 STEP_COUNTS = [[], []]
 CASES = {
-    "mm": ([[2, 3], [3, 5]], [FLOAT, FLOAT], ["", ""], Work(60, 4 * (6 + 15 + 10))),
+    "bmm": ([[7, 2, 3], [7, 3, 5]], [FLOAT, FLOAT], ["", ""], Work(7 * 60, 7 * 4 * (6 + 15 + 10))),
     "addmm": ([[5], [2, 3], [3, 5]], [FLOAT] * 3, [""] * 3, Work(60, 4 * (5 + 6 + 15 + 10))),
     # 6 rows of 8 numbers are read and added up to 4, which are written
     "_embedding_bag": ([[100, 8], [6], [4]], [FLOAT, LONG, LONG], [""] * 3, Work(16, 8 * 10 + 4 * 8 * (6 + 4))),
     "embedding": ([[100, 8], [6]], [FLOAT, LONG], [""] * 2, Work(0, 8 * 6 + 4 * 8 * 12)),
     "add": ([[7, 3], [3], []], [FLOAT, FLOAT, SCALAR], ["", "", "1"], Work(21, 4 * (21 + 3 + 21))),
     "copy_": ([[10], [10], []], [BF16, FLOAT, SCALAR], ["", "", "False"], Work(0, 60)),
-    "sum": ([[10, 2]], ["double"], [""], Work(20, 160)),
     "ge": ([[6, 4], []], [BYTE, SCALAR], ["", "13"], Work(24, 24 + 24)),
     "cat": ([PAIR, []], [LIST, SCALAR], ["", "0"], Work(0, 2 * 4 * 27)),
-    # values and keys are read and written, and the places, which are long
-    "sort": ([[10], [], [], []], ["int"] + [SCALAR] * 3, ["", "False", "-1", "False"], Work(0, 40 + 40 + 80)),
-    # 6 of 100 rows of 8
-    "index_select": ([[100, 8], [], [6]], [FLOAT, SCALAR, LONG], ["", "0", ""], Work(0, 48 + 2 * 4 * 48)),
     "index_add_": ([[100, 8], [], [6], [6, 8]], [FLOAT, SCALAR, LONG, FLOAT], [""] * 4, Work(48, 48 + 3 * 4 * 48)),
     # rows of 6 lookups are added to a table of 100 rows of 8, all of which are written
     "embedding_dense_backward": (
         [[2, 3, 8], [2, 3], []], [FLOAT, LONG, SCALAR], ["", "", "100"], Work(48, 4 * 48 + 8 * 6 + 4 * 800),
     ),
-    "_embedding_bag_sparse_backward": (
-        [[2, 8], [6], [2], [6], [2], []], [FLOAT] + [LONG] * 4 + [SCALAR], [""] * 5 + ["100"],
-        Work(0, 4 * 16 + 8 * 6 + 4 * 48),
-    ),
     "native_batch_norm": (
         [[4, 6, 5], *[[6]] * 4, [], [], []], [FLOAT] * 5 + [SCALAR] * 3, [""] * 5 + ["True", "0.1", "1e-05"],
         Work(6 * 120, 4 * (120 + 4 * 6 + 120)),
     ),
-    "cudnn_batch_norm_backward": (
-        [[4, 6], [4, 6], *[[6]] * 5, [], [99]], [FLOAT] * 7 + [SCALAR, BYTE], [""] * 7 + ["1e-05", ""],
-        Work(9 * 24, 4 * (48 + 5 * 6 + 24) + 99),
-    ),
-    "native_dropout": ([[9], [], []], [FLOAT, SCALAR, SCALAR], ["", "0.1", "True"], Work(18, 36 + 36 + 9)),
     "_foreach_add_": ([PAIR, PAIR, []], [LIST, LIST, SCALAR], ["", "", "-0.1"], Work(27, 3 * 4 * 27)),
     # a parameter, two moments, read and written, a gradient
     "_fused_adamw_": ([PAIR, PAIR, PAIR, PAIR, [], STEP_COUNTS], [LIST] * 6, [""] * 6, Work(14 * 27, 7 * 4 * 27)),
@@ -160,25 +119,11 @@ def test_what_no_formula_covers_is_not_guessed():
     for name, inputs in (
         ("aten::unheard_of", Inputs([[1]], [FLOAT], [""])),
         ("aten::mm", Inputs([[2, 3], [4, 5]], [FLOAT, FLOAT], ["", ""])),
-        ("aten::mm", Inputs([[2, 3]], [FLOAT], [""])),
         ("aten::add", Inputs([[], []], ["", ""], ["", ""])),
         ("aten::sum", Inputs([[5]], ["c10::complex<float>"], [""])),
         ("aten::cat", Inputs([[], []], [LIST, SCALAR], ["", "0"])),  # of more than 30 tensors no shapes are there
-        ("aten::index", Inputs([[5, 2], []], [FLOAT, ""], ["", ""])),
     ):
         assert operator_work(name, inputs) is None, name
-
-
-def test_a_fused_adam_does_what_its_parts_do(tmp_path):
-    parameter = nn.Parameter(torch.randn(40, 50))
-    parameter.grad = torch.randn(40, 50)
-    flop = {}
-    for fused in (True, False):
-        optimiser = torch.optim.Adam([parameter], fused=fused, foreach=False)
-        optimiser.step()
-        flop[fused] = flop_of(optimiser.step, tmp_path).sum()
-    # each counts steps in a tensor, too, which is one addition
-    assert flop[True] == flop[False] == 13 * 40 * 50 + 1
 
 
 def test_speeds_are_of_the_calls_that_are_not_inside_others(tmp_path):

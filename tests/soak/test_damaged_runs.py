@@ -83,7 +83,7 @@ def write_profiled(folder: Path) -> None:
     (run.folder / "trace").mkdir()
     traces = Path(__file__).parents[1] / "profiling" / "traces"
     shutil.copy(traces / "torch-2.13.json.gz", run.folder / "trace" / KINETO)
-    facts = {"settings": {"skip": 2, "warmup": 1, "steps": 2}, "device": "cpu", "event_cost_us": 0.5}
+    facts = {"settings": {"skip": 2, "warmup": 1, "steps": 2}, "device": "cpu"}
     facts |= {"phases_us": [{"forward": [300.0, 280.0], "backward": [500.0, 450.0]}] * 2}
     facts |= {"fault_cost_us": 0.1, "unprofiled_faults": [3, 4], "phase_faults": [{"forward": 3}] * 2}
     facts |= {"unprofiled_step_us": [900.0, 950.0]}
@@ -112,13 +112,13 @@ def write_trace(folder: Path) -> None:
 def read_frames(folder: Path) -> list:
     from labkit.profiling.step_time import step_time
     from labkit.profiling.traces.device_time import device_breakdown
-    from labkit.profiling.traces.memory import alive_at_peak
+    from labkit.profiling.traces.timeline import memory_over_time
     from labkit.profiling.traces.trace import read_trace
     from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")
     frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]
-    return [frame.to_csv() for frame in [*frames, alive_at_peak(trace), step_time(trace).phases()]]
+    return [frame.to_csv() for frame in [*frames, memory_over_time(trace), step_time(trace).phases()]]
 
 
 def show(run: Path) -> list:

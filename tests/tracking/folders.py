@@ -9,8 +9,8 @@ from pathlib import Path
 
 from labkit.runs import read_events, read_metrics
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.harness import Harness
-from labkit.tracking.stop import StopRequest
 
 
 def as_killed(folder: Path) -> Path:

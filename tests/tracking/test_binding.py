@@ -8,7 +8,7 @@ from labkit.hardware.budgets.budget import Budget
 from labkit.telemetry import others
 from labkit.tracking.binding import WAIT_POLICY, bind_process
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 QUIET = {"cpu_share": 0.02, "largest": None, "on_gpu": [], "disturbed": False}
 BUSY = {"cpu_share": 0.5, "largest": "stress (process 7)", "on_gpu": [], "disturbed": True}
@@ -19,7 +19,6 @@ WHOLE = Budget("all-cores", 2)
     ("budget", "found", "more", "policy", "waits"),
     [
         (WHOLE, QUIET, {}, None, None),
-        (None, QUIET, {}, None, None),
         (None, BUSY, {}, None, "PASSIVE"),
         (WHOLE, BUSY, {}, None, "PASSIVE"),
         (WHOLE, BUSY, {}, "ACTIVE", "ACTIVE"),

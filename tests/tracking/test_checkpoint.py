@@ -17,10 +17,9 @@ class Evil:
     ("content", "words"),
     [
         ({"format": 5, "model": Evil()}, r"a\.pt.*cannot be read"),
-        ({"format": 99}, "upgrade labkit"),
-        ({"format": 4}, "start a new run"),
+        ({"format": 4}, "format is 4 .*Go on with the labkit that wrote it"),
     ],
-    ids=["code to run", "a newer labkit's", "an older labkit's"],
+    ids=["code to run", "another labkit's"],
 )
 def test_a_checkpoint_that_cannot_be_read_says_what_to_do(tmp_path, content, words):
     torch.save(content, tmp_path / "a.pt")

@@ -16,8 +16,6 @@ from labkit.telemetry.others import Look
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
 
-SHARED = {"mode": "cpu-shared"}
-
 
 @pytest.fixture
 def sampled(tmp_path):
@@ -83,6 +81,6 @@ def test_what_other_programs_took_is_recorded_and_jobs_beside_it_by_plan_are_non
         run.step(0.5, samples=1)
     others = read_run(run.folder).result["others"]
     assert (others["cpu_share"], others["disturbed"]) == (0.4, True)
-    for beside, family in ((None, os.getpid()), ({"mode": "cpu-pinned"}, os.getpid()), (SHARED, os.getppid())):
-        with in_harness(runs, collocation=beside) as harness:
+    for mode, family in (("cpu-pinned", os.getpid()), ("cpu-shared", os.getppid())):
+        with in_harness(runs, collocation={"mode": mode}) as harness:
             assert harness.family == family

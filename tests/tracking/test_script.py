@@ -57,13 +57,15 @@ def script(runs, monkeypatch, capfd):
     return run
 
 
-def test_a_script_without_run_has_its_steps_counted(script):
+def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(script, capfd):
     status, record, said = script(PLAIN)
     assert (status, record.status, record.name) == (0, "done", "train")
     assert (record.result["steps"], record.result["ended_by"]) == (5, "script")
     assert record.result["target_reached"] is None
     assert "hello from __main__ ['--lr', '0.1']" in said.out
     assert record.config["arguments"] == ["--lr", "0.1"]
+    assert main(["run", "--resume", record.id]) == 2
+    assert "the script keeps nothing" in capfd.readouterr().err
 
 
 def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):

@@ -26,7 +26,7 @@ from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
 from labkit.runs.record import timestamp
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
 """How long a GPU may still be told as in use after a round"""

@@ -13,7 +13,7 @@ from labkit.collocation.launching.jobs_record import ENDED, JobOutcome, RoundRec
 from labkit.errors import UserError
 from labkit.process.supervisor import JobProcess, SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.record import timestamp
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often a request to stop and the time-out are looked at."""

@@ -24,12 +24,12 @@ from torch.utils._pytree import tree_leaves
 from labkit.collocation.memory.need import first_steps_bytes
 from labkit.errors import UserError
 from labkit.jobs.command import job_command
-from labkit.jobs.memory import OPTIMISER_STATES
+from labkit.jobs.flags import OPTIMISER_STATES
 from labkit.jobs.plain_step import PlainStep, plain_step
 from labkit.process.child import Child, Parent
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.script import run_command
-from labkit.tracking.stop import StopRequest
 
 METHODS = ("formula", "torch's tracker", "Horus' formula")
 PROCESS = "the whole process"

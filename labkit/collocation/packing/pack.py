@@ -19,7 +19,7 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.collocation.plan_check import job_memory
 from labkit.errors import UserError
 from labkit.hardware.sizes import size_text
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 NOBODY_KNOWS = "nobody knows what {} asks for: write its memory and utilisation, such as 2GiB and 0.5"
 

@@ -19,7 +19,7 @@ from labkit.collocation.packing.scheduler import Schedule, Scheduler, schedule_o
 from labkit.collocation.plan.planned_job import told_of_mix
 from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 LOOK_EVERY_S = 0.25
 """So often arrivals and a request to stop are looked at."""

@@ -73,13 +73,15 @@ class Budget:
             variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{self.gpu_percent:g}"
         return variables
 
-    def enforce(self, then: str | None = None, files: Sequence[int] = ()) -> list[str]:
-        """Bind this process to the budget and return, in words, what this system cannot enforce.
+    def enforce(self) -> list[str]:
+        """Bind this process to the budget and return, in words, what this system cannot enforce."""
+        return [*self.take_cores(), *self.cap_memory()]
 
-        Cores are leased, and bind by CPU affinity of every thread that runs already (new ones inherit it). Memory binds
-        by a watch beside the process, which ends it with an error (`memory_watch`). No limit of address space binds
-        (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two GiB of it that it never touches, and torch's libraries do not all
-        survive an allocation that fails.
+    def cap_memory(self, then: str | None = None, files: Sequence[int] = ()) -> list[str]:
+        """Have a watch beside this process end it with an error beyond its memory; what this system cannot enforce.
+
+        No limit of address space binds (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two GiB of it that it never touches,
+        and torch's libraries do not all survive an allocation that fails.
 
         Args:
             then: has the last word should the process have to be killed, as `memory_watch.start` takes it.
@@ -88,13 +90,12 @@ class Budget:
         Raises:
             UserError: the process already uses more memory than the cap.
         """
-        notes = self.take_cores()
         if self.memory_bytes is None:
-            return notes
+            return []
         used = memory_watch.held(os.getpid())
         if used is None:
             words = f"This system cannot cap a process' memory: the {size_text(self.memory_bytes)} do not bind."
-            return [*notes, words]
+            return [words]
         if used >= self.memory_bytes:
             raise UserError(
                 f"The budget {self.name!r} allows {size_text(self.memory_bytes)}, but Python and its libraries "
@@ -102,7 +103,7 @@ class Budget:
                 f"cores={self.cores},memory={size_value(max(2 * used, 2**31))}."
             )
         memory_watch.start(self.memory_bytes, f"{too_much(self)}.", then, files)
-        return notes
+        return []
 
     def take_cores(
         self,
@@ -112,6 +113,8 @@ class Budget:
         stopped: Callable[[], bool] = lambda: False,
     ) -> list[str]:
         """Bind this process to cores that no other process of labkit holds, as `lease_cores` takes them.
+
+        They bind by CPU affinity of every thread that runs already; new ones inherit it.
 
         Returns:
             In words, what this system cannot enforce.

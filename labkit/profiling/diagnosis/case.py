@@ -26,8 +26,7 @@ class Finding:
     """One bottleneck."""
 
     name: str
-    """"page faults", "input", "between steps", "sync", "idle", "host-to-device", "lookups", "optimiser calls",
-    "precision", "batch size", "python"."""
+    """One of those in `rules.TEXTS`"""
     evidence: str
     """What was seen, with its figures"""
     advice: str
@@ -76,15 +75,9 @@ class Faults:
 
     @property
     def in_words(self) -> str:
-        """The figures in a sentence.
-
-        >>> Faults(935, {"forward": 500.0, "": 73.0}, 1.42).in_words
-        '935 page faults a step unprofiled, 573 profiled, of 1.4 µs each (measured)'
-        """
-        return (
-            f"{self.unprofiled:,.0f} page faults a step unprofiled, {self.profiled:,.0f} profiled, of "
-            f"{self.cost_us:.2g} µs each (measured)"
-        )
+        """The figures in a sentence."""
+        counts = f"{self.unprofiled:,.0f} page faults a step unprofiled, {self.profiled:,.0f} profiled"
+        return f"{counts}, of {self.cost_us:.2g} µs each (measured)"
 
 
 @dataclass
@@ -97,14 +90,20 @@ class Case:
     """Of one step, outside of input and sync, in which the process had no core"""
     device: Device | None = None
     """None where the CPU computes"""
-    event_cost_us: float = 0.0
-    """What the profiler takes to write an event down"""
+    overhead: float = 1.0
+    """A step's time over that of one that nobody looks at"""
     faults: Faults | None = None
     """None where they were not counted"""
 
     def __post_init__(self):
         events = self.time.events
+        self.plain_us = self.time.step_us / max(1.0, self.overhead)
+        # what looking makes a step longer is spread over the events that are written down
+        self.event_us = (self.time.step_us - self.plain_us) * self.time.steps / max(1, len(events))
         self.short_us = SHORT_LAUNCHES * self.card.launch_us
+        # a call is as short as most of its kind are: other programs interrupt some
+        own_us = events.groupby(["name", "phase", "shapes"], observed=True)["self_us"].transform("median")
+        self.short = own_us.to_numpy() < self.short_us
         self.phase = events["phase"].to_numpy()
         self.counts = ~np.isin(self.phase, OWN_IDLENESS)
         """Operators that are not part of a finding of their own phase"""
@@ -119,22 +118,19 @@ class Case:
         }
         """Time outside of operators, by phase"""
         self.fault_us = self._without_faults() if self.faults is not None else 0.0
-        """Of one step, that its own page faults took; it is in none of the times above and below"""
         self.open = self.counts.copy()
         """Operators that no rule has claimed"""
         self.open_python_us = dict(self.python_us)
-        self.short = events["self_us"].to_numpy() < self.short_us
 
     def _without_faults(self) -> float:
         """Take the time of page faults from phases, and there from long operators, or else from Python."""
         # those of the profiler are none of the step's
         own = min(1.0, self.faults.unprofiled / self.faults.profiled) if self.faults.profiled else 0.0
-        long = self.time.events["self_us"].to_numpy() >= self.short_us
         taken_us = 0.0
         for name, faults in self.faults.by_phase.items():
             phase = name if name in self.phase_us else OTHER
             us = min(own * faults * self.faults.cost_us, self.phase_us[phase])
-            rows = long & (self.phase == phase)
+            rows = ~self.short & (self.phase == phase)
             long_us = float(self.self_us[rows].sum())
             from_long_us = min(us, long_us)
             self.self_us[rows] *= 1 - from_long_us / long_us if long_us else 1.0

@@ -119,10 +119,8 @@ def _finding(
     `said_us`, where that is another time.
     """
     step_us, most_us = case.time.step_us, max(us, most_us)
-    plain_us = step_us - case.event_cost_us * len(case.self_us) / case.time.steps
-    claimed, share = us / step_us, most_us / step_us
-    if plain_us > 0:
-        share = max(share, (most_us - case.event_cost_us * events) / plain_us)
+    claimed = us / step_us
+    share = max(most_us / step_us, (most_us - case.event_us * events) / case.plain_us)
     if of_host and case.device is not None:
         most = case.device.idle_us / step_us
         claimed, share = min(claimed, most), min(share, most)

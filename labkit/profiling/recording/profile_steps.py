@@ -16,13 +16,12 @@ from labkit.profiling.recording.recorder import StepRecorder, StepWatcher
 from labkit.profiling.recording.script_steps import ScriptSteps, replaced
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.tracking.command import ScriptCommand
-from labkit.tracking.ending import Enough
+from labkit.tracking.ending import Enough, StopRequest
 from labkit.tracking.events import OnEvent
 from labkit.tracking.harness import Harness
 from labkit.tracking.phases import watched_by
 from labkit.tracking.run import Run
 from labkit.tracking.script import print_error, run_command
-from labkit.tracking.stop import StopRequest
 
 
 def profile_steps(

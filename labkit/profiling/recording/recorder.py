@@ -5,22 +5,18 @@ torch.profiler records them, or a profiler that is a program of its own looks at
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile, schedule
 
-from labkit.profiling.profile import FACTS, GRAPH, KINETO
-from labkit.profiling.recording.costs import event_cost_us, fault_cost_us
-from labkit.profiling.recording.phase_clock import PhaseClock
+from labkit.profiling.profile import FACTS, KINETO
+from labkit.profiling.recording.phase_clock import PhaseClock, fault_cost_us
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.tools.programs import OUTPUTS, TOOL_FACTS
 from labkit.profiling.tools.py_spy import LEAST_S, PySpy
@@ -56,11 +52,8 @@ class StepWatcher:
     def computes_on(self, device: torch.device) -> None:
         """Take note of the device, which may be known only after the first step."""
         if self.taken == 0:
-            self.device, self.clock.nvtx = device, device.type == "cuda"
-
-    @property
-    def is_on_gpu(self) -> bool:
-        return self.device.type == "cuda"
+            self.device = device
+            self.is_on_gpu = self.clock.nvtx = device.type == "cuda"
 
     def step(self) -> bool:
         """Take note of a step; True once all is recorded."""
@@ -72,7 +65,6 @@ class StepWatcher:
             "settings": asdict(self.settings),
             "device": str(self.device),
             "threads": torch.get_num_threads(),
-            "steps_taken": self.taken,
         }
         replace_text(self.trace / name, json.dumps(of_all | facts, indent=1) + "\n")
 
@@ -82,7 +74,6 @@ class StepRecorder(StepWatcher):
 
     def __init__(self, settings: ProfileSettings):
         super().__init__(settings, "torch")
-        self._graph: ExecutionTraceObserver | None = None
         self._unprofiled: list[tuple[float, int]] = []
         self._profiled: list[tuple[dict[str, list[float]], dict[str, int]]] = []
 
@@ -96,34 +87,28 @@ class StepRecorder(StepWatcher):
             self._unprofiled.append((sum(wall_us for wall_us, _ in times.values()), sum(faults.values())))
             if self.taken == plan.skip:
                 self._start_profiler()
-        elif self.profiler is not None:
+        else:
             if self.taken > warm:
                 self._profiled.append(self.clock.read())
             self.profiler.step()
             self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
-                self.is_done = not plan.graph
-                if plan.graph:
-                    self._start_graph()
-        else:
-            self._stop_graph()
-            self.is_done = True
+                self.is_done = True
         return self.is_done
 
     def finish(self) -> None:
         """Write what was recorded, also where the steps ended before the schedule did."""
         self.is_done = True
-        with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
-            stack.callback(self._write)
-            stack.callback(self._stop_profiler)
-            stack.callback(self._stop_graph)
+        try:
+            self._stop_profiler()
+        finally:
+            self._write()
 
     def _write(self) -> None:
         timed = self._unprofiled[-self.settings.timed :]
         self.write_facts(
             FACTS,
-            event_cost_us=event_cost_us(shapes=self.settings.shapes, memory=self.settings.memory),
             unprofiled_step_us=[step_us for step_us, _ in timed],
             phases_us=[times for times, _ in self._profiled],
             fault_cost_us=fault_cost_us(),
@@ -150,35 +135,6 @@ class StepRecorder(StepWatcher):
         profiler.stop()
         if self._profiled:  # else it never came to what it was to record
             profiler.export_chrome_trace(str(self.trace / KINETO))
-
-    def _start_graph(self) -> None:
-        self._graph = ExecutionTraceObserver()
-        self._graph.register_callback(str(self.trace / GRAPH.removesuffix(".gz")))
-        with _silent():
-            self._graph.start()
-
-    def _stop_graph(self) -> None:
-        graph, self._graph = self._graph, None
-        if graph is not None:
-            with _silent():
-                graph.stop()
-                graph.unregister_callback()
-            plain = self.trace / GRAPH.removesuffix(".gz")
-            (self.trace / GRAPH).write_bytes(gzip.compress(plain.read_bytes()))
-            plain.unlink()
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keep out of a notebook, which imported torch before, what its C++ says to itself."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
 
 
 class SteadySteps(StepWatcher):

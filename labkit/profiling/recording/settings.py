@@ -24,8 +24,6 @@ class ProfileSettings:
     """Whether the sizes of inputs are recorded, from which arithmetic and bytes follow"""
     memory: bool = False
     """Whether each allocation is recorded"""
-    graph: bool = True
-    """Whether one more step is recorded as a graph of operators (`torch.profiler.ExecutionTraceObserver`)"""
 
     def __post_init__(self):
         for name, least in (("skip", 2), ("warmup", 1), ("steps", 1)):

@@ -26,8 +26,8 @@ from labkit.profiling.tools.programs import OUTPUTS
 from labkit.runs.atomic import replace_text
 from labkit.tracking.binding import bind_process
 from labkit.tracking.command import ScriptCommand
+from labkit.tracking.ending import StopRequest
 from labkit.tracking.events import Notice, OnEvent
-from labkit.tracking.stop import StopRequest
 
 REPORTS = "cuda_gpu_kern_sum,cuda_gpu_mem_time_sum,cuda_api_sum,nvtx_sum"
 """Of `nsys stats` since 2023: kernels, copies and fills, CUDA's calls on the host, and the steps' phases"""

@@ -1,4 +1,4 @@
-"""What ran when in one step, on each thread of the host and each stream of a device."""
+"""What happened when: the calls of one step, by thread and stream, and what the allocator held meanwhile."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def timeline(trace: Trace) -> pd.DataFrame:
     host = host[host["level"] <= DEEPEST]
     device = inside[inside["category"].isin(ON_THE_DEVICE)].assign(level=0)
     lanes = sorted(host["lane"].astype(str).unique(), key=lambda lane: (lane != chosen["lane"], lane))
-    width = len(str(len(lanes)))  # so that they sort as numbers do
-    names = {lane: f"thread {number:0{width}}" for number, lane in enumerate(lanes, start=1)}
-    names |= {lane: _stream(lane) for lane in device["lane"].unique()}
+    names = {lane: f"thread {number}" for number, lane in enumerate(lanes, start=1)}
+    for lane in device["lane"].unique():
+        number, _, stream = lane.partition("/")
+        names[lane] = f"GPU {number} stream {stream.removeprefix('stream ')}"
     shown = pd.concat([host, device], ignore_index=True).astype({"lane": str, "category": str, "name": str})
     levels = np.where(shown["level"] > 0, ", level " + shown["level"].astype(str), "")
     frame = pd.DataFrame(
@@ -60,6 +61,12 @@ def timeline(trace: Trace) -> pd.DataFrame:
     return frame.sort_values(["lane", "start_us"], ignore_index=True)
 
 
-def _stream(lane: str) -> str:
-    device, _, stream = lane.partition("/")
-    return f"GPU {device} {stream if stream.startswith('stream') else f'stream {stream}'}"
+def memory_over_time(trace: Trace) -> pd.DataFrame:
+    """What was allocated since the recording began: what was there before, the weights for one, is not in it.
+
+    Returns:
+        Columns time_us, device (−1: the host), held_bytes; empty where memory was not recorded.
+    """
+    allocations = trace.allocations
+    held = allocations["bytes"].astype("int64").groupby(allocations["device"]).cumsum()
+    return allocations[["time_us", "device"]].assign(held_bytes=held)

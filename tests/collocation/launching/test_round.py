@@ -13,7 +13,7 @@ from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.process.supervisor import JobProcess
 from labkit.runs import read_metrics, read_run
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 
 def followed(processes, asks_to_stop=lambda happened: False, **ways):

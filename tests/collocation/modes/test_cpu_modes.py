@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fake_gpu_tools import fake_nvml
+from fake_nvml import fake_nvml
 
 from labkit.collocation.modes import choice, cpu
 from labkit.collocation.modes.choice import mode_refusals, mode_shares
@@ -33,12 +33,12 @@ def machine(monkeypatch):
 
 
 def refusals(mode, jobs, device=CPU, **more):
-    with Nvml(fake_nvml(None)) as nvml:
+    with Nvml(fake_nvml()) as nvml:
         return mode_refusals(mode, jobs, Place(device, [CPU, GPU], nvml, **more))
 
 
 def shares(mode, jobs, **more):
-    with Nvml(fake_nvml(None)) as nvml:
+    with Nvml(fake_nvml()) as nvml:
         return mode_shares(mode, jobs, Place(CPU, [CPU], nvml, **more))
 
 

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, put_on_path, read_mig, write_mig
-from fake_nvml import fake_mps
+from fake_gpu_tools import nvidia_smi, process, read_mig, slices_in, write_mig
+from fake_nvml import AMPERE, FIRST, HOPPER, SECOND, fake_mps, fake_nvml, put_on_path
 from processes import wait_for
 
 from labkit.cli import main
@@ -60,7 +60,7 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, co
         wait_for((theirs / "control").exists)
         before = sorted(theirs.iterdir())
         jobs = "see.py[gpu_percent=40,memory=4GiB] one, see.py[memory=4GiB] two"
-        assert collocate(fake_nvml("hopper"), jobs, "mps", "--device", "1") == 0
+        assert collocate(fake_nvml(*HOPPER), jobs, "mps", "--device", "1") == 0
         assert foreign.poll() is None, "someone else's daemon lives on"
         assert sorted(theirs.iterdir()) == before, "and was asked nothing"
     finally:
@@ -77,7 +77,7 @@ def test_jobs_under_mps_are_clients_of_a_daemon_that_ends_with_them(tmp_path, co
 
 def test_a_daemon_that_does_not_start_fails_its_round(tmp_path, collocate, monkeypatch, capsys):
     put_on_path(tmp_path, monkeypatch, "nvidia-cuda-mps-control", "import sys; sys.exit('no rights here')")
-    assert collocate(fake_nvml("hopper"), PAIR, "mps") == 1
+    assert collocate(fake_nvml(*HOPPER), PAIR, "mps") == 1
     assert "no rights here" in capsys.readouterr().out
     rounds = GroupRecord.read(*GroupRecord.folders(tmp_path / "runs")).rounds
     assert [each.status for each in rounds] == ["failed"]
@@ -87,7 +87,7 @@ def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tm
     state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     nvidia_smi(tmp_path, monkeypatch, state)
     before = read_mig(state)["instances"]
-    library = fake_nvml("ampere", mig=state)
+    library = fake_nvml(*AMPERE, mig=slices_in(state))
     assert collocate(library, PAIR, "mig", "--device", "0") == 2
     assert "nvidia-smi mig" in capsys.readouterr().err, "the layout is proposed"
     allowed = ("--device", "0", "--allow-mig-changes")
@@ -101,9 +101,9 @@ def test_missing_slices_are_made_only_where_that_is_allowed_and_removed_again(tm
 
 
 def test_what_a_device_cannot_give_is_refused_and_nothing_is_started(tmp_path, collocate, capsys):
-    assert collocate(fake_nvml("hopper", computing={FIRST: [process(1)]}), PAIR, "naive") == 2
+    assert collocate(fake_nvml(*HOPPER, computing={FIRST: [process(1)]}), PAIR, "naive") == 2
     said = capsys.readouterr().err
     assert "is used by someone else: process 1" in said and "nothing was started" in said
     jobs = "see.py[memory=30GiB,device=0] one, see.py[memory=30GiB] two"
-    assert collocate(fake_nvml("ampere"), jobs, "naive", "--device", FIRST, "--check") == 2, "one GPU, by two names"
+    assert collocate(fake_nvml(*AMPERE), jobs, "naive", "--device", FIRST, "--check") == 2, "one GPU, by two names"
     assert "the jobs need 60 GiB of memory at once, and 40 GiB are free" in capsys.readouterr().err

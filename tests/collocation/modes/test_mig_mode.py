@@ -3,9 +3,10 @@
 import subprocess
 from dataclasses import replace
 
-import fake_gpu_tools as gpus
+import pynvml
 import pytest
-from fake_gpu_tools import FIRST, SECOND, fake_nvml, nvidia_smi, process, read_mig, refusals, shares, write_mig
+from fake_gpu_tools import nvidia_smi, place_on, process, read_mig, refusals, shares, slices_in, write_mig
+from fake_nvml import AMPERE, FIRST, PASCAL, SECOND, fake_nvml
 
 from labkit.collocation.modes import mig
 from labkit.collocation.modes.mig import changed_layout, proposed_layout
@@ -27,8 +28,11 @@ def quick(monkeypatch):
 @pytest.fixture
 def machine(tmp_path):
     """A GPU with these instances."""
-    file = tmp_path / "mig"
-    return lambda instances, on=True, **how: fake_nvml("ampere", mig=write_mig(file, on=on, instances=instances), **how)
+
+    def machine(instances, on=True, **how):
+        return fake_nvml(*AMPERE, mig=slices_in(write_mig(tmp_path / "mig", on=on, instances=instances)), **how)
+
+    return machine
 
 
 def slices(jobs, library, **more):
@@ -94,13 +98,14 @@ def test_what_no_slice_can_give_is_refused_with_what_there_is_and_a_layout(machi
     ],
 )
 def test_without_mig_the_mode_is_refused(machine, on, device, words):
-    library = fake_nvml("pascal") if on is None else machine(MIXED, on=on)
+    library = fake_nvml(*PASCAL) if on is None else machine(MIXED, on=on)
     ((name, reason),) = refusals("mig", [A, B], library, device)
     assert name is None and words in reason
 
 
 def test_where_only_administrators_know_what_is_free_no_layout_is_proposed(machine):
-    refused = refusals("mig", [A, B], machine(ONE, administrator=False), "0")
+    library = machine(ONE, fails={"nvmlDeviceGetGpuInstanceRemainingCapacity": pynvml.NVML_ERROR_NO_PERMISSION})
+    refused = refusals("mig", [A, B], library, "0")
     assert f"`{SMI} -lgip` lists it" in refused[-1][1]
 
 
@@ -113,16 +118,16 @@ def state(tmp_path, monkeypatch):
 
 def made(state, **behaviour):
     """A layout for three jobs, made for a block."""
-    library = fake_nvml("ampere", mig=write_mig(state, instances=THEIRS.values(), **behaviour))
+    library = fake_nvml(*AMPERE, mig=slices_in(write_mig(state, instances=THEIRS.values(), **behaviour)))
     with Nvml(library) as nvml:
-        layout, _ = proposed_layout([A, B, C], gpus.place_on(library, "0", nvml))
+        layout, _ = proposed_layout([A, B, C], place_on(library, "0", nvml))
     return changed_layout(layout)
 
 
 def test_instances_are_made_used_and_removed_and_those_of_others_stay(state):
     with made(state):
         assert set(read_mig(state)["instances"]) == {"1", "2", "3"}
-        assert set(slices([A, B, C], fake_nvml("ampere", mig=state)).values()) == {"MIG-1", "MIG-2", "MIG-3"}
+        assert set(slices([A, B, C], fake_nvml(*AMPERE, mig=slices_in(state))).values()) == {"MIG-1", "MIG-2", "MIG-3"}
     assert read_mig(state)["instances"] == THEIRS
     assert [call[3:] for call in read_mig(state)["calls"]] == [
         ["-cgi", "2g.10gb,2g.10gb", "-C"],

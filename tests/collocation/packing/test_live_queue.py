@@ -20,7 +20,7 @@ from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import QueueRecord, run_queue
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
-from labkit.tracking.stop import StopRequest
+from labkit.tracking.ending import StopRequest
 
 DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_device())
 

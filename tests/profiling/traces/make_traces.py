@@ -16,23 +16,12 @@ KEPT = ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "id", "bp", "s")
 """Fields that tell nothing of the machine."""
 
 
-class SmallDlrm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.bottom = nn.Sequential(nn.Linear(4, DIM), nn.ReLU())
-        self.tables = nn.ModuleList(nn.EmbeddingBag(ROWS, DIM, mode="sum") for _ in range(TABLES))
-        self.top = nn.Linear(DIM * (TABLES + 1), 1)
-
-    def forward(self, dense, categorical):
-        rows = [table(categorical[:, place]) for place, table in enumerate(self.tables)]
-        return self.top(torch.cat([self.bottom(dense), *rows], dim=1)).squeeze(1)
-
-
 def write(path: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = SmallDlrm()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    bottom, top = nn.Sequential(nn.Linear(4, DIM), nn.ReLU()), nn.Linear(DIM * (TABLES + 1), 1)
+    tables = [nn.EmbeddingBag(ROWS, DIM, mode="sum") for _ in range(TABLES)]
+    optimiser = torch.optim.SGD(nn.ModuleList([bottom, *tables, top]).parameters(), lr=0.1)
     plan = schedule(wait=0, warmup=1, active=2, repeat=1)
     with profile(activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=True, profile_memory=True) as profiler:
         for _ in range(3):
@@ -40,7 +29,9 @@ def write(path: Path) -> None:
                 dense, categorical = torch.randn(BATCH, 4), torch.randint(0, ROWS, (BATCH, TABLES, 3))
                 label = torch.randint(0, 2, (BATCH,)).float()
             with record_function("forward"):
-                loss = nn.functional.binary_cross_entropy_with_logits(model(dense, categorical), label)
+                rows = [table(categorical[:, place]) for place, table in enumerate(tables)]
+                logit = top(torch.cat([bottom(dense), *rows], dim=1)).squeeze(1)
+                loss = nn.functional.binary_cross_entropy_with_logits(logit, label)
             with record_function("backward"):
                 loss.backward()
             with record_function("optimiser"):
@@ -50,19 +41,11 @@ def write(path: Path) -> None:
     profiler.export_chrome_trace(str(path))
 
 
-def stripped(trace: dict) -> dict:
-    numbers, events = {}, []
-    for event in trace["traceEvents"]:
-        if event["ph"] != "M" and event.get("cat") != "python_function":
-            for field in ("pid", "tid"):
-                event[field] = numbers.setdefault((field, event[field]), len(numbers) + 1)
-            events.append({field: event[field] for field in KEPT if field in event})
-    return {"torch": torch.__version__.partition("+")[0], "traceEvents": events}
-
-
 if __name__ == "__main__":
     plain = Path(__file__).with_name(f"torch-{'.'.join(torch.__version__.split('.')[:2])}.json")
     write(plain)
-    content = json.dumps(stripped(json.loads(plain.read_text())))
+    events = [event for event in json.loads(plain.read_text())["traceEvents"] if event["ph"] != "M"]
+    kept = [{field: event[field] for field in KEPT if field in event} for event in events]
+    content = json.dumps({"torch": torch.__version__.partition("+")[0], "traceEvents": kept})
     plain.with_name(f"{plain.name}.gz").write_bytes(gzip.compress(content.encode(), mtime=0))
     plain.unlink()

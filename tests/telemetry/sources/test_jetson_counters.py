@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pynvml
 import pytest
 from fake_nvml import fake_nvml
 
@@ -27,7 +26,6 @@ NANO = {  # an older driver that multiplies itself
     "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0/rail_name_0": "POM_5V_IN",
     "sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0/in_power0_input": "4321",
 }
-NO_DRIVER = {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}
 
 
 def write(root, files: dict[str, str]):
@@ -60,11 +58,11 @@ def test_the_gpu_of_a_jetson_is_a_device_without_nvml(monkeypatch):
     monkeypatch.setattr("labkit.hardware.devices.is_jetson", lambda: True)
     monkeypatch.setattr("labkit.hardware.devices.cpu_device", lambda: board)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _, gpu = get_devices(Nvml(fake_nvml(fails=NO_DRIVER)))
+    _, gpu = get_devices(Nvml(fake_nvml()))
     assert (gpu.torch_name, gpu.uuid, gpu.memory_bytes) == ("cuda:0", JETSON, 4 * 10**9)
     assert match_tier(gpu).name == "jetson-nano"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert len(get_devices(Nvml(fake_nvml(fails=NO_DRIVER)))) == 1
+    assert len(get_devices(Nvml(fake_nvml()))) == 1
 
 
 @pytest.mark.parametrize(("shown", "uuid"), [([], JETSON), ([Device("gpu", 0, "Orin", uuid="GPU-orin")], "GPU-orin")])
@@ -73,7 +71,7 @@ def test_a_jetson_that_nvml_shows_goes_by_its_uuid(shown, uuid, monkeypatch, tmp
     monkeypatch.setattr("labkit.telemetry.sources.ladder.is_jetson", lambda: True)
     monkeypatch.setattr("labkit.telemetry.sources.ladder.JetsonCounters", partial(JetsonCounters, root=tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with open_ladder(None, shown, 2, print, nvml=Nvml(fake_nvml(fails=NO_DRIVER))) as ladder:
+    with open_ladder(None, shown, 2, print, nvml=Nvml(fake_nvml())) as ladder:
         readings = {(r.device, r.counter): (r.value, r.source) for r in ladder.read()}
     assert readings[uuid, "gpu_utilisation"] == (61.5, "Jetson sysfs")
     assert readings["host", "board_power"] == (6.05, "Jetson sysfs")
