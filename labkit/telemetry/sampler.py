@@ -10,8 +10,8 @@ from labkit.hardware.budgets import memory_watch
 from labkit.process.child import Child
 from labkit.telemetry.reading import OnFault
 
-LEAST_HZ, DEFAULT_HZ, MOST_HZ = 0.1, 2.0, 100.0
-"""Samples a second: at least, if nobody says how many, and at most."""
+DEFAULT_HZ, MOST_HZ = 2.0, 100.0
+"""Samples a second: if nobody says how many, and at most."""
 MOST_RESTARTS = 3
 START_S = 60.0
 """For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""

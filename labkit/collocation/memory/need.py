@@ -118,7 +118,9 @@ def _tried(command: ScriptCommand) -> int | None:
                 collections.deque(trial.events(), maxlen=0)
             except (UserError, WorkerFailed) as error:
                 if not trial.gave_up:
-                    what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
+                    what, *printed = [str(error)] if isinstance(error, UserError) else str(error).split("\n", 1)
+                    if (last := printed[0].strip().rpartition("\n")[2] if printed else "") not in what:
+                        what = f"{what.removesuffix(':')}: {last}"  # such as argparse's message
                     if trial.outgrew:
                         most = size_text(command.budget.memory_bytes)
                         what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"

@@ -93,7 +93,9 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
         own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
         for mode in own_modes if found else ():
             name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")
-            workloads.append(Workload(mode if row is top else name, mode, tuple(job for job, _ in found)))
+            where = next((f"{each.places['mode']}, field 'mode'" for each in (row, top) if "mode" in each), None)
+            jobs = tuple(job for job, _ in found)
+            workloads.append(Workload(mode if row is top else name, mode, jobs, None if modes else where))
     mistakes.raise_if_any()
     given = {name: plan[name] for name in ("device", "repeats") if name in plan}
     given |= {"timeout_s": plan["timeout"]} if "timeout" in plan else {}

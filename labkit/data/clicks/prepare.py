@@ -75,9 +75,7 @@ def prepare_files(
         for feature, (column, edges) in enumerate(buckets, len(lookups)):
             # A bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own.
             values[:, feature] = np.where(np.isnan(dense[:, column]), 0, np.digitize(dense[:, column], edges) + 1)
-        dense -= mean.astype(np.float32)
-        dense /= deviation.astype(np.float32)
-        dense[np.isnan(dense)] = 0
+        dense[:] = np.nan_to_num((dense - mean) / deviation)
     return {
         "dense_names": schema.dense,
         "categorical_names": [*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
@@ -104,7 +102,8 @@ def _parse(
     Returns:
         Good rows of each file; of each row what the split's column says; what the dense features (D,) are less.
     """
-    counts, folds, offset, checker = [], [np.empty(0, np.uint8)], None, RowChecker(schema, bad)
+    counts, folds, checker = [], [np.empty(0, np.uint8)], RowChecker(schema, bad)
+    offset = np.full(len(schema.dense), np.nan)
     tables = len(schema.categorical) + len(schema.bucketise)
     with ClickWriter(folder, len(schema.dense), tables) as writer:
         for file in files:
@@ -113,9 +112,10 @@ def _parse(
                 label, dense, values, fold = checker.check(file, block)
                 if len(label) == 0:
                     continue
-                if offset is None:
-                    # so that 32 bits are enough for differences between large numbers, such as times in nanoseconds
-                    offset = np.nan_to_num(dense[0])
+                # The median of the first block that has one, so that 32 bits are enough for differences between large
+                # numbers, such as times in nanoseconds.
+                new = np.isnan(offset) & ~np.isnan(dense).all(0)
+                offset[new] = np.nanmedian(dense[:, new], axis=0)
                 categorical = np.zeros((len(label), tables, 1), np.int32)
                 categorical[:, : len(schema.categorical), 0] = values.view(np.int32)
                 writer.append(dense - offset, categorical, label)
@@ -126,7 +126,7 @@ def _parse(
             counts.append(writer.rows - before)
             if counts[-1] == 0:
                 raise DataError("The file has no usable row.", fix="Give a file with rows.", file=file)
-    return counts, np.concatenate(folds), offset
+    return counts, np.concatenate(folds), np.nan_to_num(offset)
 
 
 def split_rows(

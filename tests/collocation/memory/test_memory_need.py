@@ -69,6 +69,15 @@ def test_a_trial_ends_before_it_takes_what_is_not_free(script, monkeypatch):
 def test_a_script_that_fails_says_why(script):
     with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
         first_steps_bytes(script("raise ValueError('no such file')"), "cpu")
+    with pytest.raises(UserError, match=r"ended with status 2 before its first step: .*: invalid int value: 'x'"):
+        first_steps_bytes(
+            script(
+                "import argparse as a\np = a.ArgumentParser()\np.add_argument('-n', type=int)\np.parse_args()",
+                "-n",
+                "x",
+            ),
+            "cpu",
+        )
     with pytest.raises(UserError, match="made for a dataset"):
         first_steps_bytes(job_command("dlrm", preset="kaggle"), "cpu")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
-from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan.plan import Plan, on_device
 from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
+from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
 from labkit.json_data import build
 
@@ -44,6 +45,10 @@ def from_yaml(folder):
 @pytest.fixture
 def from_csv(folder):
     return lambda rows, header=HEADER: read_csv_plan(written(folder, "plan.csv", header + rows))
+
+
+def no_need(*_) -> None:
+    """What a job takes of the memory is not known."""
 
 
 def refusal(read, *text: str) -> list[str]:
@@ -145,6 +150,8 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
     plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
     assert (plan.name, plan.device, plan.repeats, plan.workloads[0].mode) == ("mix", None, 1, "alone")
     assert build(json.loads(json.dumps(asdict(plan))), Plan) == plan
+    (refusal,) = check_plan(from_yaml("device: cpu\nmode: mps\njobs:\n- job: dlrm\n"), no_need).refusals
+    assert refusal.startswith("plans/mix.yaml, line 2, field 'mode', mps: mode mps shares a GPU")
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
@@ -245,6 +252,10 @@ def test_rows_of_one_workload_of_a_csv_run_together_as_their_columns_say(from_cs
     assert other.script == "code/train.py", "found from the working folder too, as radT has it"
     (notice,) = found.notices
     assert notice.startswith("plans/plan.csv, line 4: nsys is left out") and "`labkit profile`" in notice
+    (refusal,) = check_plan(
+        on_device(replace(found.plan, workloads=found.plan.workloads[2:3]), "cpu"), no_need
+    ).refusals
+    assert refusal.startswith("plans/plan.csv, line 6, field 'Collocation', 0-3: mode mps shares a GPU, and the device")
 
 
 def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_there(from_csv):
@@ -273,6 +284,7 @@ def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_ther
     other = "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
     found = from_csv("x,../code/train.py,7,0,,,-,top,\n", other)
     found.record("0-7", "train", "FINISHED", "r1")
+    assert found.notices == ("plans/plan.csv, line 1: nothing is read from 'Mine', which labkit does not know.",)
     assert "x,../code/train.py,7,0,FINISHED,r1,-,top," in found.status_file.read_text(), "columns in any order"
 
 
@@ -300,6 +312,8 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
 def test_a_header_that_lacks_something_is_told(from_csv):
     told = "\n".join(refusal(from_csv, "", "Experiment,Workload,Run,Devices,Colocation,File\n"))
     assert "each of Status, Collocation" in told and "in any order, and commas separate them." in told
+    (told,) = refusal(from_csv, "0,1,,,,0,-,../code/train.py,,--lr 1\n", HEADER.replace("Params", "Parms"))
+    assert told == "plans/plan.csv, line 1: the column 'Parms' is unknown: did you mean 'Params'?"
 
 
 @pytest.mark.parametrize(("name", "read"), [("mix.yaml", read_yaml_plan), ("mix.csv", read_csv_plan)])

@@ -65,7 +65,7 @@ def test_a_bad_row_is_named_by_file_line_and_field(prepare, criteo, tmp_path, mo
         assert words in str(caught.value) and "--on-bad-row skip" in str(caught.value)
 
 
-def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(prepare):
+def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(prepare, monkeypatch):
     lines = with_line(TABLE, 7, "yes,n,cheap,1,city1")
     lines[20] = "yes,n"
     lines[30] = "maybe,n,cheap,1,city1"  # two faults, one row
@@ -73,7 +73,10 @@ def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(p
     with pytest.raises(DataError) as caught:
         prepare(lines)
     assert caught.value.line == 7
+    lines[2] = 'yes,5" nail,1.5,1,"city1"'  # a quote that opens nothing
     lines[3] = 'yes,"two\n\nlines",1.5,1,city1'  # after it, lines and rows are no longer one to one
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(columns, "LONGEST_BYTES", 400)
     log = prepare(lines, on_bad_row="skip")
     assert log.info["rows"] == 37 and log.info["skipped"]["rows"] == 3
     listed = [(row["line"], row["field"]) for row in log.info["skipped"]["first"]]
@@ -112,7 +115,7 @@ FILES = {
     "half a gzip file": (PACKED[: len(PACKED) // 2], None, None, r"cut short or damaged.*gzip -t"),
     "a gzip file with a wrong sum": (PACKED[:-6] + bytes(6), None, None, "cut short or damaged"),
     "a gzip file with more behind it": (PACKED + b"more", None, None, "cut short or damaged"),
-    "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, None, "a line, or a text in quotes"),
+    "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, 2, "a text in quotes"),
     "no Parquet behind its first bytes": (b"PAR1" + bytes(100), None, None, "Parquet file is damaged"),
 }
 
