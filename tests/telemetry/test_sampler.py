@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from processes import wait_for
 
 from labkit.runs import read_telemetry
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
@@ -80,9 +81,7 @@ def test_a_sampler_that_dies_is_started_again_with_its_gap_marked(tmp_path, on_f
     with Sampler(tmp_path, on_fault=on_fault) as sampler:
         first = sampler._child.pid
         os.kill(first, signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while not (sampler.deaths and sampler._child.pid != first) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: sampler.deaths and sampler._child.pid != first)
     assert sampler.failure == failure
     assert sampler.deaths == ["the sampler ended with -9"]
     assert read_telemetry([tmp_path]).query("counter == 'samplers_died'")["value"].tolist() == [1]
