@@ -29,9 +29,9 @@ def run_labkit(path: Path, seed: int) -> dict[str, float]:
 
     from labkit.data.clicks import load_clicks
     from labkit.data.clicks.batches import ClickBatches
-    from labkit.fast.precision import faster_precision
+    from labkit.fast.precision import chosen_precision
     from labkit.hardware.allocator import keep_memory
-    from labkit.jobs.dlrm import evaluate, loss_of
+    from labkit.jobs.dlrm import evaluate
     from labkit.jobs.presets import get_preset
     from labkit.models.dlrm import DlrmConfig
 
@@ -44,8 +44,7 @@ def run_labkit(path: Path, seed: int) -> dict[str, float]:
         batches = ClickBatches(log.split("train"), BATCH, seed)
         torch.manual_seed(seed)
         model, step = stepper(config, lr=LR)
-        first = next(batches.at(0, 0))
-        precision, _ = faster_precision(f"dlrm kaggle on {ROWS:,} rows", model, lambda: loss_of(model, first))
+        precision, _ = chosen_precision("auto", "cpu")
         for batch in batches.at(0, 0):
             step(batch, precision)
         trained = time.perf_counter()

@@ -24,8 +24,8 @@ from dlrm_shapes import LR, SHAPES, Batch, Shape, made_up_batch, precisions, ste
 from measuring import Ratio, in_turn, report, speed_ups  # noqa: E402
 from torch import nn  # noqa: E402
 
-from labkit.fast.models import fast_dlrm  # noqa: E402
 from labkit.hardware.allocator import keep_memory  # noqa: E402
+from labkit.jobs.dlrm import build_model  # noqa: E402
 
 BATCH, TURNS = 2048, 15
 Step = Callable[[Batch], object]
@@ -72,7 +72,7 @@ def fbgemm_tables(shape: Shape) -> Step:
     tables = SplitTableBatchedEmbeddingBagsCodegen(
         specs, optimizer=EmbOptimType.EXACT_SGD, learning_rate=LR, pooling_mode=PoolingMode.SUM
     )
-    model = fast_dlrm(config)
+    model = build_model(config, "fast")
     dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
     optimiser = torch.optim.SGD(dense_parameters, lr=LR, fused=True)
 

@@ -1,7 +1,7 @@
 """What starting costs: labkit's own commands, and imports that labkit leaves out. `python benchmarks/start_up.py`.
 
 Pairs alternate in one run. The first step of a tour is timed from the command to the step's end: as a rule, and once
-with empty caches, when data is generated, kernels are compiled and precisions are tried.
+with empty caches, when data is generated and kernels are compiled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much sooner the tour's jobs reach their targets with fast kernels: `python benchmarks/time_to_target.py`.
 
-Fast kernels, in the precision that is faster on this machine, beside plain ones in fp32: two settings of one script,
+Fast kernels, in the precision that `auto` is or another one, beside plain ones in fp32: two settings of one script,
 paired by seed, in turn, each run a process of its own under a budget. Time counts from the first batch to the first
 evaluation at the target, evaluations included. Samples to the target stand beside it: kernels that learn the same need
 as many. A run that misses its target is named; instead of a ratio there is then the time to expect with restarts.
@@ -77,10 +77,12 @@ def main() -> None:
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
     parser.add_argument("--seeds", type=int, default=5, help="pairs of each job, at least 2 (5)")
     parser.add_argument("--budget", default="one-core")
+    parser.add_argument("--precision", default="auto", help="of the fast runs: auto, fp32 or bf16 (auto)")
     parser.add_argument("--max-seconds", type=float, default=900, help="after which a run has missed its target (900)")
     args = parser.parse_args()
     if args.seeds < 2:
         parser.error("--seeds: an interval takes at least 2")
+    WAYS["fast"]["precision"] = args.precision
     runs = []
     for seed in range(args.seeds):
         order = list(WAYS)[:: 1 if seed % 2 == 0 else -1]  # what drifts meets both alike

@@ -25,8 +25,10 @@ def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:
     return found
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> object:
+    """What `condition` gives once it is true."""
     until = time.monotonic() + GONE_S
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < until, "it did not come to that"
         time.sleep(0.05)
+    return found

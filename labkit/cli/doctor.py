@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from labkit.hardware.sizes import size_text
-
-STEPS_SHOWN = 6
-"""Times of a training step that fit on a screen; `--json` has all."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     what = "what this machine is, which labs run here, and what to install for the others"
     parser = subparsers.add_parser("doctor", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    forget = "drop the remembered training steps: the next run measures anew"
-    parser.add_argument("--forget-steps", action="store_true", help=forget)
     parser.set_defaults(run=run_doctor)
 
 
@@ -29,14 +22,10 @@ def run_doctor(args: argparse.Namespace) -> int:
 
     from labkit.cli.console import Console, print_frame
     from labkit.course.labs import labs_on
-    from labkit.fast.times import forget, remembered
     from labkit.hardware.doctor import examine
 
-    if args.forget_steps:
-        print(f"labkit: remembered times of a training step that are now forgotten: {forget()}", file=sys.stderr)
-    report, steps = examine(), remembered()
+    report = examine()
     report["labs"] = labs_on(report)
-    report["steps"] = [asdict(times) for times in steps]
     if args.json:
         print(json.dumps(report, indent=2))
         return 0
@@ -45,9 +34,6 @@ def run_doctor(args: argparse.Namespace) -> int:
     sections = {
         "This machine": _machine(report),
         "GPUs": _gpus(report),
-        "Training steps as measured here, which decides the precision of all budgets": [
-            (times.job, f"{times}\n{times.machine}") for times in steps[-STEPS_SHOWN:]
-        ],
         "Profilers": [
             (tool["name"], f"{mark[tool['works']]}{tool['version'] or ''} {tool['note'] or ''}")
             for tool in report["profilers"]

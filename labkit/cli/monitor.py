@@ -6,7 +6,8 @@ import argparse
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
     from labkit.telemetry.reading import recorded
     from labkit.telemetry.sources.ladder import open_ladder
 
-    pid, faults = None if args.which is None else int(args.which), []
+    pid, faults = None if args.which is None else int(args.which), deque(maxlen=1)  # a driver may go and come all day
     try:
         with open_ladder(pid, get_devices(), args.hz, lambda kind, what: faults.append(what)) as ladder:
             turns = iter(lambda: list(ladder.read()), None)
@@ -109,7 +110,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
         ) from error
 
 
-def _on_schedule(turns: Iterator[list], hz: float, title: str, faults: list[str]) -> Iterator:
+def _on_schedule(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) -> Iterator:
     from labkit.telemetry.sampling import Schedule
 
     schedule = Schedule(hz)

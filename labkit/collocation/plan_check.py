@@ -111,7 +111,8 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
             for name, reason in reasons or _too_much(workload.mode, needs, free, shares):
                 against[name].append(reason)
             of_mode = against.pop(None, [])
-            refusals += [f"{workload.name}: {reason}" for reason in of_mode]
+            place = f"{workload.where}, {workload.name}" if workload.where else workload.name
+            refusals += [f"{place}: {reason}" for reason in of_mode]
             for job in workload.jobs:
                 refusals += [f"{job.where or f'{workload.name}, {job.name}'}: {why}" for why in against[job.name]]
                 words = shares[job.name].device if shares else ""

@@ -14,9 +14,10 @@ from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches, in_order
 from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
-from labkit.fast.models import fast_dlrm
+from labkit.fast.interaction import PairwiseProducts
 from labkit.fast.optimisers import fast_optimisers
-from labkit.fast.precision import autocast, faster_precision
+from labkit.fast.precision import autocast, chosen_precision
+from labkit.fast.tables import EmbeddingTables
 from labkit.jobs.flags import add_common_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
@@ -45,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
-    return fast_dlrm(config) if kernels == "fast" else Dlrm(config)
+    """Either kernels give it the same weights from the same seed."""
+    return Dlrm(config, tables=EmbeddingTables, interaction=PairwiseProducts) if kernels == "fast" else Dlrm(config)
 
 
 def build_optimizers(model: Dlrm, name: str, lr: float, kernels: str) -> list[torch.optim.Optimizer]:
@@ -78,6 +80,8 @@ def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, 
 def main() -> None:
     # arguments
     args, preset = read_arguments(parser(), "dlrm")
+    device = labkit.device(args.device)
+    precision, why = chosen_precision(args.precision, device)
 
     # data
     options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}
@@ -89,16 +93,9 @@ def main() -> None:
     # model and optimiser
     config = DlrmConfig(len(log.dense_names), log.table_rows, **preset.model)
     refuse_large_tables(config, args)
-    device = labkit.device(args.device)
     torch.manual_seed(args.seed)
     model = build_model(config, args.kernels).to(device)
     optimizers = build_optimizers(model, args.optimiser, args.lr, args.kernels)
-    precision, why = args.precision, "as asked"
-    if precision == "auto":
-        first = [tensor.to(device) for tensor in next(batches.at(0, 0))]
-        job = f"dlrm {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
-        precision, why = faster_precision(job, model, lambda: loss_of(model, first))
-
     settings = run_settings(
         args,
         log,

@@ -16,9 +16,9 @@ from labkit.data.speech import Batch, load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
-from labkit.fast.models import fast_speech
+from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.fast.optimisers import quick_optimiser
-from labkit.fast.precision import autocast, faster_precision
+from labkit.fast.precision import autocast, chosen_precision
 from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing
@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
-    return fast_speech(config) if kernels == "fast" else SpeechModel(config)
+    """Either kernels give it the same weights from the same seed."""
+    return SpeechModel(config, block=ChannelsLastBlock) if kernels == "fast" else SpeechModel(config)
 
 
 def build_optimizer(model: nn.Module, name: str, lr: float, kernels: str) -> torch.optim.Optimizer:
@@ -83,6 +84,8 @@ def main() -> None:
     args, preset = read_arguments(parser(), "speech")
     for name, value in {"warmup_steps": 0, "schedule": "constant", "clip_norm": None}.items():
         setattr(args, name, getattr(args, name, value))
+    device = labkit.device(args.device)
+    precision, why = chosen_precision(args.precision, device)
 
     # data: features made once and batches of like length, or anew for each utterance that comes up at random
     shape = SpeechConfig(vocabulary=len(Alphabet()), **preset.model)
@@ -103,16 +106,9 @@ def main() -> None:
         }
 
     # model and optimiser
-    device = labkit.device(args.device)
     model = build_model(shape, args.kernels).to(device)
     optimizer = build_optimizer(model, args.optimiser, args.lr, args.kernels)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(args, len(batches) * args.max_epochs))
-    precision, why = args.precision, "as asked"
-    if precision == "auto":
-        first = next(iter(ByLength(speech.split("train"), args.batch_size)))
-        job = f"speech {args.preset} on {args.data}, {args.kernels} kernels, batch {args.batch_size}"
-        precision, why = faster_precision(job, model, lambda: loss_of(model, first, device))
-
     settings = run_settings(
         args,
         speech,

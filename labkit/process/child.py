@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ class Child:
         content: Any = None,
         *,
         environment: Mapping[str, str] | None = None,
-        before: Sequence[str] = (),
         shows_errors: bool = False,
         log: str | None = None,
         polite_s: float = POLITE_S,
@@ -50,12 +49,11 @@ class Child:
             module: what `python -m` is to run; it has a `Parent`.
             content: what it is to do, JSON-able.
             environment: beside this process' own; an empty value takes a variable away.
-            before: a program that becomes it, and its arguments, such as `nice`.
             shows_errors: its standard error is this process'; else `last_words` has it.
             log: file that its standard error goes to.
             polite_s: what it has to end by itself.
         """
-        self._command = [*before, sys.executable, "-m", module]
+        self._command = [sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
         self._shows_errors, self._log, self._polite_s = shows_errors, log, polite_s
         self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

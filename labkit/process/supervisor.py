@@ -122,7 +122,7 @@ class SupervisedJobs:
 
     def kill(self, name: str) -> None:
         """Kill a job and all that it started, at once."""
-        self._order("kill", name=name)
+        self._order("end", name=name, insist=False)
 
     def remove_at_end(self, path: Path) -> None:
         """Remove a file or folder at the end, even should this process be killed before it could."""
@@ -268,9 +268,6 @@ class _Supervisor:
         if name in self.jobs and not (insist and self.jobs[name].asked):
             self.jobs[name].asked = True
             threading.Thread(target=self.jobs[name].end_by, args=(insist,), daemon=True).start()
-
-    def _do_kill(self, name: str) -> None:
-        self._do_end(name, insist=False)
 
     def _do_forget(self, job: _Job) -> None:
         """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""

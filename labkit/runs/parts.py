@@ -197,10 +197,15 @@ def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = Non
     """
     names = list(columns or schema.names)
     try:
-        words = [each.name for each in schema if pa.types.is_dictionary(each.type)]
+        metadata = pq.read_metadata(path)
+        has = metadata.schema.names  # an older labkit's parts lack columns that may be null
+        words = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name in has]
         options = {"pre_buffer": False, "page_checksum_verification": True, "read_dictionary": words}
-        with pq.ParquetFile(path, **options) as file:
+        with pq.ParquetFile(path, metadata=metadata, **options) as file:
             table = file.read(columns=names, use_threads=False)
+        for each in schema:
+            if each.name in names and each.name not in has and each.nullable:
+                table = table.append_column(each, pa.nulls(len(table), each.type))
         table = table.select(names).cast(pa.schema([schema.field(name) for name in names]))
         table.validate(full=True)  # that text is UTF-8, for one
         return table

@@ -55,11 +55,7 @@ def run_energy(folder: Path | str, *, of_all: bool = False) -> Energy:
     gpus = [gpu_of(each, torch_name) for each in devices]
     if None in gpus:
         return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
-    samples: dict[str, list[Sample]] = {}
-    for uuid in sorted({*gpus}):
-        for counter, rows in read_samples(folder, scope="device", device=uuid).items():
-            # a process saw other GPUs beside the one it computed on
-            samples.setdefault(counter, []).extend(s for s in rows if gpus[s.process] == uuid)
+    samples = read_samples(folder, scope="device", devices=gpus)  # a process saw others beside its own
     energy = gpu_energy(samples, mig=any(device.get("mig_parent_uuid") for device in record.devices))
     # a Jetson's GPU has no counter and no power of its own, its board has
     return energy if energy.value_j is not None else board_energy(read_samples(folder, scope="host")) or energy
@@ -81,7 +77,7 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
         return _counted(counter, "NVML energy counter", note)
     if power:
         return _integrated(power, "NVML power, integrated", note)
-    return Energy(None, None, _why(samples, "energy", "the GPU was sampled less than twice"))
+    return Energy(None, None, _why(samples, ("energy", "power"), "the GPU was sampled less than twice"))
 
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
@@ -90,7 +86,7 @@ def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     if packages and all(packages):
         note = "all CPU packages of this machine, other programs included; no memory, no disks"
         return _counted([each for intervals in packages for each in intervals], "RAPL", note)
-    why = _why(samples, "cpu_energy", "the run was sampled less than twice")
+    why = _why(samples, ("cpu_energy", "board_power"), "the run was sampled less than twice")
     return board_energy(samples) or Energy(None, None, f"not measurable: {why}")
 
 
@@ -123,5 +119,7 @@ def _intervals(samples: list[Sample]) -> list[tuple[Sample, Sample]]:
     ]
 
 
-def _why(samples: dict[str, list[Sample]], counter: str, otherwise: str) -> str:
-    return next((s.note for s in samples.get(counter, []) if s.value is None and s.note), otherwise)
+def _why(samples: dict[str, list[Sample]], counters: tuple[str, ...], otherwise: str) -> str:
+    of_these = [sample for name, rows in samples.items() if name.startswith(counters) for sample in rows]
+    noted = [sample for sample in of_these if sample.value is None and sample.note]
+    return max(noted, key=lambda sample: sample.time_ns).note if noted else otherwise

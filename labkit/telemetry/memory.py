@@ -16,7 +16,7 @@ def peak_memory(folder: Path | str) -> int | None:
     """
     if sampler_failure(read_events(folder)):
         return None
-    samples = read_samples(folder, scope="process", device="host")
+    samples = read_samples(folder, scope="process")
     told = [*samples.get("memory_resident", []), *samples.get("memory_resident_peak", [])]
     return max((int(sample.value) for sample in told if sample.value is not None), default=None)
 

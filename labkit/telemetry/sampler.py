@@ -10,8 +10,8 @@ from labkit.hardware.budgets import memory_watch
 from labkit.process.child import Child
 from labkit.telemetry.reading import OnFault
 
-LEAST_HZ, DEFAULT_HZ, MOST_HZ = 0.1, 2.0, 100.0
-"""Samples a second: at least, if nobody says how many, and at most."""
+DEFAULT_HZ, MOST_HZ = 2.0, 100.0
+"""Samples a second: if nobody says how many, and at most."""
 MOST_RESTARTS = 3
 START_S = 60.0
 """For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""
@@ -29,15 +29,16 @@ class Sampler:
         """Sample into `folder`/telemetry, `hz` times a second; `on_fault` is called in another thread."""
         self.folder, self.hz, self._on_fault = folder, hz, on_fault
         self.failure: str | None = None
-        """Why nothing is sampled any more; None where all is well."""
+        """Why nothing is sampled any more, or which fault nobody could be told of; None where all is well."""
         self.deaths: list[str] = []
         """Why each sampler that was started again had died."""
         self._ending = False
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Sampler:
-        self.failure = self._start()
-        if self.failure is None:
+        if failure := self._start():
+            self.failure = failure
+        else:
             self._watcher.start()
         return self
 
@@ -64,7 +65,7 @@ class Sampler:
             while (message := self._child.next_message(START_S)) is not None:
                 if message["kind"] == "ready":
                     return None
-                self._on_fault(**message)
+                self._tell(**message)
         except EOFError:
             return self._death()
         self._child.kill()
@@ -73,20 +74,26 @@ class Sampler:
     def _watch(self) -> None:
         while True:
             for fault in self._child.messages():
-                self._on_fault(**fault)
+                self._tell(**fault)
             death, status = self._death(), self._child.status()
             self._child.end()
             if status == 0 or self._ending:
-                self.failure = death if status else None
+                self.failure = death if status else self.failure
                 return
             if len(self.deaths) == MOST_RESTARTS:
                 self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
                 return
             self.deaths.append(death)
-            self._on_fault("sampler_died", death)
+            self._tell("sampler_died", death)
             if failure := self._start():
-                self.failure = None if self._ending else failure
+                self.failure = self.failure if self._ending else failure
                 return
+
+    def _tell(self, kind: str, what: str) -> None:
+        try:
+            self._on_fault(kind, what)
+        except Exception as error:  # a full disk ends neither the training nor the thread that starts samplers again
+            self.failure = f"not recorded: {kind}: {what} ({error})"
 
     def _death(self) -> str:
         """What is known of the end of the latest process, which has closed its output."""

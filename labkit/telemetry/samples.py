@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,21 +29,47 @@ def sampler_failure(events: list[dict[str, Any]]) -> str | None:
     return next((event.get("what") or "of unknown cause" for event in events if event.get("kind") == "sampler"), None)
 
 
-def read_samples(folder: Path | str, *, scope: str, device: str | None = None) -> dict[str, list[Sample]]:
-    """The samples of one scope, by counter, in time's order; of all devices together unless one is named."""
+def whole(series: list[Sample], moments: dict[int, list[int]]) -> list[Sample]:
+    """A series; where it lacks the last tenth of a process, or 10 s if that is more, one sample that says so.
+
+    `moments` are times in nanoseconds at which each process was there.
+    """
+    for process, last in {sample.process: sample for sample in series if sample.value is not None}.items():
+        took_ns = max(moments[process]) - min(moments[process])
+        missing_ns = max(moments[process]) - last.time_ns
+        if missing_ns > max(10e9, took_ns / 10):
+            note = f"the samples of its last {missing_ns / 1e9:.0f} s, of {took_ns / 1e9:.0f}, are missing"
+            return [last._replace(value=None, note=note)]
+    return series
+
+
+def read_samples(folder: Path | str, *, scope: str, devices: Sequence[str] | None = None) -> dict[str, list[Sample]]:
+    """The samples of one scope, by counter, in time's order and each series `whole`.
+
+    Of all devices together, or of the one that is named for each process that trained the run.
+    """
     samples: dict[str, list[Sample]] = {}
+    events = [(int(datetime.fromisoformat(each["time"]).timestamp() * 1e9), each) for each in read_events(folder)]
     # not by pid, which a container gives to each of its processes again
-    resumed = [datetime.fromisoformat(each["time"]) for each in read_events(folder) if each["event"] == "resumed"]
-    resumed = [int(date.timestamp() * 1e9) for date in resumed]
+    resumed = [time_ns for time_ns, event in events if event["event"] == "resumed"]
+    moments: dict[int, list[int]] = defaultdict(list)
+    for time_ns, event in events:
+        # the end of a killed run is written when it is found
+        if "wall_s" in event or (event["event"] == "ended" and event.get("ended_by") != "killed"):
+            moments[bisect_right(resumed, time_ns)].append(time_ns)
     columns = ["time_ns", "device", "scope", "counter", "value", "note"]
     for part in current_parts(Path(folder) / "telemetry"):
         table = read_part(part, TELEMETRY, columns)
-        if table is None:
+        if not table:
             continue
-        for time_ns, of, where, counter, value, note in zip(*table.to_pydict().values(), strict=True):
-            if where == scope and (device is None or of == device):
-                samples.setdefault(counter, []).append(Sample(time_ns, value, note, bisect_right(resumed, time_ns)))
-    return samples
+        rows = table.to_pydict()
+        begin_ns = min(rows["time_ns"])
+        process = bisect_right(resumed, begin_ns)
+        moments[process] += [begin_ns, max(rows["time_ns"])]
+        for time_ns, of, where, counter, value, note in zip(*rows.values(), strict=True):
+            if where == scope and (devices is None or of == devices[process]):
+                samples.setdefault(counter, []).append(Sample(time_ns, value, note, process))
+    return {counter: whole(series, moments) for counter, series in samples.items()}
 
 
 class Row(NamedTuple):

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
@@ -130,7 +132,8 @@ class Kept:
         """Let no weights through that are not numbers: an error rate, for one, stays finite with them."""
         for module in self.modules.values():
             # a sum is a number only if all its terms are, and unlike isfinite() it makes no mask as large as a table
-            sums = [tensor.sum().float() for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            tensors = [tensor for tensor in module.state_dict().values() if tensor.is_floating_point()]
+            sums = [tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
             if not all(math.isfinite(float(each)) for each in sums):
                 raise self.diverged("a weight is no number", self._meter.position.point)
 

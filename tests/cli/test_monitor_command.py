@@ -2,6 +2,8 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +30,16 @@ def test_the_machine_or_a_process_with_its_children_is_shown(capsys):
     out = text(capsys)
     assert f"process {os.getpid()} and its children" in out
     assert "process memory_resident" in out and "▁" in out
+
+
+def test_of_a_driver_that_comes_and_goes_the_latest_fault_is_shown(monkeypatch, capsys):
+    def ladder(pid, devices, hz, on_fault):
+        fault, shown = lambda: on_fault("source_back", "it is back"), Reading("host", "host", "power", 1.0, "W", "x")
+        return nullcontext(SimpleNamespace(read=lambda: [fault(), shown][1:]))
+
+    monkeypatch.setattr("labkit.telemetry.sources.ladder.open_ladder", ladder)
+    assert main(["monitor", "--once"]) == 0
+    assert text(capsys).count("it is back") == 1
 
 
 def test_a_recording_is_shown_on_any_machine_and_replaces_no_file(tmp_path, capsys):

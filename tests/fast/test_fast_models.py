@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from labkit.fast.conv_block import LEVELS, MaskedRelu, draw_kept
-from labkit.fast.models import fast_dlrm, fast_speech
 from labkit.fast.tables import EmbeddingTables, look_up, row_gradients
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.jobs import dlrm, speech
+from labkit.models.dlrm import DlrmConfig
+from labkit.models.speech import SpeechConfig
 
 P, DROPPED = 0.25, LEVELS // 4
 DLRM = DlrmConfig(dense_dim=3, num_rows=(5, 7), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1))
@@ -24,9 +24,9 @@ def categorical(batch: int = 6, pooling_factor: int = 3) -> torch.Tensor:
 def test_a_fast_dlrm_is_the_plain_one_of_the_same_seed():
     models, answers = [], []
     dense = torch.randn(6, 3)
-    for build in (Dlrm, fast_dlrm):
+    for kernels in ("plain", "fast"):
         torch.manual_seed(0)
-        models.append(build(DLRM))
+        models.append(dlrm.build_model(DLRM, kernels))
         answers.append(models[-1](dense, categorical()))
         answers[-1].sum().backward()
     plain, fast = models
@@ -43,9 +43,9 @@ def test_a_fast_dlrm_is_the_plain_one_of_the_same_seed():
 def test_a_fast_recogniser_is_the_plain_one_of_the_same_seed(kind):
     config = SpeechConfig(vocabulary=29, kind=kind, channels=16, layers=2, hidden=8, dropout=0.0)
     features, lengths, answers = torch.randn(2, 61, 80), torch.tensor([61, 50]), []
-    for build in (SpeechModel, fast_speech):
+    for kernels in ("plain", "fast"):
         torch.manual_seed(0)
-        model = build(config)
+        model = speech.build_model(config, kernels)
         output, _ = model(features, lengths)
         output[:, :, 0].sum().backward()
         judged = model.eval()(features, lengths)[0]  # by what the batch norms have gathered

@@ -1,87 +1,28 @@
-"""What is faster on this machine is measured once for a job, kept, and then holds for all."""
+"""Which precision `auto` is, by rule."""
 
-import copy
-from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from labkit.fast import precision
-from labkit.fast.models import fast_dlrm
-from labkit.fast.precision import faster_precision
-from labkit.fast.times import StepTimes, forget, remember, remembered
-from labkit.models.dlrm import DlrmConfig
-from labkit.models.speech import SpeechConfig, SpeechModel
+from labkit.fast.precision import chosen_precision
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    return tmp_path
-
-
-@pytest.fixture
-def measured(cache, monkeypatch):
-    """Made-up times in place of this machine's; counts the measurements."""
-    answers = {"calls": 0, "ms": {"fp32": 4.0, "bf16": 3.0}}
-
-    def measure(model, loss, device):
-        answers["calls"] += 1
-        return dict(answers["ms"])
-
-    monkeypatch.setattr(precision, "_measure", measure)
-    return answers
-
-
-def choose(job: str = "a job"):
-    return faster_precision(job, torch.nn.Linear(1, 1), lambda: None)
-
-
-def test_the_faster_one_is_chosen_and_explained_but_for_a_gain_that_noise_could_make(measured):
-    chosen, why = choose()
-    assert chosen == "bf16"
-    assert why.startswith("forward and backward here: fp32 4 ms, bf16 3 ms; measured 2")
-    measured["ms"]["bf16"] = 3.9
-    assert choose("another job")[0] == "fp32"
-
-
-def test_a_machine_is_measured_once_for_a_job(measured, monkeypatch):
-    first = choose()
-    measured["ms"]["bf16"] = 9.0
-    assert choose() == first
-    assert measured["calls"] == 1
-    assert choose("another job")[0] == "fp32"
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # in effect another machine
-    assert choose()[0] == "fp32"
-    assert measured["calls"] == 3
-
-
-def test_runs_that_start_together_remember_all_that_they_measured_unless_the_memory_is_damaged(cache):
-    (cache / "steps.json").write_text("{")
-    assert remembered() == []
-    made = [StepTimes("here", f"job {n}", {"fp32": 1.0, "bf16": 2.0}, "2026-11-21") for n in range(40)]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(remember, made))
-    assert {times.job for times in remembered()} == {times.job for times in made}
-    assert forget() == 40
-    assert remembered() == []
-
-
-def test_measuring_leaves_model_and_random_numbers_as_they_are(cache):
-    """With batch norms, whose statistics every pass moves, dropout, and tables that keep the bags of a pass."""
-    torch.manual_seed(0)
-    clicks = fast_dlrm(DlrmConfig(3, (5, 7), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1)))
-    clicks.tables.keeps_bags = True
-    rows = torch.zeros(2, 2, 1, dtype=torch.int32)
-    speech = SpeechModel(SpeechConfig(vocabulary=29, kind="conv", channels=16, layers=1, dropout=0.5))
-    for job, model, loss in (
-        ("clicks", clicks, lambda: clicks(torch.ones(2, 3), rows).sum()),
-        ("speech", speech, lambda: speech(torch.randn(2, 61, 80), torch.tensor([61, 50]))[0].sum()),
-    ):
-        before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-        faster_precision(job, model, loss)
-        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-        assert torch.equal(torch.get_rng_state(), state)
-        assert all(parameter.grad is None for parameter in model.parameters())
-        loss().backward()  # no bags of a pass before are in the way
-    assert [min(times.step_time_ms.values()) > 0 for times in remembered()] == [True, True]
+@pytest.mark.parametrize(
+    ("device", "has", "chosen", "why"),
+    [
+        ("cuda:0", (7, 5), "fp32", "compute capability 7.5"),
+        ("cuda:1", (8, 0), "bf16", "compute capability 8.0"),
+        ("cpu", ("avx512", "avx512_bf16", "amx", "amx_int8"), "fp32", "without AMX"),
+        ("cpu", ("avx512", "amx", "amx_bf16"), "bf16", "with AMX"),
+        ("cpu", None, "fp32", "without AMX"),  # a system that does not say
+    ],
+)
+def test_auto_is_bf16_from_ampere_on_and_with_amx(device, has, chosen, why, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda on: has)
+    monkeypatch.setattr(precision, "read_cpu", lambda: SimpleNamespace(isa=has))
+    assert chosen_precision("auto", device)[0] == chosen
+    assert why in chosen_precision("auto", device)[1]
+    for asked in ("fp32", "bf16"):
+        assert chosen_precision(asked, device) == (asked, "as asked")

@@ -14,7 +14,6 @@ from fake_nvml import fake_nvml, put_on_path
 
 from labkit.cli import main
 from labkit.course.labs import labs_on
-from labkit.fast.times import StepTimes, remember
 from labkit.hardware import doctor, software
 from labkit.hardware.doctor import examine
 from labkit.hardware.nvml import Nvml
@@ -95,24 +94,20 @@ def test_what_is_missing_stops_only_the_labs_that_need_it(no_driver, monkeypatch
     assert "only 1.0 GB of memory are free now" in [item["why"] for item in report["advice"]]
 
 
-def test_the_command_prints_every_section_and_what_steps_took_and_forgets_them(capsys, monkeypatch, tmp_path):
+def test_the_command_prints_every_section(capsys, monkeypatch):
     report = examine(Nvml(fake_nvml("NVIDIA A100-SXM4-40GB", mig=lambda: dict.fromkeys(["MIG-1", "MIG-2"], "1g.5gb"))))
     monkeypatch.setattr("labkit.hardware.doctor.examine", lambda: dict(report))
-    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
     report["cpu"]["isa_notes"] = ["ATEN_CPU_CAPABILITY=avx2 caps what torch uses of them"]
-    remember(StepTimes("a processor", "dlrm tour on synthetic", {"fp32": 4.0, "bf16": 2.0}, "2026-11-21"))
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     for word in (
         *("This machine", "GPUs", "Profilers", "Packages", "Labs", "20_train_speech", "1g.5gb", "on, 2 slices"),
-        *("fp32 4 ms, bf16 2 ms; measured 2026-11-21", "dlrm tour on synthetic", "a processor", "=avx2 caps"),
+        "=avx2 caps",
     ):
         assert word in printed
-    assert main(["doctor", "--forget-steps", "--json"]) == 0
-    said = capsys.readouterr()
-    assert said.err == "labkit: remembered times of a training step that are now forgotten: 1\n"
-    assert json.loads(said.out)["steps"] == []
+    assert main(["doctor", "--json"]) == 0
+    assert {"cpu", "labs"} <= json.loads(capsys.readouterr().out).keys()
 
 
 def test_the_doctor_imports_no_heavy_library():

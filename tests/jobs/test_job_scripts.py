@@ -10,9 +10,11 @@ import sys
 import pytest
 import torch
 
+import labkit
 import labkit.jobs.speech as speech
 from labkit.cli import main
 from labkit.errors import UserError
+from labkit.fast.precision import chosen_precision
 from labkit.jobs.command import script_of
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed, StopRequest
@@ -72,7 +74,7 @@ def build_model("""
 
 
 def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
-    answer = train("dlrm", target="0.55", max_epochs=30)
+    answer = train("dlrm", target="0.55", max_epochs=30, precision="auto")
     result = answer["result"]
     assert list(answer) == ["run", "folder", "status", "result"]
     assert set(result["metrics"]) == {"auc", "log_loss", "normalised_entropy", "accuracy"}
@@ -83,7 +85,9 @@ def test_the_answer_is_what_json_promises_and_what_the_folder_holds(train):
     record = read_run(answer["folder"])
     assert record.status == answer["status"] == "done"
     assert record.result == json.loads(json.dumps(result))
-    assert record.config["model"]["embedding_dim"] == 16 and record.config["train"]["max_epochs"] == 30
+    settings = record.config["train"]
+    assert record.config["model"]["embedding_dim"] == 16 and settings["max_epochs"] == 30
+    assert (settings["precision"], settings["step_note"]) == chosen_precision("auto", labkit.device())
     names = [event["event"] for event in read_events(answer["folder"])]
     assert names.count("tested") == 1 and "evaluated" not in names[names.index("tested") :]
 

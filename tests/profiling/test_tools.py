@@ -9,6 +9,7 @@ import threading
 
 import psutil
 import pytest
+from processes import wait_for
 
 from labkit.cli import main
 from labkit.errors import UserError
@@ -110,11 +111,6 @@ def profile(tool, script, *arguments, flags=()):
     return main(["profile", "run", *few, "--tool", tool, *flags, str(script), *arguments])
 
 
-def wait_for(path):
-    while not path.exists():
-        threading.Event().wait(0.05)
-
-
 def folder_of(script):
     return next(path for path in (script.parent / "runs").iterdir() if (path / "run.json").is_file())
 
@@ -156,7 +152,7 @@ def test_ctrl_c_leaves_nothing_running(tmp_path, fake, script, capfd):
     script.write_text(f"import time\nopen({str(tmp_path / 'began')!r}, 'w').close()\ntime.sleep(300)\n")
 
     def interrupt():
-        wait_for(tmp_path / "began")
+        wait_for((tmp_path / "began").exists)
         os.kill(os.getpid(), signal.SIGINT)
 
     killer = threading.Thread(target=interrupt)
@@ -216,7 +212,7 @@ def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypat
     put("py-spy", f"trap '' INT\necho > {tmp_path}/began\nexec sleep 300")
     monkeypatch.setattr(py_spy, "GRACE_S", 0.1)
     hanging = py_spy.PySpy(tmp_path / "out")
-    wait_for(tmp_path / "began")
+    wait_for((tmp_path / "began").exists)
     with pytest.raises(UserError, match="and was stopped"):
         hanging.end()
 

@@ -96,3 +96,21 @@ def test_a_run_resumed_on_another_gpu_counts_each_where_it_computed_and_all_or_n
     write(writer.folder, "jetson", "sm_clock", {0: 900.0, 2: 900.0}, unit="MHz")
     energy = run_energy(writer.folder)
     assert (energy.value_j, energy.source) == (14.0, "Jetson board power, integrated")
+
+
+def test_samples_that_end_long_before_the_run_do_not_stand_for_it(tmp_path):
+    """A GPU that is lost after a second of 40, and a sampler that is gone without a word."""
+    folder = (writer := gpu_run(tmp_path, uuid="GPU-1")).folder
+    write(folder, "host", "memory_resident", {0: 1.0, 40: 2.0}, scope="process", unit="bytes")
+    energy = run_energy(folder)
+    assert (energy.value_j, energy.note) == (None, "the samples of its last 39 s, of 40, are missing")
+    write(folder, "GPU-1", "power", {0: 7.0, 35: 7.0}, unit="W")  # all but the last seconds
+    assert (run_energy(folder).value_j, peak_memory(folder)) == (35 * 7.0, 2)
+    writer.event("ended", status="failed", reason="killed", ended_by="killed")  # is written when somebody finds it
+    assert (run_energy(folder).value_j, peak_memory(folder)) == (35 * 7.0, 2)
+    writer.event("evaluated", wall_s=100.0)
+    assert run_energy(folder).value_j is peak_memory(folder) is None
+    writer.record.budget = {"torch_name": "cpu"}
+    writer.record.save(folder)
+    write(folder, "host", "cpu_energy_intel-rapl:0", {0: 1.0, 40: 2.0}, scope="host")
+    assert "not measurable: the samples of its last" in run_energy(folder).note

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from processes import wait_for
 
 from labkit.runs import read_telemetry
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
@@ -68,17 +69,26 @@ def test_a_sampler_that_cannot_start_or_hangs_is_given_up_and_says_why(tmp_path,
     assert psutil.Process().children() == before
 
 
-def test_a_sampler_that_dies_is_started_again_with_its_gap_marked_and_given_up_in_the_end(tmp_path):
-    with Sampler(tmp_path) as sampler:
+def disk_full(kind, what):
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("on_fault", "failure"),
+    [(print, None), (disk_full, "not recorded: sampler_died: the sampler ended with -9 (the disk is full)")],
+)
+def test_a_sampler_that_dies_is_started_again_with_its_gap_marked(tmp_path, on_fault, failure):
+    with Sampler(tmp_path, on_fault=on_fault) as sampler:
         first = sampler._child.pid
         os.kill(first, signal.SIGKILL)
-        deadline = time.monotonic() + 30
-        while not (sampler.deaths and sampler._child.pid != first) and time.monotonic() < deadline:
-            time.sleep(0.02)
-    assert sampler.failure is None
+        wait_for(lambda: sampler.deaths and sampler._child.pid != first)
+    assert sampler.failure == failure
     assert sampler.deaths == ["the sampler ended with -9"]
     assert read_telemetry([tmp_path]).query("counter == 'samplers_died'")["value"].tolist() == [1]
-    with Sampler(tmp_path / "again") as sampler:
+
+
+def test_a_sampler_that_dies_again_and_again_is_given_up(tmp_path):
+    with Sampler(tmp_path) as sampler:
         killed = set()
         while sampler._watcher.is_alive():
             if sampler._child.pid not in killed:

@@ -27,7 +27,8 @@ def test_a_loss_that_is_no_number_fails_the_run_and_loses_nothing(run):
         run(target="auc >= 0.9") as open_run,
     ):
         model = torch.nn.Linear(1, 1)
-        open_run.keep(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+        table = torch.nn.Embedding.from_pretrained(torch.ones(100_000, 1).half())  # whose sum is beyond float16
+        open_run.keep(model=model, table=table, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
         open_run.step(torch.tensor(0.25), samples=1)
         open_run.evaluate(auc=0.5)
         open_run.step(torch.tensor(0.75), samples=1)

@@ -152,8 +152,7 @@ def _processes(folder: Path, record: GroupRecord, each: RoundRecord) -> tuple[li
 
 def _shares(record: GroupRecord, each: RoundRecord, jobs: list[PlannedJob]) -> dict[str, Share]:
     """What each job gets; a driver may list a process of the round before for a moment after it has ended."""
-    known = {job.name: record.needs.get(f"{each.workload}/{job.name}") for job in jobs}
-    needs = {name: need for name, need in known.items() if need is not None}
+    needs = {job.name: record.needs[key] for job in jobs if (key := f"{each.workload}/{job.name}") in record.needs}
     until = time.monotonic() + FREE_AGAIN_S
     while True:
         devices = get_devices()

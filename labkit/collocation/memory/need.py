@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import json
 import tempfile
@@ -17,7 +18,10 @@ from filelock import FileLock
 
 from labkit.data.store import prepared_root
 from labkit.errors import UserError
+from labkit.hardware.budgets.budget import Budget
+from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import get_devices
+from labkit.hardware.sizes import size_text
 from labkit.runs.atomic import replace_text
 from labkit.telemetry.samples import read_samples
 from labkit.tracking.command import ScriptCommand
@@ -40,8 +44,9 @@ loaded kernels. pytorch/pytorch#86509 tells of 287 MB with kernels loaded when t
 def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
     """Take a script's first steps in a process of its own: how much memory of the device that held at its peak.
 
-    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the script, and arguments, in
-    which {seed} still stands, so that many copies are tried once.
+    What was measured is kept (`needs.json` beside the prepared data) by machine, text of the Python files in the
+    script's folder and the folders in it, and arguments, in which {seed} still stands, so that many copies are tried
+    once. The trial is ended before it takes more memory of the machine than is free.
 
     Args:
         command: of the script; budget, cores and the folder for runs do not matter.
@@ -54,13 +59,19 @@ def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
         UserError: the script was refused, as a DLRM is whose tables are larger than what is free, or failed.
     """
     devices, torch_name = get_devices(), "cpu" if device_kind == "cpu" else "cuda:0"
+    script = Path(command.script)
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])
-    text = Path(command.script).read_text(encoding="utf-8") if Path(command.script).is_file() else ""
-    what = [device.name, version("torch"), version("labkit"), text, command.module, command.arguments]
-    key = hashlib.blake2s(json.dumps(what).encode(), digest_size=8).hexdigest()
+    what = [device.name, version("torch"), version("labkit"), script.name, command.module, command.arguments]
+    hashed, folder = hashlib.blake2s(json.dumps(what).encode(), digest_size=8), script.parent
+    for file in sorted({*folder.glob("*.py"), *folder.glob("*/*.py")}):
+        with contextlib.suppress(OSError):  # somebody else's
+            hashed.update(file.read_bytes())
+    key = hashed.hexdigest()
     path = prepared_root() / "needs.json"
     if (peak := _kept(path).get(key)) is None:
-        peak = _tried(replace(command, device=torch_name, budget=None, sample_hz=10))
+        # it is killed at an eighth more than its budget (`hard_limit`)
+        budget = Budget("what is free now", None, read_cpu().memory_available_bytes * 8 // 9, torch_name)
+        peak = _tried(replace(command, device=torch_name, budget=budget, sample_hz=10))
         if peak is not None:
             with FileLock(path.with_name(".needs.json.lock")):
                 replace_text(path, json.dumps(_kept(path) | {key: peak}, indent=1) + "\n")
@@ -70,7 +81,7 @@ def first_steps_bytes(command: ScriptCommand, device_kind: str) -> int | None:
 class _Trial(LaunchedRun):
     """A run of a script's first steps, which is asked to end when they have told enough, and killed if it does not."""
 
-    gave_up = False
+    gave_up = outgrew = False
 
     def messages(self) -> Iterator[dict[str, Any]]:
         ends_s, began_s, enough_s = time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
@@ -85,6 +96,8 @@ class _Trial(LaunchedRun):
                     ends_s = now_s + LONGEST_TRIAL_S
                 elif kind == "Started" and event["config"]["train"]["target_metric"] is not None:
                     enough_s = EVALUATING_S
+                elif kind == "Failed":
+                    self.outgrew = event["status"] == "out_of_memory" and self.command.device == "cpu"
                 elif kind == "Progress":
                     began_s = began_s or now_s
                     tried = event["point"]["step"] >= TRIAL_STEPS and now_s - began_s >= enough_s
@@ -105,7 +118,12 @@ def _tried(command: ScriptCommand) -> int | None:
                 collections.deque(trial.events(), maxlen=0)
             except (UserError, WorkerFailed) as error:
                 if not trial.gave_up:
-                    what = str(error) if isinstance(error, UserError) else str(error).splitlines()[0]
+                    what, *printed = [str(error)] if isinstance(error, UserError) else str(error).split("\n", 1)
+                    if (last := printed[0].strip().rpartition("\n")[2] if printed else "") not in what:
+                        what = f"{what.removesuffix(':')}: {last}"  # such as argparse's message
+                    if trial.outgrew:
+                        most = size_text(command.budget.memory_bytes)
+                        what = f"it takes more memory than is free ({most} were for it): make it smaller, or wait"
                     name = Path(command.script).name
                     why = f"{name} was tried for its first steps, to know its memory, and failed: {what}"
                     raise UserError(why) from error

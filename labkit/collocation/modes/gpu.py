@@ -14,6 +14,9 @@ from labkit.hardware.tools import find_mps
 
 EXCLUSIVE, PROHIBITED = (1, 3), 2
 """Compute modes: EXCLUSIVE_THREAD and EXCLUSIVE_PROCESS, PROHIBITED. Source: NVML API, nvmlComputeMode_t."""
+CLIENTS_BEFORE_VOLTA, CLIENTS, CLIENTS_OF_R590, R590 = 16, 48, 60, 590
+"""CUDA contexts of one GPU under MPS. Source: NVIDIA, Multi-Process Service, release r590, "Client-Server Connection
+Limits": 60, and 48 with CUDA 13.0 and before (driver R590 brings 13.1); release r550 for 16 before Volta."""
 NO_MPS = {
     "CUDA_MPS_PIPE_DIRECTORY": "/dev/null",
     "CUDA_MPS_LOG_DIRECTORY": "",
@@ -39,11 +42,15 @@ def naive(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
 def why_not_mps(jobs: Sequence[PlannedJob], place: Place) -> list[Refusal]:
     """Every reason why the jobs cannot be clients of an MPS daemon."""
 
-    def against(device: Device, _: int) -> list[str]:
+    def against(device: Device, clients: int) -> list[str]:
         reasons = why_no_gpu(device, place.nvml)
         if device.kind == "mig":
             reasons.append(
                 f"{gpu_text(device)} is a MIG slice, and labkit's MPS daemon serves whole GPUs: use mode mig or naive"
+            )
+        if clients > (most := _most_clients(device)):
+            reasons.append(
+                f"{clients} jobs are more than the {most} that MPS serves on {device.name}: run fewer together"
             )
         if not (mps := find_mps())["available"]:
             reasons.append(f"{mps['note']}: install it, or use mode naive")
@@ -69,6 +76,12 @@ def mps(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Share]:
         words = f"{' and '.join(own) or 'all'} of {gpu_text(device)} by MPS"
         found[job.name] = Share(words, _visible(device) | bounds, torch_name="cuda:0")
     return found
+
+
+def _most_clients(device: Device) -> int:
+    if float(device.compute_capability or 7) < 7:
+        return CLIENTS_BEFORE_VOLTA
+    return CLIENTS_OF_R590 if int((device.driver_version or "0").partition(".")[0]) >= R590 else CLIENTS
 
 
 def gpu_text(device: Device) -> str:

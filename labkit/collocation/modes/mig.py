@@ -90,8 +90,8 @@ def matched_slices(jobs: Sequence[PlannedJob], place: Place) -> dict[str, Device
         return not _names_a_slice(job), job.mig_profile is None, -(place.need(job) or 0)
 
     for job in sorted(jobs, key=rank):
-        fitting = [each for each in _candidates(job, place) if each in free and _fits(job, each, place)]
-        if fitting:
+        named = [each for each in _candidates(job, place) if job.mig_profile in (None, each.mig_profile)]
+        if fitting := [each for each in named if each in free and (place.need(job) or 0) <= (each.memory_bytes or 0)]:
             matched[job.name] = min(fitting, key=lambda device: (device.memory_bytes or 0, device.sm_count or 0))
             free.remove(matched[job.name])
     return matched
@@ -148,11 +148,6 @@ def _why_no_slice(job: PlannedJob, matched: dict[str, Device], place: Place) -> 
     busy = [reason for each in there if (reason := why_occupied(each, place.nvml))]
     counted = f"slices: {listed}; {sum(each in matched.values() for each in there)} given to other jobs"
     return f"there is no free slice{wanted} for {job.name} ({'; '.join([counted, *busy])})"
-
-
-def _fits(job: PlannedJob, slice_: Device, place: Place) -> bool:
-    named = job.mig_profile in (None, slice_.mig_profile)
-    return named and (place.need(job) or 0) <= (slice_.memory_bytes or 0)
 
 
 def _names_a_slice(job: PlannedJob) -> bool:

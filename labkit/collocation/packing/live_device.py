@@ -17,7 +17,7 @@ from labkit.hardware.device import Device
 from labkit.hardware.devices import find_device, get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.energy import cpu_energy, gpu_energy
-from labkit.telemetry.samples import Sample
+from labkit.telemetry.samples import Sample, whole
 from labkit.telemetry.sources.ladder import open_ladder
 
 EVERY_S = 1.0
@@ -103,7 +103,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         self._open = open_ladder(None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None)
-        self._ladder = self._open.__enter__()
+        self._ladder, self._began_ns = self._open.__enter__(), time.time_ns()
         self.look()
         return self
 
@@ -126,7 +126,8 @@ class Monitor:
         found = {}
         for live in self._live:
             source = "host" if live.on_cpu else live.device.mig_parent_uuid or live.device.uuid
-            samples = self._samples[source]
+            moments = {0: [self._began_ns, time.time_ns()]}
+            samples = {name: whole(series, moments) for name, series in self._samples[source].items()}
             found[source] = cpu_energy(samples) if live.on_cpu else gpu_energy(samples, mig=live.device.kind == "mig")
         unknown = [energy.note for energy in found.values() if energy.value_j is None]
         if unknown:

@@ -20,7 +20,7 @@ jobs:
     memory: 2GiB
     utilisation: 0.5
     duration: 60"""
-NUMBERS = ("arrives", "duration", "utilisation")
+NUMBERS = {"arrives": "time", "duration": "duration", "utilisation": "share"}
 """Of a row, beside the fields of a job in a plan; `memory` is both the job's and its profile's"""
 
 
@@ -126,8 +126,8 @@ def read_queue(path: Path) -> list[QueuedJob]:
     asked = read_settings(top, {"jobs": Row}, mistakes)
     if "jobs" not in top:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
-    numbers, queue = dict.fromkeys(NUMBERS, float), []
-    for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=numbers):
+    queue = []
+    for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
         with mistakes.noting(job.where):
             queue.append(_queued(job, **known))
     mistakes.raise_if_any()

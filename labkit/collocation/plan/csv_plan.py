@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,7 +19,9 @@ from labkit.runs.atomic import replace_text
 FINISHED = "FINISHED"
 """What the status of a row that need not run again contains; radT's word, and MLflow's"""
 COLUMNS = ("Experiment", "Workload", "Status", "Run", "Devices", "Collocation", "File")
-"""That must be there; Name, Listeners (or Profilers) and Params can be, and others are kept"""
+"""That must be there"""
+OPTIONAL = ("Name", "Listeners", "Profilers", "Params")
+"""That can be there, Profilers for Listeners; others are kept, and nothing is read from them"""
 SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
 """radT's listeners that sample counters, as labkit does in every run"""
 NOTHING = ("", "-", "nan", "none")
@@ -59,6 +62,7 @@ def read_csv_plan(path: Path) -> CsvPlan:
     """
     table, mistakes = _read_table(path), Mistakes(str(path))
     status_file = path.with_suffix(".status.csv")
+    notices = _strange_columns(path, [*table[0]] if table else [])
     before = _read_table(status_file) if status_file.exists() else []
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in table:
@@ -72,7 +76,6 @@ def read_csv_plan(path: Path) -> CsvPlan:
             mistakes.add(row.place, what)
     workloads: list[Workload] = []
     rows: dict[str, dict[str, Row]] = {}
-    notices: list[str] = []
     for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
         if finished := sum(FINISHED in row["Status"] for row in together):
             again = f"{finished} of {len(together)} rows are finished; they run together, so all run again."
@@ -87,6 +90,16 @@ def read_csv_plan(path: Path) -> CsvPlan:
         why = f"every row is finished: delete {status_file.name}, or empty the Status of those to run again"
         raise UserError(f"{path}: nothing is left to run, as {why if groups else 'it has no rows: add some'}.")
     return CsvPlan(Plan(safe_name(path.stem), tuple(workloads)), rows, tuple(notices), tuple(table), status_file)
+
+
+def _strange_columns(path: Path, columns: list[str]) -> list[str]:
+    """What the user should know of columns that nobody reads; a UserError where one looks like another that is."""
+    strangers = [column for column in columns if column not in (*COLUMNS, *OPTIONAL)]
+    for column in strangers:
+        if near := difflib.get_close_matches(column, {*OPTIONAL} - {*columns}, 1):
+            raise UserError(f"{path}, line 1: the column {column!r} is unknown: did you mean {near[0]!r}?")
+    names = ", ".join(map(repr, strangers))
+    return [f"{path}, line 1: nothing is read from {names}, which labkit does not know."] if names else []
 
 
 def _asked(row: Row) -> list[str]:
@@ -145,7 +158,7 @@ def _workload(name: str, rows: list[Row], folder: Path, mistakes: Mistakes, noti
     usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
     # radT starts a script in its own folder, and its paths count on that
     own = (replace(job, folder=None if job.is_labkits else str(Path(job.script).parent)) for job in jobs)
-    return Workload(name, modes[0] or usual, tuple(own))
+    return Workload(name, modes[0] or usual, tuple(own), f"{rows[0].place}, field 'Collocation'")
 
 
 def _plain_row(row: Row) -> tuple[Row, str | None]:

@@ -25,6 +25,8 @@ class Workload:
     name: str
     mode: str
     jobs: tuple[PlannedJob, ...]
+    where: str | None = None
+    """Where its mode was asked for, for messages"""
 
     def __post_init__(self):
         if self.mode not in MODES:

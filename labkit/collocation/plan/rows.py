@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -26,14 +27,25 @@ from labkit.jobs.flags import read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
-JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "copies": int, "name": str}
+JOB_FIELDS = {"job": str, "script": str, "arguments": "words", "args": "words", "copies": "copies", "name": str}
 PLACED = {"device": str, "cores": int, "memory": "size", "gpu_percent": float, "mig_profile": str}
 """What any job may ask of the device"""
 NO_SETTINGS = ("help", "device", "runs_dir")
 """Flags of labkit's jobs that the harness answers"""
-EXAMPLES = {int: ("a whole number", "256"), float: ("a number", "0.5"), "size": ("a size", "2GiB")}
+BY_THE_MODE = "the mode decides what a job may use: leave budget away, or give cores and memory for mode cpu-pinned."
 MOST_COPIES = 1000
 """More of one job are a slip of the finger: no device holds them."""
+NUMBERS = {
+    int: (int, lambda _: True, "a whole number", "256"),
+    float: (float, lambda _: True, "a number", "0.5"),
+    "size": (parse_size, lambda _: True, "a size", "2GiB"),
+    "count": (int, lambda number: number >= 1, "a whole number from 1", "3"),
+    "copies": (int, lambda number: 1 <= number <= MOST_COPIES, f"a whole number from 1 to {MOST_COPIES}", "2"),
+    "time": (float, lambda number: number >= 0, "a number of seconds from 0", "30"),
+    "duration": (float, lambda number: number > 0, "a number of seconds above zero", "60"),
+    "share": (float, lambda number: 0 < number <= 1, "a share of the device above 0 and up to 1", "0.5"),
+}
+"""How a number of a kind is read, whether it fits, what it is called, and one"""
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
 
@@ -48,17 +60,24 @@ ITEM = re.compile(
 """A job or script, its settings, its arguments and the number of its copies"""
 
 Kind = type | str | tuple[str, ...] | list[tuple[str, ...]]
-"""int, float, str, "size" for bytes, "words" of a command line, what can be chosen (in a list: one or more of it), or
-Row for a list of rows"""
+"""One of NUMBERS, str, "words" of a command line, what can be chosen (in a list: one or more of it), or Row for a list
+of rows"""
 
 
 class Row(dict[str, Any]):
     """The fields of a row by name, without empty ones: texts as they were written, lists, and such rows."""
 
-    def __init__(self, fields: Mapping[str, Any] | Iterable[tuple[str, Any]], place: str):
+    def __init__(
+        self,
+        fields: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        place: str,
+        places: Mapping[str, str] = MappingProxyType({}),
+    ):
         super().__init__(fields)
         self.place = place
         """A file and its line, or an item of --jobs"""
+        self.places = places
+        """Those of fields by name that have one of their own"""
 
 
 class Mistakes:
@@ -72,6 +91,10 @@ class Mistakes:
         """Note what is wrong at a place, and how it is mended; several lines are several mistakes."""
         for line in what.splitlines():
             self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
+
+    def add_field(self, row: Row, name: str, what: str) -> None:
+        """Note what is wrong with a field of a row."""
+        self.add(row.places.get(name, row.place), f"field {name!r}: {what}")
 
     @contextmanager
     def noting(self, place: str) -> Iterator[None]:
@@ -133,7 +156,9 @@ def read_setting(value: Any, kind: Kind) -> Any:
     (0.001, 2147483648)
     """
     if kind is Row:
-        if not isinstance(value, list) or not value or not all(isinstance(each, Row) for each in value):
+        if value == []:
+            raise UserError("the list is empty: give at least one item.")
+        if not isinstance(value, list) or not all(isinstance(each, Row) for each in value):
             raise UserError("a list belongs here whose items have fields: begin each as in `- job: dlrm:tour`.")
         return value
     if isinstance(kind, list):
@@ -154,12 +179,12 @@ def read_setting(value: Any, kind: Kind) -> Any:
             raise UserError(f"{value!r} is unknown: {did_you_mean(value, kind)}")
         return value
     try:
-        number = parse_size(value.strip()) if kind == "size" else kind(value)
+        read, fits, words, example = NUMBERS[kind]
+        number = read(value.strip())
     except ValueError:
         number = None
     # a number that is none, or without end, compares with nothing
-    if number is None or (kind is float and not abs(number) < float("inf")):
-        words, example = EXAMPLES[kind]
+    if number is None or not abs(number) < float("inf") or not fits(number):
         raise UserError(f"{value!r} is not {words}: write one, such as {example}.")
     return number
 
@@ -170,10 +195,10 @@ def read_settings(row: Row, kinds: Mapping[str, Kind], mistakes: Mistakes) -> di
     for name, value in row.items():
         try:
             if name not in kinds:
-                raise UserError(f"it is unknown: {did_you_mean(name, kinds)}")
+                raise UserError(BY_THE_MODE if name == "budget" else f"it is unknown: {did_you_mean(name, kinds)}")
             values[name] = read_setting(value, kinds[name])
         except UserError as error:
-            mistakes.add(row.place, f"field {name!r}: {error}")
+            mistakes.add_field(row, name, str(error))
     return values
 
 
@@ -226,18 +251,22 @@ def _jobs_of(
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
         raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+    if {"args", "arguments"} <= row.keys():
+        mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
+        return []
     what = read_setting(row.get("job") or row.get("script"), str)
     script, parser, flags = what, None, {}
     if not what.endswith(".py"):
         script, preset, parser = _labkits_script(what)
+        if preset and "preset" in row:
+            mistakes.add_field(row, "preset", f"the job names preset {preset!r}, too: leave one of the two away.")
+            return []
         flags = {each.dest: tuple(each.choices or ()) or each.type or str for each in parser._actions}
         flags = {name: kind for name, kind in flags.items() if name not in NO_SETTINGS}
     values = read_settings(row, flags | PLACED | JOB_FIELDS | others, mistakes)
     if len(values) < len(row):
         return []
-    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", ()))
-    if not 1 <= copies <= MOST_COPIES:
-        raise UserError(f"{copies} copies cannot be: give a whole number from 1 to {MOST_COPIES}.")
+    copies, arguments = values.get("copies", 1), tuple(values.get("arguments", values.get("args", ())))
     if parser is None:
         script, seed = str(find_script(what, folders)), 0
         name = safe_name(Path(script).stem)
@@ -270,8 +299,6 @@ def _labkits_arguments(
     job: str, preset: str, parser: ArgumentParser, settings: dict[str, Any], folder: Path
 ) -> tuple[str, int, tuple[str, ...]]:
     """Preset, seed and arguments of a labkit's script, checked by its parser; {seed} stands for the seed in them."""
-    if preset and "preset" in settings:
-        raise UserError(f"field 'preset': the job names preset {preset!r}, too: leave one of the two away.")
     # the preset is written out, so that jobs with and without it are alike
     preset, seed = settings.pop("preset", preset or "tour"), settings.pop("seed", 0)
     for name in {"data", "schema"} & settings.keys():  # a path beside the plan; names stay

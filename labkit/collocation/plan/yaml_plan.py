@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import yaml
 
@@ -20,7 +20,7 @@ jobs:
   - script: train.py
     arguments: --lr 0.1"""
 GROUP_FIELDS = {"name": str, "mode": [MODES], "jobs": Row}
-PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": int, "timeout": float, "workloads": Row}
+PLAN_FIELDS = GROUP_FIELDS | {"device": str, "repeats": "count", "timeout": "duration", "workloads": Row}
 
 
 class _Loader(yaml.SafeLoader):
@@ -33,12 +33,22 @@ class _Loader(yaml.SafeLoader):
 
     def row(self, node: yaml.MappingNode) -> Row:
         """A mapping; `<<` brings in the fields of another, which its own replace."""
-        names = [key.value for key, _ in node.value if not key.tag.endswith(":merge")]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise yaml.MarkedYAMLError(problem=f"field {twice[0]!r} stands there twice", problem_mark=node.start_mark)
+        names: list[Any] = []
+        for key in (key for key, _ in node.value if not key.tag.endswith(":merge")):
+            if key.value in names:
+                raise yaml.MarkedYAMLError(
+                    problem=f"field {key.value!r} stands there twice", problem_mark=key.start_mark
+                )
+            names.append(key.value)
         made = self.construct_mapping(node, deep=True)
         fields = {str(name): value for name, value in made.items() if value not in (None, "")}
-        return Row(fields, f"{node.start_mark.name}, line {node.start_mark.line + 1}")
+        # by now the other's fields are among the node's own, each with its line
+        places = {str(key.value): _place(key) for key, _ in node.value}
+        return Row(fields, _place(node), places)
+
+
+def _place(node: yaml.Node) -> str:
+    return f"{node.start_mark.name}, line {node.start_mark.line + 1}"
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.row)
@@ -83,7 +93,9 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
         own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
         for mode in own_modes if found else ():
             name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")
-            workloads.append(Workload(mode if row is top else name, mode, tuple(job for job, _ in found)))
+            where = next((f"{each.places['mode']}, field 'mode'" for each in (row, top) if "mode" in each), None)
+            jobs = tuple(job for job, _ in found)
+            workloads.append(Workload(mode if row is top else name, mode, jobs, None if modes else where))
     mistakes.raise_if_any()
     given = {name: plan[name] for name in ("device", "repeats") if name in plan}
     given |= {"timeout_s": plan["timeout"]} if "timeout" in plan else {}

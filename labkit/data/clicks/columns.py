@@ -91,6 +91,9 @@ def read_header(path: Path, schema: TableSchema) -> list[str]:
     try:
         return [name.strip() for name in next(csv.reader([line.decode()], delimiter=_delimiter(path, schema)))]
     except UnicodeDecodeError:
+        if path.suffix in (".gz", ".parquet") or re.search(rb"[\0-\x08\x0e-\x1f]", line):
+            what = "The first line is no text: the file is damaged, or neither text nor gzip nor Parquet."
+            raise DataError(what, fix="Download it or make it again.", file=path, line=1) from None
         fix = f"Convert the file, for example: iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise DataError("The text is not UTF-8.", fix=fix, file=path, line=1) from None
 
@@ -108,18 +111,16 @@ def read_columns(path: Path, schema: TableSchema) -> Iterator[Block]:
             _check_names(path, read_header(path, schema), schema)
             yield from _read_parquet(path, schema)
             return
-        names, line = list(schema.names) or read_header(path, schema), 1
+        names = list(schema.names) or read_header(path, schema)
         _check_names(path, names, schema)
         delimiter, quotes = _delimiter(path, schema), schema.layout == "table"
         with open_bytes(path) as file:
-            for text in _whole_records(path, file, quotes):
-                text = text.removeprefix(codecs.BOM_UTF8) if line == 1 else text
+            for line, text in _whole_records(path, file, delimiter if quotes else None):
                 block = _parse(text, line, names, schema.columns, delimiter, quotes)
                 if line == 1 and not schema.names:
                     values = {name: each[1:] for name, each in block.values.items()}
                     block = Block(values, block.lines[1:], block.faults)
                 yield block
-                line += text.count(b"\n")
 
 
 def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
@@ -136,24 +137,24 @@ def _check_names(path: Path, names: list[str], schema: TableSchema) -> None:
             )
 
 
-def _whole_records(path: Path, file: BinaryIO, quotes: bool) -> Iterator[bytes]:
-    """The text in parts that end with a record: after a line end, and an even number of quotes."""
-    rest = b""
+def _whole_records(path: Path, file: BinaryIO, quoting: str | None) -> Iterator[tuple[int, bytes]]:
+    """The text in parts that end with a record, and their first lines; with the delimiter where texts are quoted."""
+    # As pyarrow and csv read it: a quote opens a text only where a field begins, and is doubled inside.
+    opens = rb"(?<![^\r\n%b])" % re.escape((quoting or "").encode())
+    records = re.compile(rb'(?:(?:[^"\n]++|%b"[^"]*+(?:""[^"]*+)*+"|(?!%b)")*+\n)*+' % (opens, opens))
+    line, rest = 1, file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
     while chunk := file.read(BLOCK_BYTES):
         rest += chunk
-        cut = rest.rfind(b"\n") + 1
-        odd = quotes and rest.count(b'"', 0, cut) % 2
-        while odd:
-            before = rest.rfind(b"\n", 0, rest.rfind(b'"', 0, cut)) + 1
-            odd, cut = (odd + rest.count(b'"', before, cut)) % 2, before
+        cut = records.match(rest).end() if quoting and b'"' in rest else rest.rfind(b"\n") + 1
         if cut:
-            yield rest[:cut]
+            yield line, rest[:cut]
+            line += rest.count(b"\n", 0, cut)
             rest = rest[cut:]
         elif len(rest) > LONGEST_BYTES:
-            what = f"The file has a line, or a text in quotes, of over {LONGEST_BYTES >> 20} MiB."
-            raise DataError(what, fix="Check that it is text with one row a line.", file=path)
+            what = f"The line, or a text in quotes that begins on it, is over {LONGEST_BYTES >> 20} MiB long."
+            raise DataError(what, fix="Check its quotes, and that the file has one row a line.", file=path, line=line)
     if rest:
-        yield rest
+        yield line, rest
 
 
 def _parse(text: bytes, first_line: int, names: list[str], needed: list[str], delimiter: str, quotes: bool) -> Block:

@@ -73,7 +73,8 @@ def load_clicks(
         on_bad_row=on_bad_row,
         seed=seed,
     )
-    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, bad=bad, progress=progress)
+    told = {"schema_file": schema and Path(schema), "bad": bad, "progress": progress}
+    prepare = partial(prepare_files, files=files, schema=chosen, seed=seed, **told)
     return _open(root, path.stem, mark, prepare)
 
 

@@ -18,8 +18,7 @@ def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
     >>> scores["auc"], scores["accuracy"]
     (1.0, 1.0)
     """
-    label = np.asarray(label, dtype=np.float64)
-    logit = np.asarray(logit, dtype=np.float64)
+    label, logit = (np.asarray(each, dtype=np.float64) for each in (label, logit))
     positives = label.sum()
     negatives = len(label) - positives
     if not positives or not negatives:

@@ -38,20 +38,30 @@ file of several."""
 
 
 def prepare_files(
-    folder: Path, files: list[Path], schema: TableSchema, seed: int, bad: BadRows, progress: Progress
+    folder: Path,
+    files: list[Path],
+    schema: TableSchema,
+    seed: int,
+    bad: BadRows,
+    progress: Progress,
+    schema_file: Path | None = None,
 ) -> dict:
     """Write the arrays of `files`, in their order, into `folder`, and say what its `meta.json` is to."""
+    checker = RowChecker(schema, bad, schema_file)
     expected_rows = sum(map(estimate_rows, files))
     needed_bytes = expected_rows * (4 * (len(schema.dense) + len(schema.categorical) + len(schema.bucketise)) + 1)
     free_bytes = check_disk(folder, needed_bytes)
     progress(0.0, f"about {expected_rows:,} rows: {size_text(needed_bytes)} of disk ({size_text(free_bytes)} free)")
-    rows_of_files, folds, offset = _parse(folder, files, schema, bad, expected_rows, progress)
+    rows_of_files, folds, offset = _parse(folder, files, schema, checker, expected_rows, progress)
     rows = sum(rows_of_files)
     order = split_rows(rows_of_files, folds, schema.split, seed)
     splits = {split: len(chosen) for split, chosen in order.items()}
     if min(splits.values()) == 0:
-        what = f"{rows} usable rows leave a split empty ({splits})."
-        raise DataError(what, fix="Give more rows, or change [split] in the schema.", file=files[0])
+        sizes = ", ".join(f"{split} {size}" for split, size in splits.items())
+        asked = ", ".join(f"split.{key}" for key, value in asdict(schema.split).items() if value)
+        what, place = f"{rows} usable rows of {files[0]} leave a split empty ({sizes}).", asked and schema_file
+        fix = "Give more rows, or change the split in the schema."
+        raise DataError(what, fix=fix, file=place or files[0], field=asked or None)
     if not schema.split.by_time:
         progress(0.65, "split")
         _reorder(folder, np.concatenate(list(order.values())))
@@ -75,9 +85,7 @@ def prepare_files(
         for feature, (column, edges) in enumerate(buckets, len(lookups)):
             # A bucket ends just before its edge, so that a value that fills several quantiles (often 0) has its own.
             values[:, feature] = np.where(np.isnan(dense[:, column]), 0, np.digitize(dense[:, column], edges) + 1)
-        dense -= mean.astype(np.float32)
-        dense /= deviation.astype(np.float32)
-        dense[np.isnan(dense)] = 0
+        dense[:] = np.nan_to_num((dense - mean) / deviation)
     return {
         "dense_names": schema.dense,
         "categorical_names": [*schema.categorical, *(f"{column} (bucket)" for column in schema.bucketise)],
@@ -97,14 +105,14 @@ def prepare_files(
 
 
 def _parse(
-    folder: Path, files: list[Path], schema: TableSchema, bad: BadRows, expected_rows: int, progress: Progress
+    folder: Path, files: list[Path], schema: TableSchema, checker: RowChecker, expected_rows: int, progress: Progress
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Write what the files say into the arrays.
 
     Returns:
         Good rows of each file; of each row what the split's column says; what the dense features (D,) are less.
     """
-    counts, folds, offset, checker = [], [np.empty(0, np.uint8)], None, RowChecker(schema, bad)
+    counts, folds, offset = [], [np.empty(0, np.uint8)], np.full(len(schema.dense), np.nan)
     tables = len(schema.categorical) + len(schema.bucketise)
     with ClickWriter(folder, len(schema.dense), tables) as writer:
         for file in files:
@@ -113,9 +121,10 @@ def _parse(
                 label, dense, values, fold = checker.check(file, block)
                 if len(label) == 0:
                     continue
-                if offset is None:
-                    # so that 32 bits are enough for differences between large numbers, such as times in nanoseconds
-                    offset = np.nan_to_num(dense[0])
+                # The median of the first block that has one, so that 32 bits are enough for differences between large
+                # numbers, such as times in nanoseconds.
+                new = np.isnan(offset) & ~np.isnan(dense).all(0)
+                offset[new] = np.nanmedian(dense[:, new], axis=0)
                 categorical = np.zeros((len(label), tables, 1), np.int32)
                 categorical[:, : len(schema.categorical), 0] = values.view(np.int32)
                 writer.append(dense - offset, categorical, label)
@@ -126,7 +135,7 @@ def _parse(
             counts.append(writer.rows - before)
             if counts[-1] == 0:
                 raise DataError("The file has no usable row.", fix="Give a file with rows.", file=file)
-    return counts, np.concatenate(folds), offset
+    return counts, np.concatenate(folds), np.nan_to_num(offset)
 
 
 def split_rows(

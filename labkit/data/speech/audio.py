@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import lru_cache
 
 import numpy as np
 import soundfile
@@ -60,9 +61,17 @@ def _read(segment: Segment, utterance: Utterance) -> np.ndarray:
     if rate_hz != SAMPLE_RATE_HZ:
         from scipy.signal import resample_poly  # half a second that most sets do not need
 
-        common = math.gcd(rate_hz, SAMPLE_RATE_HZ)
-        wave = resample_poly(wave, SAMPLE_RATE_HZ // common, rate_hz // common).astype(np.float32)
+        up, down = (hz // math.gcd(rate_hz, SAMPLE_RATE_HZ) for hz in (SAMPLE_RATE_HZ, rate_hz))
+        wave = resample_poly(wave, up, down, window=_low_pass(max(up, down))).astype(np.float32)
     return wave
+
+
+@lru_cache(maxsize=4)
+def _low_pass(factor: int) -> np.ndarray:
+    """The filter that `resample_poly` would design at each call, for the larger of its two factors."""
+    from scipy.signal import firwin
+
+    return firwin(20 * factor + 1, 1 / factor, window=("kaiser", 5.0)).astype(np.float32)
 
 
 def _read_stretch(file: soundfile.SoundFile, segment: Segment, utterance: Utterance) -> np.ndarray:

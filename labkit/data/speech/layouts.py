@@ -25,8 +25,8 @@ from labkit.errors import DataError
 
 AUDIO_FIELDS = ("audio_filepath", "audio", "path")
 TEXT_FIELDS = ("text", "sentence", "transcript")
-SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation"}
-SPLIT_NAMES |= {"val": "validation", "dev": "validation", "test": "test"}
+SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+"""By what LibriSpeech and Common Voice call them"""
 LARGEST = 1e9
 """Seconds or Hz; no audio is longer."""
 TABLES = ("train.tsv", "dev.tsv", "test.tsv")
@@ -74,7 +74,7 @@ def read_librispeech(folder: Path, bad: BadRows) -> Source | None:
     for listing in listings:
         speaker = listing.parent.parent
         subset = speaker.resolve().parent.name.partition("-")[0]
-        known = {"speaker": speaker.name, "split": subset if subset in SPLIT_NAMES else None}
+        known = {"speaker": speaker.name, "split": SPLITS.get(subset)}
         words = ((line, text.strip().partition(" ")) for line, text in _lines(listing))
         rows = ((line, known | {"audio": f"{name}.flac", "text": text}) for line, (name, _, text) in words)
         utterances += _utterances(listing, rows, listing.parent, bad)
@@ -91,7 +91,7 @@ def read_common_voice(folder: Path, bad: BadRows) -> Source | None:
     for table in tables:
         lines = ((line, text.rstrip("\n").split("\t")) for line, text in _lines(table))  # nothing is quoted
         keys = [COLUMNS.get(name) for name in next(lines, (1, []))[1]]
-        split = table.stem if table.name in TABLES else None
+        split = SPLITS.get(table.stem)
         rows = ((line, dict(zip(keys, values, strict=False)) | {"split": split}) for line, values in lines)
         utterances += _utterances(table, rows, folder / "clips", bad)
     return Source(folder.resolve().name, utterances, folder, listings=tuple(tables), has_punctuation=True)
@@ -152,14 +152,13 @@ def _utterance(listing: Path, line: int, row: str | dict, audio_folder: Path) ->
         if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value < LARGEST:
             raise error(f"{key!r} is {value!r}.", "Give a positive number (seconds, Hz) or leave it out.", key)
         numbers[key] = value
-    split = row.get("split")
-    if split is not None and (not isinstance(split, str) or split not in SPLIT_NAMES):
-        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLIT_NAMES)}.", "split")
+    if (split := row.get("split")) not in (None, *SPLITS.values()):
+        raise error(f"The split {split!r} is unknown.", f"Use one of {', '.join(SPLITS.values())}.", "split")
     return Utterance(
         (Segment(audio, float(numbers.get("offset", 0)), numbers.get("duration")),),
         row[fields[1]],
         str(row.get("speaker", "")),
-        SPLIT_NAMES.get(split),
+        split,
         listing,
         line,
         *fields,

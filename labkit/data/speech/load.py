@@ -185,23 +185,23 @@ def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utteranc
 
 def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:
     """Decode a group, check it, compute the features of what is good."""
-    found: dict[Utterance, np.ndarray | DataError] = {}
+    found: list[np.ndarray | DataError] = []
     for utterance in utterances:
         try:
-            found[utterance] = wave = decode(utterance)
+            wave = decode(utterance)
+            # what CTC cannot write in its frames (Graves et al., 2006, section 3)
+            frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
+            outputs = -(-frames // frames_an_output)
+            if needed > outputs:
+                what = (
+                    f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
+                    f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
+                )
+                fix = "Check that audio and transcript belong together, and offset and duration."
+                raise utterance.error(what, fix, utterance.text_field)
+            found.append(wave)
         except DataError as error:
-            found[utterance] = error
-            continue
-        # what CTC cannot write in its frames (Graves et al., 2006, section 3)
-        frames, needed = frame_count(len(wave)), outputs_needed(utterance.text)
-        outputs = -(-frames // frames_an_output)
-        if needed > outputs:
-            what = (
-                f"The transcript {utterance.text[:60]!r} needs {needed} CTC outputs (its characters, and a blank "
-                f"between equal neighbours), and {frames / FRAMES_PER_S:.2f} s of audio give {outputs}."
-            )
-            fix = "Check that audio and transcript belong together, and offset and duration."
-            found[utterance] = utterance.error(what, fix, utterance.text_field)
-    good = [utterance for utterance, wave in found.items() if not isinstance(wave, DataError)]
-    found.update(zip(good, log_mel([found[utterance] for utterance in good]), strict=True))
-    return list(found.items())
+            found.append(error)
+    features = iter(log_mel([wave for wave in found if not isinstance(wave, DataError)]))
+    results = [each if isinstance(each, DataError) else next(features) for each in found]
+    return list(zip(utterances, results, strict=True))

@@ -13,7 +13,4 @@ def speech_metrics(references: list[str], hypotheses: list[str]) -> dict[str, fl
     """
     import jiwer
 
-    return {
-        "cer": float(jiwer.cer(references, hypotheses)),
-        "wer": float(jiwer.wer(references, hypotheses)),
-    }
+    return {name: float(getattr(jiwer, name)(references, hypotheses)) for name in SPEECH_METRICS}

@@ -171,13 +171,17 @@ class Watch:
             self._family = [child for child in children if child.pid not in self._left_out]
 
     def _judge(self, holds: int) -> None:
-        if self._killed or holds < self._limit:
+        if self._killed:
             return
-        if self._asked_at is None and holds < hard_limit(self._limit):
+        is_overdue = self._asked_at is not None and time.monotonic() - self._asked_at > ENDING_S
+        if holds < self._limit:
+            if is_overdue:
+                self._asked_at = None  # it made itself smaller, and has gone on
+        elif self._asked_at is None and holds < hard_limit(self._limit):
             self._asked_at = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, SIGNAL)
-        elif holds >= hard_limit(self._limit) or time.monotonic() - self._asked_at > ENDING_S:
+        elif holds >= hard_limit(self._limit) or is_overdue:
             self._kill()
 
     def _kill(self) -> None:

@@ -51,11 +51,33 @@ def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypat
     for other in (script(WITHOUT_RUN, "--lr", "2"), script(WITHOUT_RUN + "\n", "--lr", "1")):
         with pytest.raises(TypeError):
             first_steps_bytes(other, "cpu")
+    for module in (tmp_path / "model.py", tmp_path / "parts" / "layer.py"):
+        module.parent.mkdir(exist_ok=True)
+        module.write_text("SIZE = 1")
+        with pytest.raises(TypeError):
+            first_steps_bytes(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu")
+        module.unlink()
+
+
+def test_a_trial_ends_before_it_takes_what_is_not_free(script, monkeypatch):
+    monkeypatch.setattr(need, "read_cpu", lambda: SimpleNamespace(memory_available_bytes=9 << 26))
+    greedy = "import time\nheld = []\nfor _ in range(99): held.append(bytearray(1 << 24)); time.sleep(0.01)"
+    with pytest.raises(UserError, match=r"train\.py was tried .* takes more memory than is free \(512 MiB"):
+        first_steps_bytes(script(greedy), "cpu")
 
 
 def test_a_script_that_fails_says_why(script):
     with pytest.raises(UserError, match=r"train\.py was tried .* failed: .*ValueError: no such file"):
         first_steps_bytes(script("raise ValueError('no such file')"), "cpu")
+    with pytest.raises(UserError, match=r"ended with status 2 before its first step: .*: invalid int value: 'x'"):
+        first_steps_bytes(
+            script(
+                "import argparse as a\np = a.ArgumentParser()\np.add_argument('-n', type=int)\np.parse_args()",
+                "-n",
+                "x",
+            ),
+            "cpu",
+        )
     with pytest.raises(UserError, match="made for a dataset"):
         first_steps_bytes(job_command("dlrm", preset="kaggle"), "cpu")
 

@@ -69,6 +69,18 @@ def test_clients_of_mps_have_their_limits_and_a_uuid(control):
     assert "12.5 %" in found["a"].device and "4 GiB" in found["a"].device
 
 
+@pytest.mark.parametrize(
+    ("gpus", "driver", "most"), [(PASCAL, "570.86", 16), (HOPPER, "580.1", 48), (HOPPER, "590.44.01", 60)]
+)
+def test_mps_serves_so_many_jobs_on_a_gpu(gpus, driver, most, control):
+    library = fake_nvml(*gpus, nvmlSystemGetDriverVersion=lambda: driver)
+    jobs = [PlannedJob(f"job-{number}", "dlrm") for number in range(most + 1)]
+    ((name, reason),) = refusals("mps", jobs, library)
+    assert name is None and f"{most + 1} jobs are more than the {most} that MPS serves" in reason
+    assert refusals("mps", jobs[:-1], library) == []
+    assert refusals("mps", [*jobs[:-1], replace(jobs[-1], device="1")], library) == []
+
+
 def test_mps_is_refused_where_it_cannot_be(control, monkeypatch, tmp_path):
     state = write_mig(tmp_path / "mig", instances=["3g.20gb"])
     ((_, reason),) = refusals("mps", [A], fake_nvml(*AMPERE, mig=slices_in(state)))

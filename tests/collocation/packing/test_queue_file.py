@@ -62,7 +62,8 @@ jobs:
   - {job: dlrm, duration: 10}
   - {job: dlrm, memory: 1GiB, utilisation: 40}
   - {job: dlrm, memory: lots, utilisation: 0.1}
-  - {job: dlrm, priority: 3}
+  - job: dlrm
+    priority: 3
   - {job: dlmr, memory: 1GiB}
   - {job: dlrm, memory: 1GiB, utilisation: 0.5, duration: 0}
 """,
@@ -70,13 +71,13 @@ jobs:
     expected = {
         "line 1": "field 'jbos': it is unknown",
         "line 3": "field 'arrives': 'soon' is not a number",
-        "line 4": "arrives is -1: give seconds from 0",
+        "line 4": "field 'arrives': '-1' is not a number of seconds from 0",
         "line 5": "there is no memory and no utilisation of the job alone: write it",
-        "line 6": "utilisation is 40: give a share of the device above 0 and up to 1",
+        "line 6": "field 'utilisation': '40' is not a share of the device above 0 and up to 1",
         "line 7": "field 'memory': 'lots' is not a size",
-        "line 8": "field 'priority': it is unknown",
-        "line 9": "job 'dlmr' is unknown: did you mean 'dlrm'?",
-        "line 10": "duration is 0: give a number of seconds above zero",
+        "line 9": "field 'priority': it is unknown",
+        "line 10": "job 'dlmr' is unknown: did you mean 'dlrm'?",
+        "line 11": "field 'duration': '0' is not a number of seconds above zero",
     }
     assert f"{len(expected)} mistakes" in head
     by_line = {re.search(r"line \d+", fault)[0]: fault for fault in faults}

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
-from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan.rows import MOST_COPIES, parse_jobs
+from labkit.collocation.plan.plan import Plan, on_device
+from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
+from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
 from labkit.json_data import build
 
@@ -44,6 +45,10 @@ def from_yaml(folder):
 @pytest.fixture
 def from_csv(folder):
     return lambda rows, header=HEADER: read_csv_plan(written(folder, "plan.csv", header + rows))
+
+
+def no_need(*_) -> None:
+    """What a job takes of the memory is not known."""
 
 
 def refusal(read, *text: str) -> list[str]:
@@ -92,7 +97,7 @@ def test_every_mistake_of_a_line_is_told_at_once():
         "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'batch_szie': it is unknown: did you mean 'batch_size'?",
         "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'seed': 'x' is not a whole number: write one, such as 256.",
         "job 5 of --jobs (nope.py): there is no script nope.py: check the path, which counts from the working folder.",
-        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}.",
+        "job 6 of --jobs (dlrm x0), field 'copies': '0' is not a whole number from 1 to 1000: write one, such as 2.",
     ]
 
 
@@ -105,6 +110,8 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("dlrm[seed=1,seed=2]", "it stands there twice"),
         ("dlrm x 3", "'x 3' is not understood after dlrm: only a script has arguments"),
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
+        ("dlrm[budget=half]", "field 'budget': the mode decides what a job may use: leave budget away, or give cores"),
+        ("train.py[args=1] 2", "field 'args': it is another spelling of arguments: leave one of the two away."),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
         ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
         ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
@@ -143,6 +150,8 @@ def test_a_plan_in_yaml_gives_its_fields(from_yaml):
     plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
     assert (plan.name, plan.device, plan.repeats, plan.workloads[0].mode) == ("mix", None, 1, "alone")
     assert build(json.loads(json.dumps(asdict(plan))), Plan) == plan
+    (refusal,) = check_plan(from_yaml("device: cpu\nmode: mps\njobs:\n- job: dlrm\n"), no_need).refusals
+    assert refusal.startswith("plans/mix.yaml, line 2, field 'mode', mps: mode mps shares a GPU")
 
 
 def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
@@ -163,7 +172,7 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
     (folder / "plans" / "synthetic").mkdir()
     plan = from_yaml(
         "mode: alone\njobs:\n- &usual {job: dlrm, target: 0.80, name: 2024-01-01}\n- {<<: *usual, name: on}\n"
-        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, arguments: -n 'a b'}\n"
+        "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, args: -n 'a b'}\n"
         "- {job: dlrm, name: on, data: clicks.csv}\n- {job: dlrm, data: synthetic}\n"
     )
     jobs = plan.workloads[0].jobs
@@ -185,6 +194,19 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
             "folder.\n"
             "plans/mix.yaml, line 4, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
             "plans/mix.yaml, line 5: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 ",
+        ),
+        (
+            "repeats: 0\ntimeout: -1\njobs: []",
+            "plans/mix.yaml, line 1, field 'repeats': '0' is not a whole number from 1: write one, such as 3.\n"
+            "plans/mix.yaml, line 2, field 'timeout': '-1' is not a number of seconds above zero: write one, "
+            "such as 60.\n"
+            "plans/mix.yaml, line 3, field 'jobs': the list is empty: give at least one item.",
+        ),
+        (
+            "jobs:\n- &a {job: dlrm,\n  coppies: 2}\n- <<: *a\n  coppies: 3\n\n  seed: x",
+            "line 3, field 'coppies': it is unknown: did you mean 'copies'?\n"
+            "plans/mix.yaml, line 5, field 'coppies': it is unknown: did you mean 'copies'?\n"
+            "plans/mix.yaml, line 7, field 'seed': 'x' is not a whole number",
         ),
         ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
         ("mode: alone", "there is no job: list jobs that run together under jobs"),
@@ -230,6 +252,10 @@ def test_rows_of_one_workload_of_a_csv_run_together_as_their_columns_say(from_cs
     assert other.script == "code/train.py", "found from the working folder too, as radT has it"
     (notice,) = found.notices
     assert notice.startswith("plans/plan.csv, line 4: nsys is left out") and "`labkit profile`" in notice
+    (refusal,) = check_plan(
+        on_device(replace(found.plan, workloads=found.plan.workloads[2:3]), "cpu"), no_need
+    ).refusals
+    assert refusal.startswith("plans/plan.csv, line 6, field 'Collocation', 0-3: mode mps shares a GPU, and the device")
 
 
 def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_there(from_csv):
@@ -258,6 +284,7 @@ def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_ther
     other = "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
     found = from_csv("x,../code/train.py,7,0,,,-,top,\n", other)
     found.record("0-7", "train", "FINISHED", "r1")
+    assert found.notices == ("plans/plan.csv, line 1: nothing is read from 'Mine', which labkit does not know.",)
     assert "x,../code/train.py,7,0,FINISHED,r1,-,top," in found.status_file.read_text(), "columns in any order"
 
 
@@ -285,6 +312,8 @@ def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
 def test_a_header_that_lacks_something_is_told(from_csv):
     told = "\n".join(refusal(from_csv, "", "Experiment,Workload,Run,Devices,Colocation,File\n"))
     assert "each of Status, Collocation" in told and "in any order, and commas separate them." in told
+    (told,) = refusal(from_csv, "0,1,,,,0,-,../code/train.py,,--lr 1\n", HEADER.replace("Params", "Parms"))
+    assert told == "plans/plan.csv, line 1: the column 'Parms' is unknown: did you mean 'Params'?"
 
 
 @pytest.mark.parametrize(("name", "read"), [("mix.yaml", read_yaml_plan), ("mix.csv", read_csv_plan)])

@@ -65,7 +65,7 @@ def test_a_bad_row_is_named_by_file_line_and_field(prepare, criteo, tmp_path, mo
         assert words in str(caught.value) and "--on-bad-row skip" in str(caught.value)
 
 
-def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(prepare):
+def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(prepare, monkeypatch):
     lines = with_line(TABLE, 7, "yes,n,cheap,1,city1")
     lines[20] = "yes,n"
     lines[30] = "maybe,n,cheap,1,city1"  # two faults, one row
@@ -73,7 +73,10 @@ def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(p
     with pytest.raises(DataError) as caught:
         prepare(lines)
     assert caught.value.line == 7
+    lines[2] = 'yes,5" nail,1.5,1,"city1"'  # a quote that opens nothing
     lines[3] = 'yes,"two\n\nlines",1.5,1,city1'  # after it, lines and rows are no longer one to one
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(columns, "LONGEST_BYTES", 400)
     log = prepare(lines, on_bad_row="skip")
     assert log.info["rows"] == 37 and log.info["skipped"]["rows"] == 3
     listed = [(row["line"], row["field"]) for row in log.info["skipped"]["first"]]
@@ -105,6 +108,7 @@ FILES = {
     "a missing column, with near ones": ([HEADER.replace("city", "citty"), *TABLE[1:]], "city", None, "'citty' is"),
     "a repeated column": ([HEADER.replace("age", "price"), *TABLE[1:]], None, 1, "'price' more than once"),
     "a header that is not UTF-8": ([HEADER.replace("unused", "not\udce9"), *TABLE[1:]], None, 1, "iconv"),
+    "no gzip at all": (b"\x02\xff\x00\xfe" * 99, None, 1, "first line is no text"),
     "no rows": ([HEADER], None, None, "no usable row"),
     "no bytes": (b"", None, None, "empty"),
     "one class only": ([line.replace("yes", "no") for line in TABLE], "clicked", None, "nothing to learn"),
@@ -112,7 +116,7 @@ FILES = {
     "half a gzip file": (PACKED[: len(PACKED) // 2], None, None, r"cut short or damaged.*gzip -t"),
     "a gzip file with a wrong sum": (PACKED[:-6] + bytes(6), None, None, "cut short or damaged"),
     "a gzip file with more behind it": (PACKED + b"more", None, None, "cut short or damaged"),
-    "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, None, "a line, or a text in quotes"),
+    "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, 2, "a text in quotes"),
     "no Parquet behind its first bytes": (b"PAR1" + bytes(100), None, None, "Parquet file is damaged"),
 }
 
@@ -164,6 +168,14 @@ SCHEMAS = {
     "an unknown layout": ("", 'layout = "avro"', "layout is 'avro'"),
     "no positive values": ('["yes"]', "[]", "label.positive is empty"),
     "a value of both classes": ('["no"]', '["no", "yes"]', "both have 'yes'"),
+    "positive values of no row": ('["yes"]', '["1"]', "'label.positive': No row of"),
+    "labels of no row": ('["yes"], negative = ["no"]', '["1"], negative = ["0"]', "column 'clicked' has 'no', 'yes'."),
+    "test rows that are not there": (
+        "",
+        'split = { column = "city", test_values = ["z"] }',
+        "split.test_values': 40 us",
+    ),
+    "more test rows than there are": ("", "split = { last_rows = 99 }", "(train 0, validation 0, test 40)"),
     "a separator of two": ("", 'separator = "||"', "`separator` is '||'"),
     "a table of one row": ("", "max_rows_per_table = 1", "max_rows_per_table is 1"),
 }

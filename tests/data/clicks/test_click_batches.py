@@ -10,9 +10,7 @@ from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order, shuffled_rows
 
 
-def visited(
-    num_rows: int, batch: int, seed: int = 0, epoch: int = 0, start: int = 0, window_rows: int = 64
-) -> np.ndarray:
+def visited(num_rows: int, batch: int, seed=0, epoch=0, start=0, window_rows=64) -> np.ndarray:
     batches = list(shuffled_rows(num_rows, batch, seed, epoch, start, block_rows=16, window_rows=window_rows))
     assert {len(rows) for rows in batches[:-1]} <= {batch}
     return np.concatenate(batches)
@@ -36,8 +34,7 @@ def test_neighbours_on_disk_are_not_neighbours_in_a_batch(window_rows):
     rows = visited(4096, 64, window_rows=window_rows)
     assert np.mean(np.abs(np.diff(rows)) == 1) < 0.1
     # each quarter of the epoch draws on the whole file
-    quarters = np.array_split(rows, 4)
-    assert all(abs(quarter.mean() / 2048 - 1) < 0.2 for quarter in quarters)
+    assert all(abs(quarter.mean() / 2048 - 1) < 0.2 for quarter in np.array_split(rows, 4))
 
 
 def test_one_window_is_held_at_a_time():

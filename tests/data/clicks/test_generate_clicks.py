@@ -48,14 +48,12 @@ print(hashlib.sha256(block.label.tobytes() + block.dense.tobytes() + block.proba
     marks = set()
     for threads in ("1", "4"):
         environment = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
-        command = [sys.executable, "-c", program]
-        marks.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+        marks.add(subprocess.check_output([sys.executable, "-c", program], env=environment))
     assert len(marks) == 1
     short, long = rows_of(SMALL, "train", 2000), rows_of(SMALL, "train", BLOCK_ROWS + 50)
     for part in PARTS:
         np.testing.assert_array_equal(short[part], long[part][:2000])
-    others = rows_of(SMALL, "test", 2000), rows_of(dataclasses.replace(SMALL, seed=1), "train", 2000)
-    for other in others:
+    for other in (rows_of(SMALL, "test", 2000), rows_of(dataclasses.replace(SMALL, seed=1), "train", 2000)):
         assert not set(map(bytes, short["dense"])) & set(map(bytes, other["dense"]))
 
 

@@ -40,6 +40,11 @@ LINES = {
     "Latin-1": ('{"audio": "0.wav", "text": "caf\udce9"}', "text", "UTF-8"),
     "a split in a list": ({"audio": "0.wav", "text": "one", "split": ["train"]}, "split", "'train'"),
     "unknown split": ({"audio": "0.wav", "text": "one", "split": "exam"}, "split", "'exam'"),
+    "another's name for a split": (
+        {"audio": "0.wav", "text": "one", "split": "dev"},
+        "split",
+        "train, validation, test",
+    ),
 }
 AUDIO = {
     "0 bytes": (lambda path: path.write_bytes(b""), r"empty \(0 bytes\)"),

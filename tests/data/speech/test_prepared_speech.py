@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from scipy.signal import resample_poly
 
+from labkit.data.bad_rows import BadRows
 from labkit.data.speech import load_speech
 from labkit.data.speech.audio import decode
 from labkit.data.speech.features import frame_count, log_mel, log_mel_batch, normalise_speakers
-from labkit.data.speech.utterance import Segment, Utterance
+from labkit.data.speech.load import prepare_speech
+from labkit.data.speech.prepared import SpeechSet
+from labkit.data.speech.utterance import SPLITS, Segment, Source, Utterance
 
 
 def utterance(*segments: Segment) -> Utterance:
@@ -31,7 +36,11 @@ def written(path: Path, wave: np.ndarray, rate_hz: int, **options) -> Path:
 @pytest.mark.parametrize("rate_hz", [8_000, 44_100, 44_101])
 def test_any_rate_is_resampled_to_16_khz_and_stereo_is_mixed_down(tmp_path, rate_hz):
     both = np.stack([2 * tone(1_000, rate_hz), np.zeros(rate_hz, np.float32)], axis=1)
-    wave = decode(utterance(Segment(written(tmp_path / "tone.flac", both, rate_hz))))
+    said = utterance(Segment(written(tmp_path / "tone.flac", both, rate_hz)))
+    with mock.patch("scipy.signal.resample_poly", wraps=resample_poly) as resample:
+        wave, _ = decode(said), decode(said)
+    first, second = (call.kwargs["window"] for call in resample.mock_calls)
+    assert first is second  # designing the filter may take longer than using it
     inside = slice(1_000, -1_000)  # the filter has nothing to lean on at the ends
     np.testing.assert_allclose(wave[inside], tone(1_000, 16_000)[inside], atol=0.01)
 
@@ -42,6 +51,9 @@ def test_a_stretch_is_cut_by_offset_and_duration_and_stretches_are_joined(tmp_pa
     parts = Segment(path, 0.5, 0.25, silence_s=0.1), Segment(path, 1.75)
     joined = decode(utterance(*parts))
     np.testing.assert_array_equal(joined, np.concatenate([wave[8_000:12_000], np.zeros(1_600), wave[28_000:]]))
+    equal = [Utterance(parts, "one", "anna", split) for split in SPLITS] * 2
+    prepare_speech(tmp_path, Source("twice", equal, tmp_path), "", 4, 0, BadRows("error"), lambda *_: None)
+    assert [len(SpeechSet(tmp_path).split(name)) for name in SPLITS] == [2, 2, 2]
 
 
 def test_batched_features_are_those_of_each_utterance_alone():

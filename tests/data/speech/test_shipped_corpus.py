@@ -67,5 +67,4 @@ def test_utterances_lie_one_after_the_other_in_their_files_and_are_cut_between_w
         for line in of_file:  # utterances begin and end with at least 60 ms without speech
             cut = wave[round(line["offset"] * 16_000) :][: round(line["duration"] * 16_000)]
             loud = np.sqrt(np.mean(cut**2))
-            assert np.sqrt(np.mean(cut[:480] ** 2)) < 0.3 * loud, line
-            assert np.sqrt(np.mean(cut[-480:] ** 2)) < 0.3 * loud, line
+            assert max(np.sqrt(np.mean(end**2)) for end in (cut[:480], cut[-480:])) < 0.3 * loud, line

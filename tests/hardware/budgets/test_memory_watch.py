@@ -96,4 +96,8 @@ def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself
     watch._judge(900 * MIB)
     assert not killed
     watch._judge(1050 * MIB)
-    assert (len(signals), len(killed)) == (1, 1)
+    assert (len(signals), len(killed)) == (2, 0)  # told again, as it was the first time
+    watch._judge(900 * MIB)  # too early to say that it goes on
+    watch._asked_at -= 2 * memory_watch.ENDING_S
+    watch._judge(1050 * MIB)
+    assert (len(signals), len(killed)) == (2, 1)

@@ -1,12 +1,12 @@
 import contextlib
 import math
-import time
 
 import numpy as np
 import pandas as pd
 import psutil
 import pytest
 from fake_nvml import put_on_path
+from processes import wait_for
 
 from labkit.telemetry.experiments import observer_effect
 from labkit.telemetry.experiments.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, observe, observers, overhead
@@ -51,9 +51,7 @@ def test_each_observer_takes_its_turn_in_every_round_and_a_loop_runs_only_while_
     assert set(frame["provenance"]) == {"measured"} and (frame["step_time_ms"] > 0).all()
     assert len(overhead(frame)) == 3
     with known["nvidia-smi every second"].watching():
-        deadline = time.monotonic() + 20
-        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < deadline:
-            pass
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 

@@ -1,10 +1,9 @@
 """DCGM beside NVML: when `dcgmi` is asked, what it fills in, and what becomes of it; with fake tools on PATH."""
 
-import time
-
 import psutil
 import pytest
 from fake_nvml import FIRST, devices, gpus, put_on_path
+from processes import wait_for
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
@@ -31,14 +30,6 @@ while :; do
     sleep 0.05
 done
 """
-
-
-def wait_for(what):
-    """What `what` gives once it is true."""
-    deadline = time.monotonic() + 20
-    while not (found := what()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found
 
 
 def test_dcgm_fills_what_nvml_lacks_and_is_not_started_where_gpm_tells(tmp_path, monkeypatch):
@@ -73,5 +64,5 @@ def test_dcgm_fills_what_nvml_lacks_and_is_not_started_where_gpm_tells(tmp_path,
 def test_what_dcgm_does_not_tell_says_why_in_its_words(tmp_path, monkeypatch, gpu, script, words):
     put_on_path(tmp_path, monkeypatch, "dcgmi", script)
     counters = DcgmCounters([Device(kind="gpu", index=0, name="x", torch_name="cuda:0", uuid=gpu)], hz=2)
-    assert wait_for(lambda: all(r.value is None and words in r.note for r in counters.read()))
+    wait_for(lambda: all(r.value is None and words in r.note for r in counters.read()))
     counters.close()

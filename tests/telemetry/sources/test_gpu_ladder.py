@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from types import SimpleNamespace
 
 import pynvml
@@ -23,6 +22,7 @@ from fake_nvml import (
     gpus,
     refuse,
 )
+from processes import wait_for
 
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
@@ -196,9 +196,7 @@ def test_a_source_that_hangs_is_a_fault_and_a_gap_and_comes_back():
     assert [list(patient.read()) for _ in range(3)] == [[]] * 3
     assert faults == ["source_hangs"]
     go.set()
-    deadline = time.monotonic() + 20
-    while not list(patient.read()) and time.monotonic() < deadline:
-        pass
+    wait_for(lambda: list(patient.read()))
     assert faults == ["source_hangs", "source_back"]
     patient.close()
 
