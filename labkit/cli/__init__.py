@@ -36,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     if getattr(args, "passes_on", False):
         args.passed_on = passed_on
     elif passed_on:
-        parser.error(f"unrecognized arguments: {' '.join(passed_on)}")
+        place = "`--resume RUN --`" if getattr(args, "resume", None) else "its name"
+        hint = f"; a script's own flags stand behind {place}" if hasattr(args, "script") else ""
+        parser.error(f"unrecognized arguments: {' '.join(passed_on)}{hint}")
     warnings.showwarning = _show_warning
     try:
         return args.run(args)

@@ -103,5 +103,6 @@ def _find(which: str, folder: Path) -> Path:
     found = [path for path in authored(folder) if path.name.startswith(which)]
     if len(found) != 1:
         names = ", ".join(path.stem for path in authored(folder))
-        raise UserError(f"{which!r} names {len(found)} notebooks: give a path, or the beginning of one of {names}.")
+        what = f"{which!r} names {len(found) or 'no'} notebooks"
+        raise UserError(f"{what}: give a path, or the beginning of one of {names}.")
     return found[0]

@@ -50,7 +50,7 @@ def run_energy(args: argparse.Namespace) -> int:
     if not accounts:
         raise UserError(f"{args.runs_dir}: of no run here the energy can be told; the lines above say why.")
     if args.json:
-        print(json.dumps([asdict(account) for account in accounts], indent=1))
+        print(json.dumps([asdict(account) for account in accounts]))
     else:
         _print(accounts)
     return 0

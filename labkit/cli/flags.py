@@ -8,7 +8,7 @@ from typing import Any
 
 FLAGS: dict[str, dict[str, Any]] = {
     "runs_dir": {"type": Path, "default": Path("runs"), "metavar": "DIR", "help": "where run folders are: runs"},
-    "json": {"action": "store_true", "help": "print one JSON object on the last line"},
+    "json": {"action": "store_true", "help": "print one JSON object or list on the last line"},
     "no_wait": {"action": "store_true", "help": "refuse where other runs hold the cores, instead of waiting"},
     "budget": {
         "metavar": "B",

@@ -179,7 +179,7 @@ def run_diff(args: argparse.Namespace) -> int:
 
     difference = compare(*(read_profile(find_run(which, args.runs_dir)) for which in (args.before, args.after)))
     if args.json:
-        print(json.dumps(difference.to_dict(), indent=1))
+        print(json.dumps(difference.to_dict()))
     else:
         print_diff(difference, args.top)
     return 0

@@ -191,8 +191,9 @@ def _run_seed(command: ScriptCommand, seed: int, as_json: bool) -> tuple[int, di
 
 def _script(name: str, is_module: bool) -> Path:
     if not is_module:
-        if not Path(name).is_file():
-            raise UserError(f"{name}: there is no such script: name a Python file.")
+        if not Path(name).is_file() or not name.endswith(".py"):
+            what = "this is no script" if Path(name).exists() else "there is no such script"
+            raise UserError(f"{name}: {what}: name a Python file (.py), or a module with -m.")
         return Path(name)
     sys.path.insert(0, "")
     try:

@@ -30,7 +30,7 @@ def run_list(args: argparse.Namespace) -> int:
 
     rows = list_rows(args.runs_dir)
     if args.json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps(rows))
     elif not rows:
         print(f"no runs in {args.runs_dir}: `labkit train dlrm` or `labkit tour` makes some.")
     else:
@@ -64,7 +64,7 @@ def run_show(args: argparse.Namespace) -> int:
     folder = find_run(args.which, args.runs_dir)
     record, events = read_run(folder), read_events(folder)
     if args.json:
-        print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}, indent=1))
+        print(json.dumps(asdict(record) | {"folder": str(folder), "events": events}))
         return 0
     console = Console()
     head = marked("[bold]{}[/bold]  {}  ({})", record.id, record.status, folder)

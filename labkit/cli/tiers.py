@@ -35,7 +35,7 @@ def run_tiers(args: argparse.Namespace) -> int:
         _print_tier(tiers[0])
     else:
         rows = [
-            {"tier": tier.name, "year": tier.year or "-", "cores": tier.cores or "-"}
+            {"tier": tier.name, "year": str(tier.year or "-"), "cores": tier.cores or "-"}
             | {heading: _cell(tier.figure(name)) for name, (heading, _) in FIGURES.items()}
             for tier in tiers
         ]

@@ -116,7 +116,8 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
             for job in workload.jobs:
                 refusals += [f"{job.where or f'{workload.name}, {job.name}'}: {why}" for why in against[job.name]]
                 words = shares[job.name].device if shares else ""
-                why_not, of_mode = (*against[job.name], *of_mode), []  # what is against the mode is told once
+                why_not = tuple(why.rstrip(".") for why in (*against[job.name], *of_mode))
+                of_mode = []  # what is against the mode is told once
                 sizes = needs.get(job.name), free.get(job.name)
                 rows.append(CheckedJob(workload.name, workload.mode, job.name, job.label, words, *sizes, why_not))
     return PlanCheck(tuple(rows), tuple(dict.fromkeys(refusals)), tuple(device_warnings(device)), quiet)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from labkit.errors import UserError
+from labkit.errors import UserError, with_flag
 from labkit.tracking.goal import METRICS, Target
 
 
@@ -121,6 +121,14 @@ def chosen_target(job: str, data: str, asked: str | None, metrics: Sequence[str]
     name = name or metrics[0]
     if name not in metrics:
         raise UserError(f"target: metric {name!r} is not one this job measures: choose one of {', '.join(metrics)}.")
+    try:
+        float(number)
+    except ValueError:
+        example = 0.8 if METRICS[metrics[-1]].higher_is_better else 0.1
+        raise UserError(
+            f"{with_flag('target')} is {asked!r}: write a value such as 0.78, or a metric and a value such as "
+            f"{metrics[-1]}={example}."
+        ) from None
     if operator in (None, "="):
         operator = ">=" if METRICS[name].higher_is_better else "<="
     return str(Target.parse(f"{name} {operator} {number}"))

@@ -68,6 +68,8 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
     rows = [_run_row(folder, record) for folder, record in records.items() if not record.profiled]
     rows = [row for row in rows if not (undisturbed and row["disturbed"])]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "data"])
+    for name in ("tier", "metric"):  # pandas 3 makes NaN of None among texts
+        table[name] = table[name].astype(object).where(table[name].notna(), None)
     for _, own in table.groupby("job", sort=False):
         if own["data"].nunique() > 1:
             contents = Counter(name for name, _ in set(own["data"]))  # two of one name are told apart by fingerprint

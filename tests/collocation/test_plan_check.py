@@ -51,10 +51,11 @@ def test_all_rows_are_checked_and_each_has_one_message():
 
 def test_what_stands_against_a_row_or_the_plan_is_told_where_it_is():
     def estimate(job, kind):
-        raise UserError("there is no dataset 'nowhere'")
+        raise UserError("there is no dataset 'nowhere'.")
 
     found = check_plan(plan_of("alone", job("a", where="job 1 of --jobs")), estimate)
-    assert found.refusals == ("job 1 of --jobs: there is no dataset 'nowhere'",)
+    assert found.refusals == ("job 1 of --jobs: there is no dataset 'nowhere'.",)
+    assert found.rows[0].why_not == ("there is no dataset 'nowhere'",), "to be joined with others"
     found = check_plan(plan_of("alone", job("a", memory_bytes=GIB)), estimate)
     assert found.rows[0].needs_bytes == GIB and found.refusals == (), "what the plan gives counts before the estimate"
     (refusal,) = check_plan(Plan("p", (Workload("w", "naive", (job("a"),)),), device="7"), estimate).refusals

@@ -66,6 +66,12 @@ def test_a_script_without_run_has_its_steps_counted_and_cannot_be_gone_on_with(s
     assert record.config["arguments"] == ["--lr", "0.1"]
     assert main(["run", "--resume", record.id]) == 2
     assert "the script keeps nothing" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["run", "--resume", record.id, "--max-seconds", "2"])
+    assert "--max-seconds; a script's own flags stand behind `--resume RUN --`" in capfd.readouterr().err
+    Path("clicks.csv").write_text("a,b")
+    assert main(["run", "clicks.csv"]) == 2
+    assert "clicks.csv: this is no script: name a Python file (.py)" in capfd.readouterr().err
 
 
 def test_a_script_with_run_writes_one_folder_where_the_harness_wants_it(script, runs):

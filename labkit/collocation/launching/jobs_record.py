@@ -120,11 +120,13 @@ class JobsRecord:
         if cls.file(name).is_file():
             return Path(name)
         folders = cls.folders(runs_dir)
+        if not folders:
+            raise UserError(f"{cls.KIND} {name!r}: {runs_dir} holds no {cls.KIND}: name another folder.")
         matches = [folder for folder in folders if folder.name.startswith(name)]
         if len(matches) == 1:
             return matches[0]
         what = "could be " + ", ".join(f.name for f in matches[:5]) if matches else f"is none of those in {runs_dir}"
-        there = ", ".join(folder.name for folder in folders[-5:]) or "none"
+        there = ", ".join(folder.name for folder in folders[-5:])
         raise UserError(f"{cls.KIND} {name!r} {what}: write (more of) the name of one; the latest are {there}.")
 
 

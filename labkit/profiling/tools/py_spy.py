@@ -31,6 +31,7 @@ FORBIDDEN = (
     "`sudo sysctl kernel.yama.ptrace_scope=0` allows it until the next start."
 )
 SET_PTRACER = 0x59616D61  # linux/prctl.h
+_RECORDING = re.compile(r"[/\\]labkit[/\\](tracking|profiling)[/\\]")
 _PLACE = re.compile(r"(?P<function>.*?) \((?P<file>.*?)(?::(?P<line>\d+))?\)")
 
 
@@ -78,6 +79,7 @@ class PySpy:
 
 def python_functions(path: Path, script: str) -> pd.DataFrame:
     """Sum up the stacks of `py-spy record --format raw` that pass through a script: those of the thread that runs it.
+    What labkit's recording takes is left out.
 
     Returns:
         Columns function, file, line (its own with most samples; null where it had none or py-spy knows none), samples
@@ -98,6 +100,9 @@ def python_functions(path: Path, script: str) -> pd.DataFrame:
         places = [place for part in stack.split(";") if (place := _PLACE.fullmatch(part))]
         if not any(place["file"] == script for place in places):
             continue
+        if _RECORDING.search(places[-1]["file"]) or any("phase_clock.py" in place["file"] for place in places):
+            continue
+        places = [place for place in places if not _RECORDING.search(place["file"])]  # those around the script
         samples.update(dict.fromkeys({place.group("function", "file") for place in places}, int(count)))
         last = places[-1].group("function", "file")
         own[last] += int(count)

@@ -61,6 +61,8 @@ def test_a_group_is_read_as_it_was_saved_and_what_is_wrong_with_it_is_told(tmp_p
     assert GroupRecord.find(folder.name[:15], tmp_path) == folder
     with pytest.raises(UserError, match=f"group 'x' is none of those in .* the latest are {folder.name}"):
         GroupRecord.find("x", tmp_path)
+    with pytest.raises(UserError, match=r"group 'x': .* holds no group: name another folder"):
+        GroupRecord.find("x", folder)
     record.pid = 2**22 + 1
     record.save(folder)
     assert GroupRecord.read(folder).status == "interrupted"
