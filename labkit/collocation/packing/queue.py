@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,12 +38,6 @@ class JobProfile:
     like: str | None = None
     """Name of the recorded job whose pairs are its own"""
 
-    def __post_init__(self):
-        if not 0 < self.utilisation <= 1:
-            raise UserError(f"utilisation is {self.utilisation:g}: give a share of the device above 0 and up to 1.")
-        if self.duration_s is not None and not 0 < self.duration_s < math.inf:
-            raise UserError(f"duration is {self.duration_s:g}: give a number of seconds above zero.")
-
 
 @dataclass(frozen=True)
 class QueuedJob:
@@ -55,10 +48,6 @@ class QueuedJob:
     """After the queue opens"""
     profile: JobProfile | None = None
     """None until somebody measured or estimated it; it is placed only with one"""
-
-    def __post_init__(self):
-        if not 0 <= self.arrives_s < math.inf:
-            raise UserError(f"arrives is {self.arrives_s:g}: give seconds from 0, the opening of the queue.")
 
     @property
     def name(self) -> str:
