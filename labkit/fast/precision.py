@@ -24,8 +24,6 @@ def chosen_precision(asked: str, device: str) -> tuple[str, str]:
     isa = cpu.isa or ()
     if "amx_bf16" in isa:
         return "bf16", "auto: a CPU with AMX's tiles for bf16"
-    if (
-        "avx512_bf16" in isa and "AMD" in cpu.model
-    ):  # an Intel without AMX took twice fp32's time
+    if "avx512_bf16" in isa and "AMD" in cpu.model:  # an Intel without AMX took twice fp32's time
         return "bf16", "auto: an AMD CPU with AVX-512's bf16"
     return "fp32", "auto: a CPU without fast products in bf16"

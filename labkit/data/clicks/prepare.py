@@ -68,7 +68,8 @@ def prepare_files(
     train = splits["train"]
     clicks = sum(int(block.sum()) for block in _blocks(folder, "label", train))
     if clicks in (0, train):
-        what = f"All {train:,} training rows have a {'positive' if clicks else 'negative'} label"
+        values = ", ".join(map(repr, checker.label_values))
+        what = f"All {train:,} training rows have a {'positive' if clicks else 'negative'} label (there are {values})"
         fix = "Use rows of both classes, or check the positive and negative values in the schema."
         raise DataError(f"{what}, so there is nothing to learn.", fix=fix, file=files[0], field=schema.label.column)
     progress(0.7, "dense features: mean and spread")

@@ -22,6 +22,8 @@ LARGEST = 2.0**64
 TOO_FAR = 1e9
 """A value so many times as far from the middle of its column as its inner 98 % are wide leaves those no differences
 that training could see, once mean and standard deviation are taken out."""
+LISTED = 10
+"""Values of a label's column that errors name"""
 HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
 Refuse = Callable[[np.ndarray, str, str], None]
 """Leaves out rows (N,) for a reason, in which {} stands for the field's value."""
@@ -36,6 +38,8 @@ class RowChecker:
 
     def __init__(self, schema: TableSchema, bad: BadRows, schema_file: Path | None = None):
         self.schema, self.bad, self.schema_file = schema, bad, schema_file
+        self.label_values: dict[str, None] = {}
+        """Some that its column has"""
         self._seen: set[str] = set()  # of the label's classes
         self._missing = pa.array(["", *schema.missing])
 
@@ -73,10 +77,12 @@ class RowChecker:
         positive = is_in(text, pa.array(label.positive))
         negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
         self._seen |= {name for name, fits in (("positive", positive), ("negative", negative)) if fits.any()}
+        if len(self.label_values) < LISTED:
+            self.label_values |= dict.fromkeys(pc.unique(text).to_pylist()[:LISTED])
         never = [name for name in ("positive", "negative") if name not in self._seen]
         strange = ~(positive | negative | is_in(text, self._missing))
         if strange.any() and len(never) > (self.bad.policy == "skip"):  # the schema is wrong rather than the rows
-            values = ", ".join(map(repr, pc.unique(text).to_pylist()[:10]))
+            values = ", ".join(map(repr, self.label_values))
             what = f"No row of {path} that was read so far has a value of it; column {label.column!r} has {values}."
             field, file = ", ".join(f"label.{name}" for name in never), self.schema_file or path
             raise DataError(what, fix="Correct the values in the schema.", file=file, field=field)

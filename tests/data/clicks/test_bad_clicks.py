@@ -111,7 +111,12 @@ FILES = {
     "no gzip at all": (b"\x02\xff\x00\xfe" * 99, None, 1, "first line is no text"),
     "no rows": ([HEADER], None, None, "no usable row"),
     "no bytes": (b"", None, None, "empty"),
-    "one class only": ([line.replace("yes", "no") for line in TABLE], "clicked", None, "nothing to learn"),
+    "one class only": (
+        [line.replace("yes", "no") for line in TABLE],
+        "clicked",
+        None,
+        r"\(there are 'no'\), so there is nothing",
+    ),
     "a split without rows": (TABLE[:5], None, None, "leave a split empty"),
     "half a gzip file": (PACKED[: len(PACKED) // 2], None, None, r"cut short or damaged.*gzip -t"),
     "a gzip file with a wrong sum": (PACKED[:-6] + bytes(6), None, None, "cut short or damaged"),
