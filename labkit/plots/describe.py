@@ -26,7 +26,8 @@ class Description:
     text: str
     """Chart type, axes with their ranges, series, and the main finding, in a few sentences."""
     table: pd.DataFrame
-    """The points: columns series, then one named after each axis. Of a heat map: none."""
+    """The points: columns series, then one named after each axis. Of a heat map: each
+    column's mean, least and greatest."""
 
     def __str__(self) -> str:
         return self.text
@@ -113,7 +114,11 @@ def _table(fig: go.Figure) -> pd.DataFrame:
             unescape(_layout(fig, axis or own).title.text or own)
             for axis, own in ((trace.xaxis, "x"), (trace.yaxis, "y"))
         )
-        if trace.y is not None:
+        if trace.type == "heatmap" and trace.z is not None:
+            z = pd.DataFrame(trace.z).agg(["mean", "min", "max"]).T  # (y, x)
+            at = z.index if trace.x is None else trace.x
+            parts.append(pd.DataFrame({"series": name, x: at}).join(z.reset_index(drop=True)))
+        elif trace.y is not None:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
             frame = pd.DataFrame({"series": name, x: list(at), y: list(trace.y)})
             if (trace.meta or {}).get("curves", 1) > 1:

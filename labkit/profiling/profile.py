@@ -28,8 +28,8 @@ from labkit.runs.atomic import replace_text
 if TYPE_CHECKING:
     import pandas as pd
 
-KINETO, FACTS, CARD = "kineto.json.gz", "profile.json", "card.json"
-"""Files of a run's `trace/`: the trace, what belongs to it, and the machine's card."""
+KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", "card.json"
+"""Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
 
 class Facts(TypedDict):

@@ -106,7 +106,7 @@ def test_sixty_jobs_are_replayed_under_every_policy(tmp_path, monkeypatch, capsy
     [
         ([], "name one of: a queue's file, or --show QUEUE"),
         (["queue.yaml", "--devices", "2"], "--devices is for --simulate"),
-        (["--show", "x"], "queue 'x' is none of those in runs"),
+        (["--show", "x"], "queue 'x': runs holds no queue: name another folder"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["queue.yaml", "--device", "cpu", "--memory", "512MiB"], "a needs 1 GiB of memory"),
         (["queue.yaml", "--simulate", "--memory", "much"], "--memory 'much' is no size"),

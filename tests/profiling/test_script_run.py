@@ -1,5 +1,6 @@
 """Unchanged scripts: their steps and phases are found, and what is wrong with them is told."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def test_a_script_with_a_run_of_its_own_has_one_folder_and_its_steps(run, own):
     assert notes == [] and list(folder.parent.iterdir()) == [folder]
     record, profile = read_run(folder), profile_of(folder)
     assert record.status == "done" and record.profiled and record.config["job"] == "own"
-    assert record.result["ended_by"] == "profiled" and record.result["steps"] == 6
+    assert record.result["ended_by"] == "profiled" and record.result["steps"] == 7  # with that of the graph
     found = profile.time.phase_us()
     assert profile.time.steps == 3
     assert min(found["forward"], found["backward"], found["optimiser"]) > 0
@@ -179,9 +180,10 @@ def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
     command = [sys.executable, "-m", "labkit", "profile", "run", "--skip", "2", "--steps", "3", "--json"]
     command += ["--budget", "one-core", "train it.py", "50", "--more"]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert answer.returncode == 0 and "USDT" not in answer.stderr, answer.stderr
+    assert answer.returncode == 0 and "USDT" not in answer.stderr and "Observer" not in answer.stderr, answer.stderr
     found = json.loads(answer.stdout.splitlines()[-1])
     assert found["steps"] == 3 and found["unprofiled_step_us"] > 0
+    assert json.loads(gzip.open(tmp_path / found["folder"] / "trace" / "graph.json.gz").read())["nodes"]
     assert read_run(tmp_path / found["folder"]).config["arguments"] == ["50", "--more"]
 
 

@@ -43,7 +43,7 @@ COLUMNS = {
     "note": [f"n{row}" for row in range(60)],
     "day": ["sun" if row % 5 == 0 else "mon" for row in range(60)],
 }
-SPLITS = ("train", "train", "dev", "test")
+SPLITS = ("train", "train", "validation", "test")
 WORDS = ["stop all jobs", "one two", "save it now", "run the batch", "four five six", "what a day", "go on", "we wait"]
 
 

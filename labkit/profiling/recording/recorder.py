@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
-from labkit.profiling.profile import FACTS, KINETO
+from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.recording.phase_clock import PhaseClock, fault_cost_us
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
 from labkit.profiling.tools.programs import OUTPUTS, TOOL_FACTS
@@ -70,10 +70,11 @@ class StepWatcher:
 
 
 class StepRecorder(StepWatcher):
-    """Passes over some steps, times some, then records some."""
+    """Passes over some steps, times some, then records some, and one more as a graph of operators."""
 
     def __init__(self, settings: ProfileSettings):
         super().__init__(settings, "torch")
+        self._graph: ExecutionTraceObserver | None = None
         self._unprofiled: list[tuple[float, int]] = []
         self._profiled: list[tuple[dict[str, list[float]], dict[str, int]]] = []
 
@@ -87,20 +88,25 @@ class StepRecorder(StepWatcher):
             self._unprofiled.append((sum(wall_us for wall_us, _ in times.values()), sum(faults.values())))
             if self.taken == plan.skip:
                 self._start_profiler()
-        else:
+        elif self.taken <= warm + plan.steps:
             if self.taken > warm:
                 self._profiled.append(self.clock.read())
             self.profiler.step()
             self.clock.restart()
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
-                self.is_done = True
+                self._graph = ExecutionTraceObserver().register_callback(str(self.trace / GRAPH))
+                self._graph.start()
+        else:
+            self._stop_graph()
+            self.is_done = True
         return self.is_done
 
     def finish(self) -> None:
         """Write what was recorded, also where the steps ended before the schedule did."""
         self.is_done = True
         try:
+            self._stop_graph()
             self._stop_profiler()
         finally:
             self._write()
@@ -135,6 +141,12 @@ class StepRecorder(StepWatcher):
         profiler.stop()
         if self._profiled:  # else it never came to what it was to record
             profiler.export_chrome_trace(str(self.trace / KINETO))
+
+    def _stop_graph(self) -> None:
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            graph.stop()
+            graph.unregister_callback()
 
 
 class SteadySteps(StepWatcher):
