@@ -183,7 +183,8 @@ def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
     assert answer.returncode == 0 and "USDT" not in answer.stderr and "Observer" not in answer.stderr, answer.stderr
     found = json.loads(answer.stdout.splitlines()[-1])
     assert found["steps"] == 3 and found["unprofiled_step_us"] > 0
-    assert json.loads(gzip.open(tmp_path / found["folder"] / "trace" / "graph.json.gz").read())["nodes"]
+    graph = (tmp_path / found["folder"] / "trace" / "graph.json.gz").read_bytes()
+    assert json.loads(gzip.decompress(graph))["nodes"]
     assert read_run(tmp_path / found["folder"]).config["arguments"] == ["50", "--more"]
 
 
