@@ -172,7 +172,7 @@ def test_what_cannot_be_profiled_is_refused_with_what_to_do(run, tmp_path, capfd
             run(text, argument)
     assert "Traceback" in capfd.readouterr().err
     with pytest.raises(UserError, match=r"this run failed .*no disk"):
-        read_profile(max((tmp_path / "runs").iterdir()))
+        read_profile(max((tmp_path / "runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns))
 
 
 def test_the_command_passes_arguments_on_and_answers_in_json(tmp_path):
