@@ -133,7 +133,8 @@ def _of_run(folder: Path) -> Iterator:
                 value = "-" if event.get("value") is None else f"{event['value']:.4f}"  # a diverged run has none
                 point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
         yield f"{folder.name}: {status}{point}", [row.reading for row in tail.rows()]
-        time.sleep(LOOK_S if status == "running" else 0)
+        if status == "running":
+            time.sleep(LOOK_S)
 
 
 def _view(title: str, latest: Latest, width: int) -> RenderableType:

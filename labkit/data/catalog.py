@@ -12,7 +12,7 @@ from pathlib import Path
 import pooch
 import requests
 
-from labkit.data.clicks.load import DAY_FILE
+from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes
 from labkit.data.store import Progress, check_disk, prepare_once, prepared_root, shipped_datasets
 from labkit.errors import UserError

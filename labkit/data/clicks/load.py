@@ -14,13 +14,10 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import open_bytes, read_header, reading
 from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
-from labkit.data.clicks.schema import EXAMPLE, TableSchema, override, read_schema, schema_of
+from labkit.data.clicks.schema import DAY_FILE, EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
-
-DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
-"""A day of Criteo's Terabyte data; the Kaggle data is one file."""
 
 
 def load_clicks(

@@ -15,6 +15,8 @@ EXAMPLE = """\
 label = { column = "clicked", positive = ["1"] }
 dense = ["price", "age"]
 categorical = ["city", "device"]"""
+DAY_FILE = re.compile(r"day_(\d+)(\.gz)?$")
+"""A day of Criteo's Terabyte data; the Kaggle data is one file."""
 
 
 @dataclass(frozen=True)
