@@ -54,7 +54,7 @@ def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]
 def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """One row a run, oldest first; a damaged record is noted and left out.
 
-    Of a run that shared its device, budget says how and with what, and group what it was started with (else None). seed
+    Of a run that shared its device, budget says how and with what, and group what it was started with. seed
     is "none" where the script was given none; disturbed says in words what other programs did to it, if anything.
     """
     import pandas as pd

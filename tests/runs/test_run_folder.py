@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -166,7 +167,7 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
     rows = list_runs(tmp_path).set_index("run")
     assert set(rows.index) == {alone.run_id, shared.run_id}
     assert (rows["budget"][shared.run_id], rows["group"][shared.run_id]) == ("cpu-shared, 2 × a", group.name)
-    assert rows["group"][alone.run_id] is None
+    assert pd.isna(rows["group"][alone.run_id])
 
 
 def test_two_processes_never_write_one_run(tmp_path, monkeypatch):
