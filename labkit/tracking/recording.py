@@ -23,8 +23,7 @@ from labkit.telemetry.others import Look
 from labkit.telemetry.reading import FAULTS
 from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
 from labkit.tracking.checkpoint import step_of
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import Notice, Ready, Started
+from labkit.tracking.events import Notice, Point, Ready, Started
 from labkit.tracking.harness import Harness, whole_device
 
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
