@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.runs import read_events
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, Stopped, StopRequest, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
 from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.goal import Target, evaluated_name
+from labkit.tracking.goal import Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
+from labkit.tracking.limits import Limits
 from labkit.tracking.meter import Meter, Position
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.progress_line import ProgressLine
@@ -76,12 +76,11 @@ class Run:
             patience: evaluations without a better value after which the run is over.
             seed: recorded, and by default what the harness seeded Python, NumPy and torch with.
         """
-        _check(name, confirm=confirm, evaluate_every=evaluate_every, patience=patience, max_seconds=max_seconds)
-        self.name, self.config = name, dict(config or {})
-        self.target = None if target is None else Target.parse(target)
-        self.confirm, self.max_seconds = confirm, max_seconds
-        self.evaluate_every, self.patience, self.seed = evaluate_every, patience, seed
-        self._runs_dir = Path(runs_dir)
+        if not isinstance(name, str) or not name.strip():
+            raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
+        self.name, self.config, self.seed, self._runs_dir = name, dict(config or {}), seed, Path(runs_dir)
+        wanted = None if target is None else Target.parse(target)
+        self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=evaluate_every or 0)
         self.result: dict[str, Any] = {}
         """What the run came to; complete once the block is left."""
@@ -106,15 +105,15 @@ class Run:
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
-            self.target, self.max_seconds, self.patience = None, None, None
+            self.goal = replace(self.goal, target=None, max_seconds=None, patience=None)
         self._test_metrics: dict[str, float] = {}
         self.seed = self._harness.settle_seed(self.seed)
-        self._recording = Recording(self._harness, self.name, self._described(), self.seed)
+        self._recording = Recording(self._harness, self.name, self.config, self.goal, self.seed)
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
         self._schedule = Schedule(self.position, self._recording.event)
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
-        self._limits = Limits(self._schedule, self._evaluations, self.max_seconds, self._stopped_by)
+        self._evaluations = Evaluations(self.goal, self._meter, self._recording)
+        self._limits = Limits(self._schedule, self._evaluations, self._stopped_by)
         self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
         _open_run = self
         try:
@@ -200,12 +199,12 @@ class Run:
         self._meter.book(training=False)
         if self._observer is not None:
             return False
-        numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
+        numbers = self._evaluations.numbers({evaluated_name(name): value for name, value in metrics.items()})
         self._evaluations.check(numbers)
         self._meter.read_losses(wait=True)
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
-            self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
+            self.position.next_evaluation = self.position.samples + (self.goal.evaluate_every or 0)
         if self._evaluations.take(numbers):
             self._kept.note_best()
         self._meter.tell(evaluated=True)
@@ -223,7 +222,7 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule, every = self.position, self._schedule, self.evaluate_every
+        position, schedule, every = self.position, self._schedule, self.goal.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
         is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
@@ -324,9 +323,9 @@ class Run:
         self._must_be_open("load_best")
         if self._observer is not None or self.over == "stopped":
             return False
-        looks = self._looks()
-        if looks and looks[-1].get("best_step") == self.position.tested_step:
-            self._test_metrics = looks[-1]["metrics"]
+        tests = self._recording.tests()
+        if tests and tests[-1].get("best_step") == self.position.tested_step:
+            self._test_metrics = tests[-1]["metrics"]
             return False
         self._kept.save()
         self._kept.is_frozen = True  # or the run would go on from its best weights, not from its last
@@ -337,8 +336,8 @@ class Run:
     def test(self, **metrics: float) -> None:
         """Record the metrics of the test split: once, at the end."""
         self._must_be_open("test")
-        look = len(self._looks()) + 1
-        self._test_metrics = self._numbers(metrics)
+        look = len(self._recording.tests()) + 1
+        self._test_metrics = self._evaluations.numbers(metrics)
         self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.tested_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
@@ -360,22 +359,6 @@ class Run:
         took_s = time.perf_counter() - began
         self._meter.start(None if since is None else since + took_s)
 
-    def _described(self) -> dict[str, Any]:
-        """The configuration of this run, as its record has it; entries that are dictionaries are sections."""
-        sections = {key: value for key, value in self.config.items() if isinstance(value, dict)}
-        train = {key: value for key, value in self.config.items() if key not in sections} | sections.pop("train", {})
-        train |= {
-            "target_metric": self.target and self.target.metric.name,
-            "higher_is_better": self.target and self.target.metric.higher_is_better,
-            "target": self.target and self.target.value,
-            "confirm_evaluations": self.confirm,
-            "patience_evaluations": self.patience,
-            "evaluate_every_samples": self.evaluate_every,
-            "max_seconds": self.max_seconds,
-        }
-        described = {"job": self.name, **sections, "train": train} | self._harness.described()
-        return described if self._observer is None else described | {"profile": self._observer.describe()}
-
     def _stopped_by(self) -> str:
         if self._harness.stop:
             return f"stopped by {self._harness.stop.reason}"
@@ -387,31 +370,3 @@ class Run:
                 f"run.{what} was called outside of the run's block: write `with labkit.Run({self.name!r}) as run:` and "
                 "call it inside."
             )
-
-    def _numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
-        numbers = {}
-        for name, value in metrics.items():
-            try:
-                numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
-                ) from None
-            if not math.isfinite(numbers[name]):
-                raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
-        return numbers
-
-    def _looks(self) -> list[dict[str, Any]]:
-        return [event for event in read_events(self.folder) if event["event"] == "tested"]
-
-
-def _check(name: str, **settings: Any) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
-    for setting in ("confirm", "evaluate_every", "patience"):
-        value = settings[setting]
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
-    seconds = settings["max_seconds"]
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise UserError(f"labkit.Run: max_seconds is {seconds!r}: give a number above 0.")
