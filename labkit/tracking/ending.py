@@ -95,7 +95,7 @@ def in_notebook() -> bool:
     return ipython is not None and ipython.get_ipython() is not None
 
 
-def write_last_word(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
+def close_record(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
     """End the record of a run that its process could not end; the watch over the process' memory calls this.
 
     `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is

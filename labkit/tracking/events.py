@@ -11,7 +11,7 @@ from labkit.tracking.crossings import Point
 
 @dataclass(frozen=True)
 class Notice:
-    """Something an onlooker should know, in one line."""
+    """Something whoever watches should know, in one line."""
 
     text: str
 
@@ -35,7 +35,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Ready:
-    """All is built, and the first step comes when the onlooker returns: others may be waited for here."""
+    """All is built, and the first step comes when the listener returns: others may be waited for here."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.recording import Recording
 
 TELL_EVERY_S = 0.25
-"""So often an onlooker is told of steps; of evaluations always."""
+"""So often listeners are told of steps; of evaluations always."""
 
 
 @dataclass

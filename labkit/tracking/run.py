@@ -18,13 +18,13 @@ from labkit.tracking.evaluations import Evaluations
 from labkit.tracking.goal import Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
-from labkit.tracking.limits import Limits
+from labkit.tracking.loop import Loop
 from labkit.tracking.meter import Meter, Position
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.progress_line import ProgressLine
 from labkit.tracking.recording import Recording, nothing_to_do
-from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
+from labkit.tracking.stopping import StoppingCriteria
 
 _open_run: Run | None = None
 
@@ -88,7 +88,7 @@ class Run:
         self.is_implicit = False
         """Whether a script that has no run of its own is counted by this one"""
         self.is_leaving = False
-        """Whether its last word is being written, which nothing is to interrupt"""
+        """Whether its end is being recorded, which nothing is to interrupt"""
 
     # the block
 
@@ -111,10 +111,10 @@ class Run:
         self._recording = Recording(self._harness, self.name, self.config, self.goal, self.seed)
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
-        self._schedule = Schedule(self.position, self._recording.event)
+        self._loop = Loop(self.position, self._recording.event)
         self._evaluations = Evaluations(self.goal, self._meter, self._recording)
-        self._limits = Limits(self._schedule, self._evaluations, self._stopped_by)
-        self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
+        self._stopping = StoppingCriteria(self._loop, self._evaluations, self._stopped_by)
+        self._kept = Kept(self._meter, self._loop, self._evaluations, self._recording)
         _open_run = self
         try:
             self._harness.entered()
@@ -137,7 +137,7 @@ class Run:
     def _leave(self, error: BaseException | None) -> str:
         """Record how it ended; the status."""
         global _open_run
-        status, word, reason = self._limits.ending_of(error, self._recording.why)
+        status, word, reason = self._stopping.ending_of(error, self._recording.why)
         if self._recording.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
@@ -147,12 +147,12 @@ class Run:
                 self._meter.read_losses(wait=True)
                 self._kept.save()
         except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
-            status, word, reason = self._limits.ending_of(late, self._recording.why)
+            status, word, reason = self._stopping.ending_of(late, self._recording.why)
             error = error or late
             raise
         finally:
             self.is_leaving = True
-            self._schedule.let_go()
+            self._loop.let_go()
             self.result = self._evaluations.result()
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
@@ -177,12 +177,12 @@ class Run:
             raise UserError(f"run.step(samples={samples!r}): give the number of samples that the step trained on.")
         self.start_clock(self._entered_at)
         self._kept.is_frozen = False
-        self._meter.step(loss, samples, self._schedule.given_out)
-        self._limits.seen_enough = self._harness.stepped()
+        self._meter.step(loss, samples, self._loop.given_out)
+        self._stopping.seen_enough = self._harness.stepped()
         self._meter.book(training=False)  # what labkit itself took
-        if self._limits.seen_enough:
+        if self._stopping.seen_enough:
             raise Enough
-        if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
+        if not (self._loop.is_used or self.is_implicit) and self.over == "stopped":
             raise Stopped  # there is no loop of ours that could end
 
     def evaluate(self, **metrics: float) -> bool:
@@ -210,9 +210,9 @@ class Run:
         self._meter.tell(evaluated=True)
         self._meter.book(training=False)
         self._kept.is_wanted = True
-        if not self._schedule.is_used:
+        if not self._loop.is_used:
             self._kept.at_safe_point()
-        self._limits.agree()
+        self._stopping.agree()
         return bool(self.over)
 
     @property
@@ -222,12 +222,12 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule, every = self.position, self._schedule, self.goal.evaluate_every
+        position, loop, every = self.position, self._loop, self.goal.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
-        is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
-        ends = schedule.is_last_batch and (every is None or is_last_epoch)
-        if not (ends or (every and position.samples >= position.next_evaluation) or self._limits.out_of_time):
+        is_last_epoch = loop.num_epochs is not None and position.epoch + 1 >= loop.num_epochs
+        ends = loop.is_last_batch and (every is None or is_last_epoch)
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._stopping.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
@@ -237,7 +237,7 @@ class Run:
     @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; else empty."""
-        return self._limits.over if self._recording is not None else ""
+        return self._stopping.over if self._recording is not None else ""
 
     def keep(self, **parts: Any) -> None:
         """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers."""
@@ -252,24 +252,24 @@ class Run:
         self._must_be_open("epochs")
         if not isinstance(count, int) or count < 1:
             raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
-        self._schedule.num_epochs = 2**31 if self._observer else count
+        self._loop.num_epochs = 2**31 if self._observer else count
         before = self._recording.before
         if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
-            raise nothing_to_do(self.folder, self._limits.sentence(self.over))
+            raise nothing_to_do(self.folder, self._stopping.sentence(self.over))
         self._recording.describe_training(max_epochs=None if self._observer else count)
         return self._epochs()
 
     def _epochs(self) -> Iterator[int]:
-        position, schedule = self.position, self._schedule
-        schedule.is_used = True
-        while position.epoch < schedule.num_epochs and not self.over:
-            schedule.enter_epoch()
+        position, loop = self.position, self._loop
+        loop.is_used = True
+        while position.epoch < loop.num_epochs and not self.over:
+            loop.enter_epoch()
             yield position.epoch
-            if schedule.given_out and not schedule.epoch_is_over:
+            if loop.given_out and not loop.epoch_is_over:
                 if self.over:
                     return  # ended in the middle of an epoch
-                schedule.epoch_is_over = True  # the script left its batches early
-            schedule.leave_epoch(without_batches=not schedule.given_out)
+                loop.epoch_is_over = True  # the script left its batches early
+            loop.leave_epoch(without_batches=not loop.given_out)
             self._kept.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -282,28 +282,28 @@ class Run:
         return self._batches(loader)
 
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        schedule = self._schedule
-        schedule.is_used = True
-        schedule.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        loop = self._loop
+        loop.is_used = True
+        loop.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
         if self.over:
             return
-        batches = schedule.begin_batches(loader)
+        batches = loop.begin_batches(loader)
         self.start_clock()
         while True:
             with phase(INPUT):
                 batch = next(batches, self)
             if batch is self:
                 break
-            schedule.give_out()
+            loop.give_out()
             yield batch
             over = bool(self.over)
-            self._kept.at_safe_point(ends_here=over and not schedule.is_last_batch)
+            self._kept.at_safe_point(ends_here=over and not loop.is_last_batch)
             if over:
-                schedule.epoch_is_over = schedule.is_last_batch
+                loop.epoch_is_over = loop.is_last_batch
                 return
-        if not schedule.given_out:
+        if not loop.given_out:
             raise UserError("run.batches got no batch: the loader is empty, or a generator that was used up before.")
-        schedule.epoch_is_over = schedule.is_last_batch = True
+        loop.epoch_is_over = loop.is_last_batch = True
 
     def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Name a phase of the step for whoever profiles: "forward", "backward", "optimiser", or your own word."""

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from labkit.errors import UserError
 from labkit.tracking.ending import Diverged, Enough, Stopped
 from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.schedule import Schedule
+from labkit.tracking.loop import Loop
 
 
-class Limits:
+class StoppingCriteria:
     """What ends a run: a stop, its target, its time, its epochs, its patience."""
 
-    def __init__(self, schedule: Schedule, evaluations: Evaluations, stopped_by: Callable[[], str]):
+    def __init__(self, loop: Loop, evaluations: Evaluations, stopped_by: Callable[[], str]):
         """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._schedule = evaluations.position, evaluations, schedule
+        self._position, self._evaluations, self._loop = evaluations.position, evaluations, loop
         self._goal, self.stopped_by = evaluations.goal, stopped_by
         self.seen_enough = False
         """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
@@ -48,7 +48,7 @@ class Limits:
             return "target"
         if self.out_of_time:
             return "max_seconds"
-        if self._schedule.num_epochs is not None and self._position.epoch >= self._schedule.num_epochs:
+        if self._loop.num_epochs is not None and self._position.epoch >= self._loop.num_epochs:
             return "max_epochs"
         return "patience" if self._evaluations.out_of_patience else ""
 
