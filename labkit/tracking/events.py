@@ -21,7 +21,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something an onlooker should know, in one line."""
+    """Something whoever watches should know, in one line."""
 
     text: str
 
@@ -45,7 +45,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Ready:
-    """All is built, and the first step comes when the onlooker returns: others may be waited for here."""
+    """All is built, and the first step comes when the listener returns: others may be waited for here."""
 
 
 @dataclass(frozen=True)

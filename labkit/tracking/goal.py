@@ -1,10 +1,11 @@
-"""Metrics and targets: what a run is watched for, and in which direction better lies."""
+"""Metrics, targets and goals: what a run is watched for, in which direction better lies, and when it gives up."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from labkit.errors import UserError
 
@@ -108,6 +109,40 @@ class Target:
         if self.value is None:
             return f"{'max' if self.metric.higher_is_better else 'min'} {self.metric.name}"
         return f"{self.metric.name} {'>=' if self.metric.higher_is_better else '<='} {self.value:g}"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a run is to reach, how that is found out, and when it gives up."""
+
+    target: Target | None
+    confirm: int
+    """Evaluations in a row at or past the target that confirm it"""
+    max_seconds: float | None
+    evaluate_every: int | None
+    """Samples"""
+    patience: int | None
+    """Evaluations without a better value"""
+
+    def __post_init__(self):
+        for setting in ("confirm", "evaluate_every", "patience"):
+            value = getattr(self, setting)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
+        if self.max_seconds is not None and not 0 < self.max_seconds < math.inf:
+            raise UserError(f"labkit.Run: max_seconds is {self.max_seconds!r}: give a number above 0.")
+
+    def described(self) -> dict[str, Any]:
+        """As a run's record has it."""
+        return {
+            "target_metric": self.target and self.target.metric.name,
+            "higher_is_better": self.target and self.target.metric.higher_is_better,
+            "target": self.target and self.target.value,
+            "confirm_evaluations": self.confirm,
+            "patience_evaluations": self.patience,
+            "evaluate_every_samples": self.evaluate_every,
+            "max_seconds": self.max_seconds,
+        }
 
 
 def _directed(name: str, higher: bool, text: str) -> Metric:

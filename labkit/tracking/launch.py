@@ -44,7 +44,7 @@ class LaunchedRun(Child):
                     raise RunFailed(event["reason"], event["answer"])
                 if event["refused"]:
                     raise UserError(event["reason"])
-                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.last_words()}")
+                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.stderr_tail()}")
             if event["kind"] == "Ended":
                 self.answer = {name: value for name, value in event.items() if name != "kind"}
             yield event
@@ -55,5 +55,5 @@ class LaunchedRun(Child):
                 fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
             arguments = " ".join(self.command.arguments)
             raise WorkerFailed(
-                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.last_words()}"
+                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.stderr_tail()}"
             )

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from labkit.collocation.plan.jobs_text import item_row
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE
-from labkit.collocation.plan.rows import Mistakes, Row, item_row, numbered, read_jobs, read_text, safe_name
+from labkit.collocation.plan.rows import Mistakes, Row, numbered, read_jobs, read_text, safe_name
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 

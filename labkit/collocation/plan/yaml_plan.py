@@ -12,7 +12,7 @@ from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, read_settings, read_text, safe_name
 from labkit.errors import UserError
 
-EXAMPLE = """\
+PLAN_EXAMPLE = """\
 mode: [alone, cpu-shared]
 jobs:
   - job: dlrm:tour
@@ -79,7 +79,7 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
     `modes` count instead of the file's, and `default_mode` where it says none. Scripts and data with relative paths are
     looked for in the file's folder.
     """
-    top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    top, mistakes = read_yaml(path, PLAN_EXAMPLE), Mistakes(str(path))
     plan = read_settings(top, PLAN_FIELDS, mistakes)
     if ("jobs" in top) == ("workloads" in top):
         why = "both are there: put all jobs in one of the two" if "jobs" in top else "there is no job"

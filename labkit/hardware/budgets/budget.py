@@ -77,14 +77,14 @@ class Budget:
         """Bind this process to the budget and return, in words, what this system cannot enforce."""
         return [*self.take_cores(), *self.cap_memory()]
 
-    def cap_memory(self, then: str | None = None, files: Sequence[int] = ()) -> list[str]:
+    def cap_memory(self, at_end: str | None = None, files: Sequence[int] = ()) -> list[str]:
         """Have a watch beside this process end it with an error beyond its memory; what this system cannot enforce.
 
         No limit of address space binds (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two GiB of it that it never touches,
         and torch's libraries do not all survive an allocation that fails.
 
         Args:
-            then: has the last word should the process have to be killed, as `memory_watch.start` takes it.
+            at_end: records the end should the process have to be killed, as `memory_watch.start` takes it.
             files: descriptors that stay open for it.
 
         Raises:
@@ -102,7 +102,7 @@ class Budget:
                 f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
                 f"cores={self.cores},memory={size_value(max(2 * used, 2**31))}."
             )
-        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", then, files)
+        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", at_end, files)
         return []
 
     def take_cores(

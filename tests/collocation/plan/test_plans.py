@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
+from labkit.collocation.plan.jobs_text import parse_jobs
 from labkit.collocation.plan.plan import Plan, on_device
-from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
@@ -129,7 +129,7 @@ def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
 def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
     code = (
         "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
-        f"labkit.collocation.plan.rows as s; s.parse_jobs({__file__!r} + ' x2'); "
+        f"labkit.collocation.plan.jobs_text as s; s.parse_jobs({__file__!r} + ' x2'); "
         "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
