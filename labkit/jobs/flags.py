@@ -42,7 +42,7 @@ def job_flags(job: str) -> argparse.ArgumentParser:
     words = "default: the preset's; another one needs --lr, too"
     add("--optimiser", "--optimizer", choices=JOBS[job].optimisers, help=words)
     add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
-    words = "auto: bf16 on a GPU from compute capability 8.0 and on a CPU with AMX's bf16, else fp32 (default: auto)"
+    words = "auto: bf16 on a GPU from compute capability 8.0, with AMX's tiles and on AMD's AVX-512 (default: auto)"
     add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=words)
     words = "plain: what a textbook does; fast: the same mathematics by the parts of labkit.fast (default)"
     add("--kernels", choices=("plain", "fast"), default="fast", help=words)
