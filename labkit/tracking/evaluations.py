@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.tracking.crossings import Point, crossing
+from labkit.tracking.crossings import crossing
+from labkit.tracking.events import Point
 from labkit.tracking.goal import METRICS, Goal
 from labkit.tracking.meter import Meter
 from labkit.tracking.recording import Recording

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.tracking.crossings import Point
+
+@dataclass(frozen=True)
+class Point:
+    """Where in a run an evaluation took place."""
+
+    step: int
+    samples: int
+    wall_s: float
+    """Seconds of training, evaluation and checkpoints since the first step."""
+    train_s: float
+    """Seconds of training alone."""
 
 
 @dataclass(frozen=True)

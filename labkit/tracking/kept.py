@@ -14,9 +14,9 @@ import torch
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
-from labkit.tracking.crossings import Point
 from labkit.tracking.ending import Diverged
 from labkit.tracking.evaluations import Evaluations
+from labkit.tracking.events import Point
 from labkit.tracking.loop import Loop
 from labkit.tracking.meter import Meter
 from labkit.tracking.recording import Recording

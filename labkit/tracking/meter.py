@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from labkit.errors import UserError
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import OnEvent, Progress
+from labkit.tracking.events import OnEvent, Point, Progress
 from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.recording import Recording
 
