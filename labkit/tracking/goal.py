@@ -91,7 +91,8 @@ class Target:
         except (TypeError, ValueError):
             raise UserError(
                 f"target {text!r} is not understood: write a metric, >= or <=, and a number, such as "
-                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.'
+                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.',
+                field="target",
             ) from None
         metric = _directed(name, operator[0] == ">", text)
         # the best value needs a perfect model, and the worst no model at all
@@ -99,7 +100,9 @@ class Target:
             percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
             bounds = f"above {metric.low:g}" + (f" and below {metric.high:g}" if metric.high < math.inf else "")
             finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
-            raise UserError(f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.")
+            raise UserError(
+                f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.", field="target"
+            )
         return cls(metric, value)
 
     def __str__(self) -> str:
@@ -148,6 +151,7 @@ def _directed(name: str, higher: bool, text: str) -> Metric:
         better, word, operator = ("higher", "max", ">=") if metric.higher_is_better else ("lower", "min", "<=")
         raise UserError(
             f"target {text!r}: {metric.label} is better when it is {better}: write {word} {name}, or {name} {operator} "
-            "and a number."
+            "and a number.",
+            field="target",
         )
     return metric

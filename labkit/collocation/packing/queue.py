@@ -117,7 +117,7 @@ def read_queue(path: Path) -> list[QueuedJob]:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
     queue = []
     for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
-        with mistakes.noting(job.where):
+        with mistakes.noting(Row((), job.where)):
             queue.append(_queued(job, **known))
     mistakes.raise_if_any()
     return queue

@@ -36,7 +36,7 @@ def parse_jobs(text: str) -> list[PlannedJob]:
     items = [item.strip() for item in ITEMS.findall(text.strip())]
     for number, item in enumerate(items[:-1] or items, 1):  # what follows the last comma, or the end, is empty
         place = f"job {number} of --jobs ({item})"
-        with mistakes.noting(place):
+        with mistakes.noting(Row((), place)):
             rows.append(item_row(item, place))
     jobs = read_jobs(rows, (Path(),), mistakes)
     mistakes.raise_if_any()
@@ -51,7 +51,7 @@ def item_row(text: str, place: str) -> Row:
     what, brackets, arguments, copies = found.groups()
     if not what:
         raise UserError(f"there is no job in it: write jobs such as {JOBS_EXAMPLE}.")
-    row = Row({"job": "".join(split_words(what))}, place)
+    row = Row({"job": "".join(split_words(what))}, place, dict.fromkeys(("job", "arguments"), place))
     settings = shlex.shlex((brackets or "")[1:-1], posix=True)
     settings.whitespace, settings.whitespace_split, settings.commenters = ",", True, ""
     given = [
@@ -64,6 +64,6 @@ def item_row(text: str, place: str) -> Row:
         if not equals:
             raise UserError(f"{setting.strip()!r} is no setting: write name=value in the brackets.")
         if name in row:
-            raise UserError(f"field {name!r}: it stands there twice: leave one away.")
+            raise UserError("it stands there twice: leave one away.", field=name)
         row[name] = value
     return row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import re
 import shlex
 from argparse import ArgumentParser
@@ -20,7 +19,7 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
-from labkit.jobs.flags import read_arguments
+from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
@@ -64,7 +63,7 @@ class Row(dict[str, Any]):
         self.place = place
         """A file and its line, or an item of --jobs"""
         self.places = places
-        """Those of fields by name that have one of their own"""
+        """Those of fields, by name, that are not `PLACE, field 'NAME'`"""
 
 
 class Mistakes:
@@ -76,20 +75,26 @@ class Mistakes:
 
     def add(self, place: str, what: str) -> None:
         """Note what is wrong at a place, and how it is mended; several lines are several mistakes."""
-        for line in what.splitlines():
-            self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
+        self.lines += [f"{place}: {line}" for line in what.splitlines()]
 
     def add_field(self, row: Row, name: str, what: str) -> None:
         """Note what is wrong with a field of a row."""
-        self.add(row.places.get(name, row.place), f"field {name!r}: {what}")
+        self.add(row.places.get(name, f"{row.place}, field {name!r}"), what)
 
     @contextmanager
-    def noting(self, place: str) -> Iterator[None]:
-        """Note a UserError that the block raises, and go on after the block."""
+    def noting(self, row: Row, usual: str | None = None) -> Iterator[None]:
+        """Note a UserError that the block raises, and go on after the block.
+
+        It is about the field that it names itself if the row has that, else about the usual one.
+        """
         try:
             yield
         except UserError as error:
-            self.add(place, str(error))
+            name = error.field if usual is None or error.field in row else usual
+            if name is None:
+                self.add(row.place, str(error))
+            else:
+                self.add_field(row, name, str(error))
 
     def raise_if_any(self) -> None:
         """End here with all of them as a UserError, unless there were none."""
@@ -227,7 +232,7 @@ def read_jobs(
     """
     found = []
     for row in rows:
-        with mistakes.noting(row.place):
+        with mistakes.noting(row, "script" if "script" in row else "job"):
             found += _jobs_of(row, folders, mistakes, others or {})
     names = numbered([job.name for job, _ in found])
     return [(replace(job, name=name), more) for (job, more), name in zip(found, names, strict=True)]
@@ -237,7 +242,8 @@ def _jobs_of(
     row: Row, folders: Sequence[Path], mistakes: Mistakes, others: Mapping[str, Kind]
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
-        raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+        mistakes.add(row.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
+        return []
     if {"args", "arguments"} <= row.keys():
         mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
         return []
@@ -260,7 +266,8 @@ def _jobs_of(
     elif arguments:
         raise UserError(
             f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand in "
-            f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
+            f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3.",
+            field="args" if "args" in row else "arguments",
         )
     else:
         settings = {name: values[name] for name in flags if name in values}
@@ -277,7 +284,7 @@ def _labkits_script(what: str) -> tuple[str, str, ArgumentParser]:
     job, _, preset = (part.strip() for part in what.partition(":"))
     if job not in JOBS:
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
-    parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
+    parser = job_flags(job)
     parser.error = _refuse
     return job, preset, parser
 
@@ -293,7 +300,7 @@ def _labkits_arguments(
         if (path.suffix or len(path.parts) > 1) and (folder / path).exists():
             settings[name] = str(folder / path)
     arguments = as_flags({"preset": preset} | dict(sorted(settings.items())))
-    read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
+    read_arguments(parser, (*arguments, *as_flags({"seed": seed})))
     return preset, seed, (*arguments, *as_flags({"seed": SEED}))
 
 
