@@ -101,9 +101,7 @@ class Harness:
 
     @property
     def budget(self) -> Budget:
-        if self.command.budget is not None:
-            return self.command.budget
-        return whole_device(self.torch_name)
+        return self.command.budget or whole_device(self.torch_name)
 
     @property
     def torch_name(self) -> str:

@@ -22,8 +22,7 @@ class LaunchedRun(Child):
 
     def __init__(self, command: ScriptCommand, shows_output: bool = False):
         """With `shows_output`, what the script prints goes to standard error; else its end is told where it fails."""
-        budget = None if command.budget is None else command.budget.environment()
-        super().__init__("labkit.tracking.worker", command.to_dict(), environment=budget, shows_errors=shows_output)
+        super().__init__("labkit.tracking.worker", command.to_dict(), shows_errors=shows_output)
         self.command = command
         self.answer: dict[str, Any] | None = None
         """`{"run", "folder", "status", "result"}`, once `events` is through."""

@@ -196,8 +196,7 @@ class Recording:
     def why(self, error: BaseException) -> str:
         """A sentence for an error that ends the run."""
         if is_out_of_memory(error):
-            batch_size = self.config.get("train", {}).get("batch_size") or 1
-            return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))
+            return str(memory_error(self._harness.budget, get_devices()[0], error))
         return f"{type(error).__name__}: {error}"
 
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:

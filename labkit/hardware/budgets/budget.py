@@ -75,6 +75,7 @@ class Budget:
 
     def enforce(self) -> list[str]:
         """Bind this process to the budget and return, in words, what this system cannot enforce."""
+        os.environ.update(self.environment())
         return [*self.take_cores(), *self.cap_memory()]
 
     def cap_memory(self, at_end: str | None = None, files: Sequence[int] = ()) -> list[str]:
@@ -119,7 +120,6 @@ class Budget:
         Returns:
             In words, what this system cannot enforce.
         """
-        os.environ.update(self.environment())
         if self.cores is None:
             return []
         cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
@@ -172,11 +172,9 @@ class Budget:
         torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
 
 
-def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
+def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
-    smaller = "make it smaller"
-    if batch_size > 1:
-        smaller += f": a --batch-size below {batch_size}, or a smaller preset"
+    smaller = "make it smaller: its batch (--batch-size of labkit's jobs), or its model (--preset)"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
         if budget.gpu_memory_bytes is not None:
             return UserError(
