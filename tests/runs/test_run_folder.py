@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter, find_run, list_runs, lock_run, read_events, read_metrics, read_run
+from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
+from labkit.runs.query import find_run, list_runs, read_metrics
 
 
 def new_run(runs_dir) -> RunWriter:
