@@ -28,6 +28,8 @@ JOB = "LABKIT_JOB"
 DAEMON = "/mps"
 """Stands for a job's name in the processes of our MPS daemon, which ends after all jobs."""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+LOOK_S = 0.02
+"""Between two looks at whether processes are gone"""
 GONE_S = 10.0
 """A killed process is gone after this long, unless a driver keeps it."""
 
@@ -86,7 +88,7 @@ def kill_until_gone(find: Callable[[], Iterable[psutil.Process]]) -> list[int]:
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        time.sleep(0.02)
+        time.sleep(LOOK_S)
     return [process.pid for process in left]
 
 
@@ -115,7 +117,7 @@ def wait_until_gone(find: Callable[[], Iterable[psutil.Process]], timeout_s: flo
     """Wait for processes that end by themselves."""
     until = time.monotonic() + timeout_s
     while any(map(_lives, find())) and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(LOOK_S)
 
 
 def _lives(process: psutil.Process) -> bool:

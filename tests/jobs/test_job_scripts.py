@@ -7,15 +7,20 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 import labkit
+import labkit.jobs.dlrm as dlrm
 import labkit.jobs.speech as speech
 from labkit.cli import main
+from labkit.data.clicks.metrics import click_metrics
+from labkit.data.speech.metrics import speech_metrics
 from labkit.errors import UserError
 from labkit.fast.precision import chosen_precision
 from labkit.jobs.command import script_of
+from labkit.jobs.presets import JOBS
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.tracking.ending import RunFailed, StopRequest
 from labkit.tracking.events import Progress
@@ -47,6 +52,12 @@ def test_a_job_is_a_script_that_fits_three_screens_and_trains_alone(job, tmp_pat
     record = read_run(folder)
     assert (record.status, record.result["ended_by"]) == ("done", "max_seconds")
     assert record.result["metrics"]
+
+
+def test_what_flags_offer_is_what_the_scripts_have():
+    click = click_metrics(np.array([0, 1]), np.array([0.0, 1.0]))
+    for name, job, metrics in (("dlrm", dlrm, click), ("speech", speech, speech_metrics(["one"], ["two"]))):
+        assert JOBS[name].optimisers == tuple(job.OPTIMISERS) and JOBS[name].metrics == tuple(metrics)
 
 
 def test_a_copy_with_another_model_trains_like_the_original(tmp_path, monkeypatch):
