@@ -19,7 +19,7 @@ from measuring import write_result
 
 from labkit.runs import read_telemetry
 from labkit.telemetry import Sampler
-from labkit.telemetry.schedule import Schedule
+from labkit.telemetry.sampling import Schedule
 
 
 def bare_loop(seconds: float, hz: float) -> tuple[int, float]:

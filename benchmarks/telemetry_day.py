@@ -18,8 +18,8 @@ import psutil
 from measuring import write_result
 
 from labkit.telemetry.reading import Reading
+from labkit.telemetry.sampling import TelemetryWriter
 from labkit.telemetry.sources.ladder import Ladder
-from labkit.telemetry.telemetry_writer import TelemetryWriter
 from labkit.telemetry.vocabulary import Counter, vocabulary
 
 HZ, COUNTERS, PART_S = 10, 40, 5

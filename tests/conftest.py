@@ -92,7 +92,7 @@ def own_core_leases(tmp_path_factory, monkeypatch):
 
 
 class NoSampler:
-    failure, untold = None, ()
+    failure = None
 
     def __init__(self, *arguments, **options):
         pass

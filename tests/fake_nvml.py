@@ -33,6 +33,10 @@ def error(code: int) -> pynvml.NVMLError:
     return pynvml.NVMLError(code)
 
 
+def refuse(code: int):
+    raise error(code)
+
+
 def fake_nvml(*names: str, mig=None, fails=(), **answers):
     """An NVML of these GPUs, whose handles are their numbers and the UUIDs of slices.
 
@@ -46,9 +50,6 @@ def fake_nvml(*names: str, mig=None, fails=(), **answers):
 
     def slices():
         return (mig() if mig else None) or {}
-
-    def refuse(code):
-        raise error(code)
 
     def handle_of(uuid):
         found = uuids.index(uuid) if uuid in uuids else uuid if uuid in slices() else None

@@ -66,18 +66,16 @@ def parser():
 
 if __name__ == "__main__":
     preset = get_preset("line", parser().parse_args().preset)
-    x = torch.randn(256, preset.model["features"])
-    y = (x[:, 0] > 0).float()
-    model = torch.nn.Linear(x.shape[1], 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=preset.train["lr"])
-    with labkit.Run("line", target="accuracy >= 0.9") as run:
+    weights = torch.zeros(preset.model["features"], requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=preset.train["lr"])
+    with labkit.Run("line", target="loss <= 0.1") as run:
         for _ in run.epochs(50):
-            loss = F.binary_cross_entropy_with_logits(model(x).squeeze(1), y)
-            optimizer.zero_grad()
+            loss = F.mse_loss(weights, torch.ones_like(weights))
             loss.backward()
             optimizer.step()
-            run.step(loss, samples=len(y))
-            if run.evaluate(accuracy=((model(x).squeeze(1) > 0) == (y > 0)).float().mean().item()):
+            optimizer.zero_grad()
+            run.step(loss, samples=1)
+            if run.evaluate(loss=loss.item()):
                 break
 '''
 
@@ -105,10 +103,6 @@ def run(checkout, tmp_path):
     return python
 
 
-def append(path: Path, text: str) -> None:
-    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
-
-
 def insert(path: Path, before: str, text: str) -> None:
     whole = path.read_text(encoding="utf-8")
     assert whole.count(before) == 1, f"{path}: {before!r}"
@@ -116,7 +110,8 @@ def insert(path: Path, before: str, text: str) -> None:
 
 
 def test_a_tier_is_an_entry_of_the_catalogue(checkout, run):
-    append(checkout / "labkit/hardware/tiers.toml", TIER)
+    with (checkout / "labkit/hardware/tiers.toml").open("a") as catalogue:
+        catalogue.write(TIER)
     assert "shed" in run("-m", "labkit", "tiers")
 
 
@@ -125,7 +120,8 @@ def test_a_source_of_counters_is_its_file_a_line_and_a_counter(checkout, run):
     (sources / "thermometer.py").write_text(SOURCE, encoding="utf-8")
     insert(sources / "machine.py", "\n\n@contextlib", "from labkit.telemetry.sources.thermometer import Thermometer\n")
     insert(sources / "machine.py", "RaplCounters()]", "Thermometer(), ")
-    append(checkout / "labkit/telemetry/counters.toml", COUNTER)
+    with (checkout / "labkit/telemetry/counters.toml").open("a") as counters:
+        counters.write(COUNTER)
     assert run("-c", READS_IT) == "[21.5]\n"
 
 

@@ -45,9 +45,8 @@ def test_citation_and_package_carry_the_address_and_the_version():
     assert set(package["urls"].values()) == {project.REPOSITORY}
     assert str(citation["version"]) == package["version"] == __version__
     assert citation["license"] == package["license"]
-    # What CFF 1.2.0 requires of every file.
-    assert citation["cff-version"] == "1.2.0"
-    assert citation["message"] and citation["title"] == "labkit"
+    # what CFF 1.2.0 requires of every file
+    assert citation["cff-version"] == "1.2.0" and citation["message"] and citation["title"] == "labkit"
     assert citation["authors"] == [{"name": package["authors"][0]["name"]}]
 
 

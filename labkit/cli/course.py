@@ -82,7 +82,7 @@ def run_run(args: argparse.Namespace) -> int:
     executed = run_notebooks(
         [_find(which, args.notebooks) for which in args.which] or authored(args.notebooks),
         args.out,
-        parameters={"profile": args.profile} | {name: literal(value, value) for name, value in args.parameter},
+        parameters={"profile": args.profile} | {name: literal(value) for name, value in args.parameter},
         jobs=args.jobs,
         limits=replace(PROFILES[args.profile], **{name: each for name, each in limits.items() if each is not None}),
         say=console.print,

@@ -81,8 +81,8 @@ def run_make_clicks(args: argparse.Namespace) -> int:
     """Generate a click log into a file."""
     from pathlib import Path
 
-    from labkit.data.clicks.export import write_clicks
     from labkit.data.clicks.generate import GeneratorConfig
+    from labkit.data.clicks.synthetic import write_clicks
 
     out = Path(args.out)
     if out.exists() and not args.overwrite:

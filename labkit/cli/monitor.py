@@ -103,7 +103,7 @@ def _watched(args: argparse.Namespace) -> Iterator[tuple[str, Iterator]]:
     from labkit.hardware.devices import get_devices
     from labkit.hardware.nvml import Nvml
     from labkit.hardware.nvml_stream import PlayedNvml, RecordedNvml
-    from labkit.telemetry.schedule import Schedule
+    from labkit.telemetry.sampling import Schedule
     from labkit.telemetry.sources.machine import open_ladder
 
     pid = None if args.which is None else int(args.which)

@@ -97,12 +97,12 @@ def check_plan(plan: Plan, estimate: Estimate) -> PlanCheck:
 
     def need_of(job: PlannedJob) -> int | str | None:
         kind = _kind(job, device, devices)
-        if job.memory_bytes is None and (job.likeness, kind) not in known:
+        if job.memory_bytes is None and (job.job_key, kind) not in known:
             try:
-                known[job.likeness, kind] = estimate(job, kind)
+                known[job.job_key, kind] = estimate(job, kind)
             except UserError as error:
-                known[job.likeness, kind] = str(error)
-        return job.memory_bytes or known[job.likeness, kind]
+                known[job.job_key, kind] = str(error)
+        return job.memory_bytes or known[job.job_key, kind]
 
     rows: list[CheckedJob] = []
     refusals: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import tempfile
 from copy import deepcopy
@@ -14,7 +13,7 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
 from traitlets.config import Config
 
-from labkit.course.lint import faults
+from labkit.course.lint import GUESS, faults
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
@@ -25,23 +24,18 @@ class ClearGuesses(NbGraderPreprocessor):
     """Puts dots in place of the author's guesses, which would be a student's anchor."""
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
-        if cell.cell_type == "code" and "guess(" in cell.source:
+        if cell.cell_type == "code":
             cell.source = without_guesses(cell.source)
         return cell, resources
 
 
 def without_guesses(source: str) -> str:
-    """A cell without its author's guesses, of which each is a line of its own (`labkit.course.lint` sees to that).
+    """A cell without its author's guesses.
 
     >>> without_guesses('guess("50.reached", len(folders), "runs")')
     'guess("50.reached", ..., "runs")'
     """
-    lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "guess":
-            value, line = node.args[1], lines[node.args[1].lineno - 1].encode()  # columns count bytes
-            lines[value.lineno - 1] = (line[: value.col_offset] + b"..." + line[value.end_col_offset :]).decode()
-    return "\n".join(lines)
+    return GUESS.sub(r"\1...\2", source)
 
 
 def configure(config: Config) -> None:
@@ -71,13 +65,7 @@ def _texts(folder: Path) -> dict[Path, str]:
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the exercise notebooks, and the authored ones in canonical form; return what changed.
-
-    An exercise notebook whose authored one is gone is left alone: `drift` names it.
-
-    Raises:
-        UserError: there is no authored notebook.
-    """
+    """Write the exercise notebooks, and the authored ones in canonical form; return what changed."""
     changed = []
     for path, text in _texts(folder).items():
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -87,18 +75,12 @@ def write(folder: Path) -> list[Path]:
 
 
 def drift(folder: Path) -> list[str]:
-    """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them.
-
-    Raises:
-        UserError: there is no authored notebook.
-    """
+    """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them."""
     texts = _texts(folder)
     found = [f"{path}: {fault}" for path in authored(folder) for fault in faults(path)]
     for path, text in texts.items():
-        if path.parent == folder and not path.is_file():
-            found.append(f"{path}: is missing: run `labkit course build`")
-        elif path.parent == folder and path.read_text(encoding="utf-8") != text:
-            found.append(f"{path}: differs from what its authored notebook gives: run `labkit course build`")
+        if path.parent == folder and not (path.is_file() and path.read_text(encoding="utf-8") == text):
+            found.append(f"{path}: is missing, or differs from what its authored one gives: run `labkit course build`")
     for path in sorted({*folder.glob("*.ipynb"), *(folder / SOLUTIONS).glob("*.ipynb")} - set(texts)):
         where = "name it as 00_start_here.ipynb" if path.parent != folder else "write its authored one in solutions/"
         found.append(f"{path}: is no notebook of the course: {where}, or delete it")

@@ -6,14 +6,11 @@ import contextlib
 import inspect
 import math
 import numbers
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import UserError
-
-NUMBER, INTEGER, TEXT, CHOICE, YES_NO = "a number", "an integer", "a text", "a choice", "True or False"
-EXAMPLES = {NUMBER: ", such as 2.5", INTEGER: ", such as 3", TEXT: ', such as "seven"', YES_NO: ""}
 
 
 class ExerciseError(Exception):
@@ -37,36 +34,25 @@ class WrongAnswer(ExerciseError):
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A wrong answer that many give, and the hint that helps."""
-
-    answer: Any
-    """The value, or a function of the exercise's given values."""
-    hint: str
-
-
-@dataclass(frozen=True)
 class Exercise:
     """One question of a notebook."""
 
-    name: str
-    """The notebook's number and a word: "10.tables"."""
-    kind: str
-    """NUMBER, INTEGER, TEXT, CHOICE or YES_NO."""
     truth: Any
-    """The right answer, or a function of the values that the notebook gives the check."""
+    """The right answer, or a function of the values that the notebook gives the check. Its type says what an answer has
+    to be: a number (float), an integer, True or False, or a text."""
     hint: str
     """What to say to a wrong answer that is none of the usual mistakes."""
     explanation: str
     """Why the right answer is right; shown with it."""
     choices: tuple[str, ...] = ()
-    """What a CHOICE may be."""
+    """What a text may be."""
     relative: float = 0.03
-    """How far a NUMBER may be off, as a share of the right one: by default, by what two figures round off."""
+    """How far a number may be off, as a share of the right one: by default, by what two figures round off."""
     unit: str = ""
-    mistakes: Sequence[Mistake] = ()
+    mistakes: Mapping[Any, str] = field(default_factory=dict)
+    """Wrong answers that many give, or functions of the given values, and the hint that helps."""
 
-    def check(self, answer: Any, given: dict[str, Any]) -> str:
+    def check(self, name: str, answer: Any, given: dict[str, Any]) -> str:
         """What to say to a right answer.
 
         Raises:
@@ -74,54 +60,57 @@ class Exercise:
             UserError: a given value is missing.
         """
         needed = inspect.signature(self.truth).parameters if callable(self.truth) else ()
-        if missing := [name for name in needed if name not in given]:
-            values = ", ".join(f"{name}={name}" for name in missing)
-            raise UserError(
-                f"Exercise {self.name}: the check needs more of this notebook: check(..., answer, {values})."
-            )
+        if missing := [each for each in needed if each not in given]:
+            values = ", ".join(f"{each}={each}" for each in missing)
+            raise UserError(f"Exercise {name}: the check needs more of this notebook: check(..., answer, {values}).")
         if answer is None or answer is Ellipsis:
             raise NotAnswered(
-                f"Exercise {self.name} is not answered yet: write your answer in the cell above in place of the dots, "
+                f"Exercise {name} is not answered yet: write your answer in the cell above in place of the dots, "
                 "run that cell, then this one."
             )
-        typed = self._typed(answer)
-        if self._equal(typed, self.truth, given):
-            return f"Exercise {self.name}: right. {self.explanation}"
-        hints = (mistake.hint for mistake in self.mistakes if self._equal(typed, mistake.answer, given))
-        raise WrongAnswer(f"Exercise {self.name}: not yet. {next(hints, self.hint)}")
 
-    def _typed(self, answer: Any) -> Any:
-        """The answer in this exercise's kind."""
-        value = answer
-        with contextlib.suppress(AttributeError, ValueError, RuntimeError):
-            value = answer.item()  # of a number of numpy or torch, or of an array or tensor of one
-        if isinstance(value, str):
-            value = value.strip().lower()
-        fits = {
-            NUMBER: is_number(value),
-            INTEGER: is_number(value) and value == int(value),
-            TEXT: isinstance(value, str),
-            CHOICE: isinstance(value, str) and value in self.choices,
-            YES_NO: isinstance(value, bool),
-        }
-        if fits[self.kind]:
-            return value
-        wanted = self.kind + (f" ({self.unit})" if self.unit else "") + EXAMPLES.get(self.kind, "")
-        if self.kind == CHOICE:
-            wanted = f"one of {', '.join(map(repr, self.choices))}"
-        elif isinstance(value, str):
-            wanted += ", without quotes"
-        shown = repr(answer)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        raise WrongKind(f"Exercise {self.name}: write {wanted}; {shown} is none.")
+        def value_of(told: Any) -> Any:
+            return told(**given) if callable(told) else told
 
-    def _equal(self, answer: Any, other: Any, given: dict[str, Any]) -> bool:
-        """Whether an answer is another one, or what that function makes of the given values."""
-        other = other(**given) if callable(other) else other
-        if self.kind in (NUMBER, INTEGER):
-            relative = self.relative if self.kind == NUMBER else 0.0
-            return math.isclose(answer, float(other), rel_tol=relative, abs_tol=1e-12)
-        return answer == other
+        truth = value_of(self.truth)
+        value = _plain(answer)
+        fits, wanted = self._fits(value, truth)
+        if not fits:
+            shown = repr(answer)
+            shown = shown if len(shown) <= 60 else shown[:57] + "..."
+            raise WrongKind(f"Exercise {name}: write {wanted}; {shown} is none.")
+        relative = self.relative if isinstance(truth, float) else 0.0
+        if _equal(value, truth, relative):
+            return f"Exercise {name}: right. {self.explanation}"
+        hints = (hint for wrong, hint in self.mistakes.items() if _equal(value, value_of(wrong), relative))
+        raise WrongAnswer(f"Exercise {name}: not yet. {next(hints, self.hint)}")
+
+    def _fits(self, value: Any, truth: Any) -> tuple[bool, str]:
+        """Whether a value is of the truth's kind, and what to write instead."""
+        is_text = isinstance(value, str)
+        if isinstance(truth, str):
+            if self.choices:
+                return is_text and value in self.choices, f"one of {', '.join(map(repr, self.choices))}"
+            return is_text, 'a text, such as "seven"'
+        unit, bare = f" ({self.unit})" if self.unit else "", ", without quotes" if is_text else ""
+        if isinstance(truth, bool):
+            return isinstance(value, bool), f"True or False{bare}"
+        if isinstance(truth, int):
+            return is_number(value) and value == int(value), f"an integer{unit}, such as 3{bare}"
+        return is_number(value), f"a number{unit}, such as 2.5{bare}"
+
+
+def _plain(answer: Any) -> Any:
+    """A number of numpy or torch, or an array of one, as Python's; a text in small letters."""
+    with contextlib.suppress(AttributeError, ValueError, RuntimeError):
+        answer = answer.item()
+    return answer.strip().lower() if isinstance(answer, str) else answer
+
+
+def _equal(one: Any, other: Any, relative: float) -> bool:
+    if is_number(one):
+        return math.isclose(one, other, rel_tol=relative, abs_tol=1e-12)
+    return one == other
 
 
 def is_number(value: Any) -> bool:

@@ -39,12 +39,7 @@ def guess_file() -> Path:
 
 
 def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
-    """Commit a guess before the answer is shown.
-
-    Args:
-        name: the notebook's number and what is guessed, such as "00.time_to_target".
-        value: the guess; the dots that exercise notebooks have in its place are none, and are not scored.
-        unit: of the value, in words.
+    """Commit a guess before the answer is shown: of `name` ("00.time_to_target"), a number; dots are none, not scored.
 
     Raises:
         UserError: the value is no finite number.
@@ -66,12 +61,9 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
 
 
 def reveal(name: str, truth: float | None) -> None:
-    """Show the answer and how far off the guess was; both are kept.
+    """Show the answer, and how far off the guess of that name was; both are kept.
 
-    Args:
-        name: as given to `guess`.
-        truth: the answer; None or NaN where this machine gave none (a run that did not reach its target), which is not
-            scored.
+    Where this machine gave no answer (None or NaN, as of a run that did not reach its target), nothing is scored.
 
     Raises:
         UserError: nothing was guessed under that name.
@@ -105,9 +97,7 @@ def ratio_error(guessed: float, truth: float) -> float:
     """
     if guessed == truth:
         return 1.0
-    if guessed * truth <= 0:
-        return math.inf
-    return max(guessed / truth, truth / guessed)
+    return max(guessed / truth, truth / guessed) if guessed * truth > 0 else math.inf
 
 
 def _how_far(made: _Guess, truth: float) -> str:

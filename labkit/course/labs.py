@@ -47,14 +47,13 @@ def labs_on(machine: dict[str, Any]) -> list[dict[str, Any]]:
     Args:
         machine: as `labkit.hardware.doctor.examine` gives it.
     """
-    gigabytes = machine["memory"]["total_bytes"] / 1e9
-    free_gb = machine["disk"]["free_bytes"] / 1e9
+    memory_gb, free_gb = machine["memory"]["total_bytes"] / 1e9, machine["disk"]["free_bytes"] / 1e9
     report = []
     for lab in LABS:
         missing = [package for package in (*lab.packages, *EVERY_LAB) if installed_version(package) is None]
         obstacles = [f"not installed: {', '.join(missing)}"] if missing else []
-        if gigabytes < MEMORY_GB:
-            obstacles.append(f"needs {MEMORY_GB:g} GB of memory, here are {gigabytes:.1f}")
+        if memory_gb < MEMORY_GB:
+            obstacles.append(f"needs {MEMORY_GB:g} GB of memory, here are {memory_gb:.1f}")
         if free_gb < lab.disk_gb:
             obstacles.append(f"needs {lab.disk_gb:g} GB of free disk, here are {free_gb:.1f}")
         why = "; ".join(obstacles) or None

@@ -7,8 +7,6 @@ import contextlib
 import difflib
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +21,6 @@ import psutil
 
 from labkit.course.notebook_file import SOLUTIONS, canonical, code_cells, read_notebook
 from labkit.course.verdict import count_figures, drop_widgets, execution_faults, faults_until_stopped
-from labkit.data.catalog import list_datasets
 from labkit.errors import UserError
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
 from labkit.hardware.cpu import core_order
@@ -34,7 +31,7 @@ GUARD = Path(__file__).parent / "offline"
 POLL_S = 0.5
 """Between two looks at a notebook's memory, for each of which its processes stand still for some 10 ms."""
 NOT_XML = re.compile(r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Terminal colours, and characters that XML 1.0 has no place for."""
+"""Terminal colours, and characters that XML 1.0 has no place for"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,6 @@ class Executed:
     seconds: float = 0.0
     peak_memory_bytes: int = 0
     cells: int = 0
-    """Code cells that ran."""
     figures: int = 0
     faults: list[str] = field(default_factory=list)
     note: str = ""
@@ -93,7 +89,7 @@ def run_notebooks(
     limits: Limits = PROFILES["smoke"],
     say: Callable[[str], None] = lambda words: None,
 ) -> list[Executed]:
-    """Execute notebooks and judge them.
+    """Execute notebooks and judge them; one result a notebook, in the order given.
 
     Args:
         notebooks: their paths; one in a folder `solutions` has to run to its end, another stops at its first unanswered
@@ -104,18 +100,14 @@ def run_notebooks(
         limits: time and memory of each.
         say: told what is done; it may be called from several threads.
 
-    Returns:
-        One result a notebook, in the order given.
-
     Raises:
         UserError: a notebook cannot be read, has no parameter of that name, or would be written over.
         KeyboardInterrupt: after the notebooks under way were ended; nothing of them is left running.
     """
     _check_places(notebooks, out)
     chosen = _choose_parameters(notebooks, {"profile": "smoke"} | (parameters or {}))
-    _prepare_data(chosen, say)
     out.mkdir(parents=True, exist_ok=True)
-    isolated, stop = own_network(), threading.Event()
+    stop = threading.Event()
     shares: SimpleQueue[list[int]] = SimpleQueue()
     for share in core_shares(jobs):
         shares.put(share)
@@ -123,7 +115,7 @@ def run_notebooks(
     def run(path: Path) -> Executed:
         cores = shares.get()
         try:
-            executed = _execute(path, out, chosen[path], cores, limits, isolated, stop)
+            executed = _execute(path, out, chosen[path], cores, limits, stop)
         finally:
             shares.put(cores)
         say(f"{path.stem}: {executed.verdict} after {executed.seconds:.1f} s")
@@ -150,76 +142,36 @@ def _check_places(notebooks: list[Path], out: Path) -> None:
 
 def _choose_parameters(notebooks: list[Path], parameters: dict[str, object]) -> dict[Path, dict[str, object]]:
     """What of the parameters each notebook takes; papermill would only warn of a name that none has."""
-    known = {path: _parameters_of(path) for path in notebooks}
+    import papermill
+
+    known = {}
+    for path in notebooks:
+        read_notebook(path)  # which refuses a file that is none
+        known[path] = papermill.inspect_notebook(str(path)).keys()
     names = sorted(set().union(*known.values()))
-    for name in parameters:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"Did you mean {near[0]!r}? " if near else ""
-            there = ", ".join(names) or "none"
-            raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {there}.")
+    for name in parameters.keys() - names:
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"these notebooks have no parameter {name!r}. {hint}There are {', '.join(names) or 'none'}.")
     return {path: {name: value for name, value in parameters.items() if name in known[path]} for path in notebooks}
 
 
-def _parameters_of(path: Path) -> dict[str, object]:
-    """A notebook's parameters and their defaults, None for those that are no literals."""
-    import papermill
-
-    read_notebook(path)  # which refuses a file that is none
-    return {name: literal(has["default"]) for name, has in papermill.inspect_notebook(str(path)).items()}
-
-
-def literal(text: str, otherwise: object = None) -> object:
-    """The value that a text writes as a Python literal, or another where it writes none."""
+def literal(text: str) -> object:
+    """The value that a text writes as a Python literal, or the text where it writes none."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        return otherwise
-
-
-def _prepare_data(chosen: dict[Path, dict[str, object]], say: Callable[[str], None]) -> None:
-    """Prepare what comes with labkit and is not prepared yet, which is done once a machine and not timed."""
-    names = {(_parameters_of(path) | parameters).get("data") for path, parameters in chosen.items()}
-    for dataset in list_datasets():
-        if dataset.name in names and dataset.state() in ("on first use", "shipped"):
-            say(f"preparing {dataset.name}, which is done once ...")
-            command = [sys.executable, "-m", "labkit", "data", "prepare", dataset.name]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise UserError(f"{dataset.name} could not be prepared:\n{done.stderr.strip()}")
+        return text
 
 
 def core_shares(jobs: int) -> list[list[int]]:
     """The cores this process may use, dealt out to `jobs` jobs; jobs share cores where there are too few."""
     cores = core_order()
-    if jobs >= len(cores):
-        return [[cores[job % len(cores)]] for job in range(jobs)]
-    return [cores[job::jobs] for job in range(jobs)]
-
-
-def own_network() -> list[str]:
-    """What stands before a command to give it a network without a way out; nothing where the system has no such thing.
-
-    Many containers refuse it, and some systems give the network without the right to start its loopback device, which
-    a kernel needs: so a child tries it first.
-    """
-    unshare = ["unshare", "--map-current-user", "--keep-caps", "--net"]
-    program = "from labkit.course.worker import start_loopback; start_loopback()"
-    try:
-        tried = subprocess.run([*unshare, sys.executable, "-c", program], capture_output=True)
-    except OSError:  # there is no such tool
-        return []
-    return [] if tried.returncode else unshare
+    return [cores[job::jobs] or [cores[job % len(cores)]] for job in range(jobs)]
 
 
 def _execute(
-    path: Path,
-    out: Path,
-    parameters: dict[str, object],
-    cores: list[int],
-    limits: Limits,
-    isolated: list[str],
-    stop: threading.Event,
+    path: Path, out: Path, parameters: dict[str, object], cores: list[int], limits: Limits, stop: threading.Event
 ) -> Executed:
     executed, work = Executed(path, out / path.name), (out / path.stem).resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -228,7 +180,6 @@ def _execute(
         old.unlink(missing_ok=True)
     content = {
         "cores": cores,
-        "own_network": bool(isolated),
         "environment": {name: str(len(cores)) for name in THREAD_VARIABLES}
         | {
             "LABKIT_COURSE": str(work / "course"),
@@ -244,7 +195,7 @@ def _execute(
         },
     }
     began = time.monotonic()
-    with Child("labkit.course.worker", content, before=isolated) as worker:
+    with Child("labkit.course.worker", content) as worker:
         error, left = _watch(worker, executed, limits, stop)
     executed.seconds = time.monotonic() - began
     if network.exists():
@@ -293,18 +244,14 @@ def _judge(executed: Executed, error: str | None) -> None:
     code = code_cells(notebook)
     executed.cells = sum(cell.execution_count is not None for cell in code)
     executed.figures = count_figures(notebook)
-    is_exercise = executed.source.resolve().parent.name != SOLUTIONS
     unanswered = re.search(r"NotAnswered: (Exercise .*?):", error or "")
-    if is_exercise and unanswered:
+    if unanswered and executed.source.resolve().parent.name != SOLUTIONS:
         executed.note = unanswered[1]
         executed.faults += faults_until_stopped(notebook)
     elif error:
         executed.faults.append(error)
     else:
         executed.faults += execution_faults(notebook)
-        answers = [cell for cell in code if cell.metadata.get("nbgrader", {}).get("solution")]
-        if is_exercise and any("answer = ..." in cell.source for cell in answers):
-            executed.faults.append("it ran past an exercise that has no answer")
     if code:
         drop_widgets(notebook)
         executed.out.write_text(canonical(notebook), encoding="utf-8")
@@ -317,9 +264,6 @@ def write_junit(executed: list[Executed], path: Path) -> None:
     for each in executed:
         named = {"classname": "notebooks", "name": each.source.stem, "time": f"{each.seconds:.2f}"}
         case = ElementTree.SubElement(suite, "testcase", named)
-        properties = ElementTree.SubElement(case, "properties")
-        for name in ("peak_memory_bytes", "cells", "figures"):
-            ElementTree.SubElement(properties, "property", name=name, value=str(getattr(each, name)))
         if each.faults:
             faults = [NOT_XML.sub("", fault) for fault in each.faults]
             ElementTree.SubElement(case, "failure", message=faults[0]).text = "\n".join(faults)

@@ -41,14 +41,7 @@ CODE_STYLES = {"light": "xcode", "dark": "github-dark"}
 
 
 def build_site(executed: Path, out: Path) -> Path:
-    """Make the site from a folder of executed notebooks.
-
-    Args:
-        executed: holds executed notebooks, as `labkit course run` leaves them.
-        out: the folder to make; files of an older site in it are replaced.
-
-    Returns:
-        The path of the index.
+    """Make the site of the executed notebooks in a folder, as `labkit course run` leaves them; return its index.
 
     Raises:
         UserError: there are no executed notebooks.

@@ -78,7 +78,7 @@ def hits_at_once(logit: Tensor, label: Tensor) -> Tensor:
 
 
 class SlowTrainer:
-    """Trains on random samples; each argument is one of the five places to look at."""
+    """Trains on random samples; each of the first five arguments is a place to look at."""
 
     def __init__(
         self,
@@ -90,16 +90,6 @@ class SlowTrainer:
         batch_size: int = 32,
         tables: int = TABLES,
     ):
-        """Make model and optimiser.
-
-        Args:
-            make_batch: a batch of that size, for so many tables.
-            look_up: embeddings from tables and indices.
-            count_hits: how many logits are on their label's side.
-            precision: "fp32", or "bf16" (autocast).
-            batch_size: samples a step.
-            tables: embedding tables.
-        """
         torch.manual_seed(0)
         self.make_batch, self.look_up, self.count_hits = make_batch, look_up, count_hits
         self.precision, self.batch_size = precision, batch_size
@@ -139,8 +129,5 @@ class SlowTrainer:
 
 
 def speed_up(before: SlowTrainer, after: SlowTrainer, *, rounds: int = 5, seconds: float = 0.3) -> float:
-    """How many times as many samples a second one trainer takes as the other.
-
-    Both take turns, so that what slows the machine down for a while slows down both; the median of the rounds counts.
-    """
+    """How many times as many samples a second one trainer takes as the other: the median of rounds of turns of both."""
     return median(after.samples_per_s(seconds) / before.samples_per_s(seconds) for _ in range(rounds))

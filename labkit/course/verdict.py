@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -57,11 +56,10 @@ def breaches(record: dict[str, dict[str, Any]]) -> list[str]:
     >>> breaches({"auc": {"value": 1.2, "low": 0.5, "high": 1.0}})
     ['auc is 1.2, not from 0.5 to 1']
     """
-    given = {name: entry for name, entry in record.items() if entry["value"] is not None}
     return [
         f"{name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
-        for name, entry in given.items()
-        if not (math.isfinite(entry["value"]) and entry["low"] <= entry["value"] <= entry["high"])
+        for name, entry in record.items()
+        if entry["value"] is not None and not entry["low"] <= entry["value"] <= entry["high"]
     ]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import struct
 from typing import Any
 
 import psutil
@@ -20,8 +18,6 @@ GRACE_S = 5.0
 
 def main() -> None:
     parent = Parent()
-    if parent.content["own_network"]:
-        start_loopback()
     adopt_orphans()
     parent.listen(at_end=end_all)
     if hasattr(os, "sched_setaffinity"):
@@ -29,15 +25,6 @@ def main() -> None:
     os.environ.update(parent.content["environment"])  # for the kernel and all below it; this process is loaded
     error = execute(parent.content["papermill"])
     parent.tell("executed", error=error, left=end_the_rest())
-
-
-def start_loopback() -> None:
-    """Let this process talk to itself in a network of its own (`labkit.course.runner.own_network`)."""
-    import fcntl
-
-    set_flags, up = 0x8914, 0x1  # SIOCSIFFLAGS, IFF_UP: include/uapi/linux/sockios.h and if.h
-    with socket.socket() as any_socket:
-        fcntl.ioctl(any_socket, set_flags, struct.pack("16sh", b"lo", up))
 
 
 def execute(arguments: dict[str, Any]) -> str | None:

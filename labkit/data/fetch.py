@@ -10,7 +10,7 @@ from pathlib import Path
 import pooch
 import requests
 
-from labkit.data.store import Progress, disk_full, free_disk_bytes, prepare_once, prepared_root
+from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
 from labkit.errors import UserError
 
 
@@ -33,9 +33,7 @@ def fetch(name: str, archives: tuple[Archive, ...], *, root: Path | None = None,
     folder = root / f"{name}-{archives[0].sha256[:16]}"
 
     def build(temporary: Path) -> None:
-        needed_bytes = 2 * sum(archive.size_bytes for archive in archives)  # packed and unpacked
-        if needed_bytes > free_disk_bytes(root):
-            raise disk_full(folder, needed_bytes)
+        check_disk(folder, 2 * sum(archive.size_bytes for archive in archives))  # packed and unpacked
         for number, archive in enumerate(archives):
 
             def part(fraction: float, text: str, number=number) -> None:

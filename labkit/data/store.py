@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,21 +24,14 @@ from labkit.hardware.sizes import size_text
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and a few words on what is being done."""
 
-WHOLE_HASH_BYTES = 2**30
-"""Files up to this size are hashed whole (about a second a GiB); of larger ones the head, the tail and the
-size."""
-
-END_BYTES = 64 * 2**20
-"""How much of the head and of the tail of a larger file is hashed."""
+END_BYTES = 2**25
+"""How much of the head and of the tail of a source file is hashed (in a twentieth of a second)."""
 
 CONTENTS = "contents.json"
 """In a prepared folder, what else is in it."""
 
 SMALL_BYTES = 2**20
 """Files up to this size are hashed whenever prepared data is opened; a larger one is only held against its size."""
-
-RACY_S = 2.0
-"""A file this young may change again without its time stamp moving, so its hash is not remembered."""
 
 
 def prepared_root() -> Path:
@@ -65,36 +57,17 @@ def fingerprint(**parts) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def file_fingerprint(path: Path, root: Path | None = None) -> dict:
-    """What a source file contains: `{"size_bytes", "sha256", "hashed": "whole" | "ends"}`.
-
-    The hash is remembered under `root` (default: `prepared_root()`) with the file's size and time stamp, so
-    that an untouched file is not read again; a file that was only touched is read, and found to be the
-    same.
-    """
-    path = path.resolve()
+def file_fingerprint(path: Path) -> dict:
+    """What a source file contains: its size and the SHA-256 of its content, of a large file of its first and last bytes
+    with the time of its last change."""
     status = path.stat()
-    memory = (root or prepared_root()) / "sources" / f"{fingerprint(path=str(path))}.json"
-    seen = {"path": str(path), "size_bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-    known = read_json(memory)
-    if known is not None and known == {**known, **seen} and {"sha256", "hashed"} <= known.keys():
-        return {key: known[key] for key in ("size_bytes", "sha256", "hashed")}
-    found = {"size_bytes": status.st_size, **hash_file(path, status.st_size)}
-    if time.time() - status.st_mtime > RACY_S:
-        write_json(memory, {**seen, **found})
-    return found
-
-
-def hash_file(path: Path, size_bytes: int) -> dict:
-    """`{"sha256", "hashed"}` of a file, of its whole content or of head, tail and size."""
     with path.open("rb") as file:
-        if size_bytes <= WHOLE_HASH_BYTES:
-            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "hashed": "whole"}
-        digest = hashlib.sha256(str(size_bytes).encode())
+        digest = hashlib.sha256(file.read(END_BYTES))
+        if status.st_size > 2 * END_BYTES:
+            digest.update(str(status.st_mtime_ns).encode())
+            file.seek(-END_BYTES, os.SEEK_END)
         digest.update(file.read(END_BYTES))
-        file.seek(-END_BYTES, os.SEEK_END)
-        digest.update(file.read(END_BYTES))
-    return {"sha256": digest.hexdigest(), "hashed": "ends"}
+    return {"size_bytes": status.st_size, "sha256": digest.hexdigest()}
 
 
 def tree_fingerprint(folder: Path, paths: Iterable[Path]) -> str:
@@ -154,12 +127,26 @@ def _is_whole(folder: Path) -> bool:
 
 def _contents(folder: Path) -> dict:
     """What a prepared folder contains: of each file its size, and of a small one its SHA-256."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CONTENTS]
-    sizes = {path: path.stat().st_size for path in files}
-    return {path.name: hash_file(path, size)["sha256"] if size <= SMALL_BYTES else size for path, size in sizes.items()}
+    contents = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and path.name != CONTENTS:
+            size = path.stat().st_size
+            contents[path.name] = file_fingerprint(path)["sha256"] if size <= SMALL_BYTES else size
+    return contents
 
 
-def disk_full(folder: Path, needed_bytes: int | None = None) -> UserError:
+def check_disk(folder: Path, needed_bytes: float) -> int:
+    """The free bytes of the disk that holds `folder`, or will once it is made.
+
+    Raises:
+        UserError: they are fewer than the needed ones.
+    """
+    if needed_bytes > free_disk_bytes(folder):
+        raise disk_full(folder, needed_bytes)
+    return free_disk_bytes(folder)
+
+
+def disk_full(folder: Path, needed_bytes: float | None = None) -> UserError:
     """The error for a preparation that does not fit on the disk of `folder`."""
     free_bytes = free_disk_bytes(folder)
     need = f"needs about {size_text(needed_bytes)}" if needed_bytes else "ran out of disk"
@@ -170,7 +157,6 @@ def disk_full(folder: Path, needed_bytes: int | None = None) -> UserError:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Free bytes on the disk that holds `folder`, or will once it is made."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free

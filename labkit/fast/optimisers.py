@@ -1,4 +1,4 @@
-"""torch's optimisers, fused and without its compiler, and for a DLRM's one table by the rows that a batch touched.
+"""torch's optimisers, fused and without its compiler, and for a DLRM's one table by compiled kernels.
 
 Their methods import torch's compiler at the first call, a second and a half a process, to tell it, should it ever
 compile them, what to leave alone; nothing here is compiled by it. Each does what torch's own of that name does
@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 
 from labkit.compiled import why_not_compiled
 from labkit.errors import UserError
-from labkit.fast.table_blocks import BlockUpdate
 from labkit.fast.tables import EmbeddingTables
 
 _GUARDED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
@@ -53,45 +52,13 @@ def fast_optimisers(
             "give it EmbeddingTables, step it with optimisers of torch, or train with --kernels plain."
         )
     of_tables = without_compiler(kinds[1])([tables.weight], lr=lr)
-    if tables.weight.device.type == "cpu":  # a GPU would wait for the CPU at every block of rows
-        of_tables = TableOptimiser(tables, of_tables, compiled=tables_compile())
+    if tables.weight.device.type == "cpu" and tables_compile():
+        from labkit.fast.compiled_tables import CompiledTables  # which needs numba
+
+        of_tables = CompiledTables(tables, of_tables)
     return [quick_optimiser(kinds[0], dense, lr), of_tables]
 
 
 def tables_compile() -> bool:
     """Whether tables are updated by kernels that numba compiles."""
     return why_not_compiled() is None
-
-
-class TableOptimiser:
-    """Steps an optimiser of embedding tables without its gradient ever being a sparse tensor.
-
-    State is kept in the optimiser, as its own step would leave it: a checkpoint of one way goes on in the other.
-    """
-
-    def __init__(self, tables: EmbeddingTables, optimiser: Optimizer, *, compiled: bool):
-        """Take over the steps of `optimiser`, which holds the weight of `tables` and nothing else, on a CPU."""
-        torch.sparse.check_sparse_tensor_invariants.disable()  # as by default, but Adagrad would warn of it
-        tables.keeps_bags = True
-        if compiled:
-            from labkit.fast.table_compiled import CompiledUpdate  # which needs numba
-
-            self._update: Any = CompiledUpdate(tables, optimiser)
-            self._update.load_kernel()
-        else:
-            self._update = BlockUpdate(tables, optimiser)
-        self._optimiser = optimiser
-        self.param_groups = optimiser.param_groups
-
-    def step(self) -> None:
-        self._update.step()
-
-    def zero_grad(self) -> None:
-        """There is no gradient to forget."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._optimiser.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._optimiser.load_state_dict(state)
-        self.param_groups = self._optimiser.param_groups

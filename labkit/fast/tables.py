@@ -7,7 +7,7 @@ Shapes: B batch, F tables, L pooling factor, D embedding dim, R rows of all tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class EmbeddingTables(nn.Module):
         self.register_buffer("row_start", starts.to(torch.int32), persistent=False)  # (F,)
         self.keeps_bags = False
         """Whether the backward pass leaves the bags' gradient for `take_bags` instead of setting `weight.grad`."""
-        self._bags: tuple[Tensor, Tensor] | None = None
+        self.bags: tuple[Tensor, Tensor] | None = None
 
     def forward(self, categorical: Tensor) -> Tensor:
         """Return the sums (B, F, D) for int32 (B, F, L), numbers of rows within each table."""
@@ -43,13 +43,9 @@ class EmbeddingTables(nn.Module):
 
         A row's gradient is the sum over the bags that name it.
         """
-        assert self._bags is not None, "no backward pass since the last time"
-        bags, self._bags = self._bags, None
+        assert self.bags is not None, "no backward pass since the last time"
+        bags, self.bags = self.bags, None
         return bags
-
-    def drop_bags(self) -> None:
-        """Forget the latest backward pass."""
-        self._bags = None
 
 
 def look_up(weight: Tensor, rows: Tensor) -> Tensor:
@@ -58,26 +54,17 @@ def look_up(weight: Tensor, rows: Tensor) -> Tensor:
     return F.embedding_bag(rows.view(batch * tables, pooling), weight, mode="sum").view(batch, tables, -1)
 
 
-def row_gradients(rows: Tensor, gradient: Tensor, *, most_rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the distinct rows int64 (U,) of bags (B, F, L) and their gradient (U, D), from that of the bags (B, F, D).
-
-    Rows come in ascending order, at most `most_rows` at a time, or all at once.
+def row_gradients(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows int64 (U,) of bags (B, F, L), in ascending order, and their gradient (U, D), from that of the
+    bags (B, F, D).
 
     torch's own sparse gradient holds a bag's gradient once for each of its L rows, which every optimiser then sorts and
     sums; here rows are sorted alone, and one lookup sums the gradients where they lie.
     """
     sorted_rows, order = rows.flatten().sort()
     distinct, counts = sorted_rows.unique_consecutive(return_counts=True)
-    bags, gradient = order // rows.shape[2], gradient.flatten(0, 1)
-    ends = counts.cumsum(0)
-    starts = ends - counts
-    for first in range(0, len(distinct), most_rows or len(distinct)):
-        block = slice(first, first + (most_rows or len(distinct)))
-        start, end = starts[first], ends[block][-1]
-        yield (
-            distinct[block].long(),
-            F.embedding_bag(bags[start:end], gradient, starts[block] - start, mode="sum"),
-        )
+    values = F.embedding_bag(order // rows.shape[2], gradient.flatten(0, 1), counts.cumsum(0) - counts, mode="sum")
+    return distinct.long(), values
 
 
 class _Lookup(torch.autograd.Function):
@@ -92,10 +79,10 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None]:
         gradient = gradient.float().contiguous()
         if ctx.tables.keeps_bags:
-            assert ctx.tables._bags is None, "a second backward pass before the bags of the first were taken"
-            ctx.tables._bags = (ctx.rows, gradient)
+            assert ctx.tables.bags is None, "a second backward pass before the bags of the first were taken"
+            ctx.tables.bags = (ctx.rows, gradient)
             return None, None, None
-        distinct, values = next(row_gradients(ctx.rows, gradient))
+        distinct, values = row_gradients(ctx.rows, gradient)
         weight = ctx.tables.weight
         sparse = torch.sparse_coo_tensor(
             distinct.unsqueeze(0), values, weight.shape, is_coalesced=True, check_invariants=False

@@ -36,18 +36,15 @@ def recall(machine: str, job: str) -> StepTimes | None:
     return next((each for each in remembered() if (each.machine, each.job) == (machine, job)), None)
 
 
-def remember(times: StepTimes) -> None:
-    """Keep a measurement; where another process has kept one of the same job meanwhile, that stays.
-
-    Raises:
-        OSError: the cache cannot be written.
-    """
+def remember(times: StepTimes) -> StepTimes:
+    """Keep a measurement and return it, or the one of the same job that another process has kept meanwhile."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock")):
-        if recall(times.machine, times.job) is not None:
-            return
+        if before := recall(times.machine, times.job):
+            return before
         write_json(path, {"probe": PROBE, "steps": [asdict(each) for each in [*remembered(), times]]})
+        return times
 
 
 def forget() -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -30,29 +31,26 @@ class RecordedNvml:
             UserError: it is.
         """
         try:
-            self._file = path.open("x", encoding="utf-8")
+            self._file = path.open("x", encoding="utf-8", buffering=1)
         except FileExistsError as error:
             raise UserError(f"{path}: this file is there already: name a new one for the recording.") from error
         self._library, self._handles = library, _Handles()
 
     def __getattr__(self, call: str) -> Any:
-        function = getattr(self._library, call)
-
         def recorded(*arguments: Any) -> Any:
-            line = {"call": call, "arguments": [self._handles.encode(each) for each in arguments]}
+            line = {"call": call, "arguments": arguments}
             try:
-                answer = function(*arguments)
+                answer = getattr(self._library, call)(*arguments)
             except pynvml.NVMLError as error:
                 self._write(line | {"error": error.value})
                 raise
-            self._write(line | {"answer": self._handles.encode(answer)})
+            self._write(line | {"answer": answer})
             return answer
 
         return recorded
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._file.write(json.dumps(line, default=self._handles.encode) + "\n")
 
 
 class PlayedNvml:
@@ -64,71 +62,64 @@ class PlayedNvml:
         Raises:
             UserError: it is no such stream; the text names the line.
         """
-        self._answers: defaultdict[str, deque[dict[str, Any]]] = defaultdict(deque)
+        self._handles = _Handles()
+        self._lines: defaultdict[tuple[str, str], deque[str]] = defaultdict(deque)
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             try:
                 entry = json.loads(line)
-                self._answers[_key(entry["call"], entry["arguments"])].append(entry)
+                self._lines[self._key(entry["call"], entry["arguments"])].append(line)
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 raise UserError(
                     f"{path}, line {number}: this is no line of a recorded NVML stream (`labkit monitor --record`)."
                 ) from error
-        self._handles = _Handles()
 
     @property
     def left(self) -> int:
         """Answers that have not been played, but for those of the session's end."""
-        return sum(len(answers) for answers in self._answers.values() if answers and answers[0]["call"] not in _AT_END)
+        return sum(len(lines) for (call, _), lines in self._lines.items() if call not in _AT_END)
 
     def __getattr__(self, call: str) -> Any:
         def played(*arguments: Any) -> Any:
-            answers = self._answers[_key(call, [self._handles.encode(each) for each in arguments])]
-            if not answers:
+            lines = self._lines[self._key(call, arguments)]
+            if not lines:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
-            entry = answers.popleft()
+            entry = json.loads(lines.popleft(), object_hook=self._handles.decode)
             if "error" in entry:
                 raise pynvml.NVMLError(entry["error"])
-            return self._handles.decode(entry["answer"])
+            return entry["answer"]
 
         return played
 
-
-def _key(call: str, arguments: list[Any]) -> str:
-    # a question to GPM carries its samples' addresses, and is the same question every time
-    return call if call == "nvmlGpmMetricsGet" else json.dumps([call, arguments])
+    def _key(self, call: str, arguments: Sequence[Any]) -> tuple[str, str]:
+        # a question to GPM carries its samples' addresses, and is the same question every time
+        asked = None if call == "nvmlGpmMetricsGet" else arguments
+        return call, json.dumps(asked, default=self._handles.encode)
 
 
 class _Handles:
-    """Turns answers into JSON and back; NVML's pointers become numbers in the order in which they came."""
+    """Turns what JSON does not know into JSON and back; pointers become numbers in the order in which they came."""
 
     def __init__(self):
         self._numbers: dict[Any, int] = {}
         self._pointers: dict[int, Any] = {}
 
     def encode(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, bytes):
-            return value.decode(errors="replace")
-        if isinstance(value, list | tuple | ctypes.Array):
-            return [self.encode(each) for each in value]
+        if isinstance(value, ctypes.Array):
+            return list(value)
         if isinstance(value, ctypes.Structure):
             fields = {name: getattr(value, name) for name, *_ in value._fields_}
             if "numMetrics" in fields:  # room for hundreds, of which these were asked for
                 fields["metrics"] = fields["metrics"][: value.numMetrics]
-        elif isinstance(value, SimpleNamespace | pynvml.nvmlFriendlyObject):
-            fields = vars(value)
-        else:
-            return {"pointer": self._numbers.setdefault(_address(value), len(self._numbers))}
-        return {"fields": {name: self.encode(each) for name, each in fields.items()}}
+            return {"fields": fields}
+        if isinstance(value, SimpleNamespace | pynvml.nvmlFriendlyObject):
+            return {"fields": vars(value)}
+        return {"pointer": self._numbers.setdefault(_address(value), len(self._numbers))}
 
-    def decode(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self.decode(each) for each in value]
-        if not isinstance(value, dict):
-            return value
+    def decode(self, value: dict[str, Any]) -> Any:
         if "fields" in value:
-            return SimpleNamespace(**{name: self.decode(each) for name, each in value["fields"].items()})
+            return SimpleNamespace(**value["fields"])
+        if "pointer" not in value:
+            return value
         number = value["pointer"]
         if number not in self._pointers:
             # real pointers, because some calls take them inside a structure

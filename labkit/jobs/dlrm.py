@@ -18,8 +18,7 @@ from labkit.fast.optimisers import fast_optimisers, tables_compile
 from labkit.fast.precision import autocast, faster_precision
 from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
 from labkit.jobs.memory import refuse_tables_that_do_not_fit
-from labkit.models.dlrm import Dlrm, DlrmConfig
-from labkit.models.rowwise_adagrad import RowwiseAdagrad
+from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 10

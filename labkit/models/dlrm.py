@@ -5,7 +5,7 @@ Shapes: B batch, D embedding dim, F categorical features (tables), L pooling fac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,3 +129,31 @@ def _mlp(width: int, widths: tuple[int, ...], *, last_relu: bool) -> nn.Sequenti
         layers += [nn.Linear(width, out), nn.ReLU(inplace=True)]
         width = out
     return nn.Sequential(*(layers if last_relu else layers[:-1]))
+
+
+class RowwiseAdagrad(torch.optim.Optimizer):
+    """Scales the step of each row of a table by the root of the mean squares of its gradients, summed over steps.
+
+    So production DLRMs train their tables, with one number of state a row: EXACT_ROWWISE_ADAGRAD of FBGEMM and
+    TorchRec; Mudigere et al., ISCA 2022 (arXiv 2104.05158), §4.1.4.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float):
+        super().__init__(params, {"lr": lr, "eps": 1e-10})
+        for group in self.param_groups:
+            for table in group["params"]:  # (R, D)
+                self.state[table]["sum"] = torch.zeros(len(table), device=table.device)  # (R,)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the rows that have a gradient, sparse or not."""
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is None:
+                    continue
+                gradient = table.grad.to_sparse(1) if not table.grad.is_sparse else table.grad.coalesce()
+                rows, values = gradient.indices()[0], gradient.values()  # (U,), (U, D)
+                squares = self.state[table]["sum"]
+                squares.index_add_(0, rows, values.square().mean(1))
+                scale = group["lr"] / (squares[rows].sqrt() + group["eps"])
+                table.index_add_(0, rows, values * scale.unsqueeze(1), alpha=-1)

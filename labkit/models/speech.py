@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from labkit.errors import UserError
-from labkit.models.masking import Masking
 
 KINDS = ("conv", "lstm", "bigru")
 
@@ -55,6 +54,40 @@ class SpeechConfig:
     def frames_an_output(self) -> int:
         """Input frames for one CTC output."""
         return math.prod(self.strides)
+
+
+class Masking(nn.Module):
+    """While training, sets two stretches of bins and two of frames of each utterance to zero, the features' mean.
+
+    The masks of SpecAugment (Park et al., Interspeech 2019, §2).
+    """
+
+    STRETCHES = 2
+
+    def __init__(self, bins: int, frames: int):
+        """`bins` and `frames` are one more than the widest stretch; 0 leaves that direction alone."""
+        super().__init__()
+        self.bins, self.frames = bins, frames
+
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Return masked features (B, T, F); `lengths` (B,) keeps the stretches of frames within the utterances."""
+        if not self.training:
+            return features
+        _, frames, bins = features.shape
+        if self.bins:
+            covered = self._covered(bins, torch.full_like(lengths, bins), self.bins)
+            features = features.masked_fill(covered.unsqueeze(1), 0.0)
+        if self.frames:
+            features = features.masked_fill(self._covered(frames, lengths, self.frames).unsqueeze(2), 0.0)
+        return features
+
+    def _covered(self, size: int, lengths: Tensor, widest: int) -> Tensor:
+        """Where the stretches lie: bool (B, size)."""
+        shape = (self.STRETCHES, len(lengths), 1)
+        width = torch.randint(widest, shape, device=lengths.device)
+        start = (torch.rand(shape, device=lengths.device) * (lengths.view(1, -1, 1) - width).clamp(min=1)).long()
+        place = torch.arange(size, device=lengths.device)
+        return ((place >= start) & (place < start + width)).any(0)
 
 
 class ConvBlock(nn.Module):

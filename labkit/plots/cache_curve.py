@@ -18,23 +18,16 @@ def figure_cache_curve(
         caches: bytes of each cache by its name, drawn as vertical lines; None draws none.
         provenance: where the numbers come from.
     """
-    look, fastest, largest = encoding(0), curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1]
-    figure = new_figure(
-        "Read and written together (KiB)",
-        "Speed of the copy (GB/s)",
+    fastest, largest, kib = curve.loc[curve["gb_per_s"].idxmax()], curve.iloc[-1], curve["size_bytes"] / 2**10
+    finding = (
         f"The fastest copy, {fastest.gb_per_s:.3g} GB/s, is of {fastest.size_bytes / 2**10:,.0f} KiB; "
-        f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s.",
+        f"the largest, of {largest.size_bytes / 2**20:,.0f} MiB, moves at {largest.gb_per_s:.3g} GB/s."
     )
-    figure.add_scatter(
-        x=curve["size_bytes"] / 2**10,
-        y=curve["gb_per_s"],
-        name=f"copy · {provenance}",
-        mode="lines+markers",
-        line=look.line(),
-        marker=look.mark(),
-        hovertemplate="%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>",
-    )
-    for name, size_bytes in (caches or {}).items():
+    figure = new_figure("Read and written together (KiB)", "Speed of the copy (GB/s)", finding)
+    hover = "%{x:,.0f} KiB: %{y:.3g} GB/s<extra></extra>"
+    name = f"copy · {provenance}"
+    figure.add_scatter(x=kib, y=curve["gb_per_s"], name=name, hovertemplate=hover, **encoding(0).curve())
+    for cache, size_bytes in (caches or {}).items():
         line = {"color": AXIS["labkit_light"], "dash": "dot"}
-        figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": name})
+        figure.add_vline(x=size_bytes / 2**10, line=line, annotation={"text": cache})
     return figure.update_xaxes(type="log").update_yaxes(rangemode="tozero")

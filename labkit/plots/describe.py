@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from labkit.plots.words import number_text
 
-_TYPES = {"scatter": "Line chart", "bar": "Bar chart", "heatmap": "Heat map"}
+TYPES = {"scatter": "Line chart", "bar": "Bar chart", "heatmap": "Heat map"}
 SHOWN_ROWS = 12
 """Rows of each series that the table in a notebook shows; `Description.table` has all."""
 
@@ -40,8 +40,7 @@ class Description:
         """The table in HTML, each series thinned to SHOWN_ROWS rows."""
         if self.table.empty:
             return ""
-        parts = [thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False)]
-        shown = pd.concat(parts)
+        shown = pd.concat(thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False))
         of = f"{len(shown)} of {len(self.table)} rows" if len(shown) < len(self.table) else f"{len(shown)} rows"
         rows = shown.to_html(index=False, float_format="{:.4g}".format, border=0)
         return f"<details><summary>The figure as a table ({of})</summary>{rows}</details>"
@@ -66,38 +65,33 @@ def describe(fig: go.Figure) -> Description:
 def in_words(fig: go.Figure) -> str:
     """`describe(fig).text` alone, for a view that changes twice a second."""
     data = _series(fig)
-    kind = _TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
+    kind = TYPES.get(data[0].type, f"{data[0].type.capitalize()} chart") if data else "Empty chart"
+    panels = {(trace.xaxis or "x", trace.yaxis or "y"): [] for trace in data} or {("x", "y"): []}
     names: Counter[str] = Counter()
     for trace in data:
+        panels[trace.xaxis or "x", trace.yaxis or "y"].append(trace)
         names[_name(trace)] += (trace.meta or {}).get("curves", 1)
+    sentences = [kind if len(panels) == 1 else f"{kind} in {len(panels)} panels"]
+    for number, ((x, y), traces) in enumerate(panels.items(), start=1):
+        sentences += [f"Panel {number}"] * (len(panels) > 1)
+        sentences.append(_axis("Horizontal axis", _layout(fig, x), [trace.x for trace in traces]))
+        sentences.append(_axis("Vertical axis", _layout(fig, y), [trace.y for trace in traces]))
     listed = [name if count == 1 else f"{name} ({count} curves)" for name, count in names.items()]
-    panels: dict[tuple[str, str], list] = {}  # which have axes x2, x3, …
-    for trace in data:
-        panels.setdefault((trace.xaxis or "x", trace.yaxis or "y"), []).append(trace)
-    sentences = [kind if len(panels) < 2 else f"{kind} in {len(panels)} panels"]
-    for number, ((x, y), traces) in enumerate((panels or {("x", "y"): []}).items(), start=1):
-        sentences += [f"Panel {number}"] if len(panels) > 1 else []
-        sentences.append(_axis("Horizontal axis", fig.layout[f"xaxis{x[1:]}"], [trace.x for trace in traces]))
-        sentences.append(_axis("Vertical axis", fig.layout[f"yaxis{y[1:]}"], [trace.y for trace in traces]))
     sentences.append(f"{len(listed)} series: {', '.join(listed)}")
     if bands := {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}:
         sentences.append(f"Shaded: {'; '.join(sorted(bands))}")
-    finding = (fig.layout.meta or {}).get("finding")
-    if not finding:
-        ends = [
-            f"{_name(trace)} goes from {_number(trace.y[0])} to {_number(trace.y[-1])}"
-            for trace in data
-            if getattr(trace, "y", None) is not None and len(trace.y)
-        ]
-        finding = "; ".join(ends) + "." * bool(ends)
+    ends = [
+        f"{_name(trace)} goes from {_text(trace.y[0])} to {_text(trace.y[-1])}"
+        for trace in data
+        if trace.y is not None and len(trace.y)
+    ]
+    finding = (fig.layout.meta or {}).get("finding") or "; ".join(ends) + "." * bool(ends)
     return ". ".join([*sentences, finding]).strip()
 
 
 def thinned(rows: pd.DataFrame, most: int) -> pd.DataFrame:
     """At most that many of the rows, first and last among them, at even distances."""
-    if len(rows) <= most:
-        return rows
-    return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)]
+    return rows.iloc[np.linspace(0, len(rows) - 1, most).round().astype(int)] if len(rows) > most else rows
 
 
 def _series(fig: go.Figure) -> list:
@@ -105,18 +99,26 @@ def _series(fig: go.Figure) -> list:
     return [trace for trace in fig.data if trace.hoverinfo != "skip"]
 
 
+def _layout(fig: go.Figure, axis: str) -> Any:
+    """Of the axis that traces call x2."""
+    return fig.layout[f"{axis[0]}axis{axis[1:]}"]
+
+
 def _table(fig: go.Figure) -> pd.DataFrame:
     parts, counts = [pd.DataFrame(columns=["series"])], Counter()
     for trace in _series(fig):
         name = _name(trace)
         counts[name] += 1
-        name = name if counts[name] == 1 else f"{name} ({counts[name]})"
-        x, y = (_title(fig, trace, axis) for axis in ("x", "y"))
+        name += f" ({counts[name]})" * (counts[name] > 1)
+        x, y = (
+            unescape(_layout(fig, axis or own).title.text or own)
+            for axis, own in ((trace.xaxis, "x"), (trace.yaxis, "y"))
+        )
         if trace.type == "heatmap" and trace.z is not None:
-            z = np.asarray(trace.z, dtype=float)  # (y, x)
-            at = np.arange(z.shape[1]) if trace.x is None else trace.x
+            z = pd.DataFrame(trace.z).agg(["mean", "min", "max"]).T  # (y, x)
+            at = z.index if trace.x is None else trace.x
             parts.append(
-                pd.DataFrame({"series": name, x: at, "mean": z.mean(0), "least": z.min(0), "greatest": z.max(0)})
+                pd.DataFrame({"series": name, x: at, "mean": z["mean"], "least": z["min"], "greatest": z["max"]})
             )
         elif trace.y is not None:
             at = np.arange(len(trace.y)) if trace.x is None else trace.x
@@ -127,13 +129,6 @@ def _table(fig: go.Figure) -> pd.DataFrame:
                 frame = frame[~is_gap]
             parts.append(frame)
     return pd.concat(parts[1:] or parts, ignore_index=True)
-
-
-def _title(fig: go.Figure, trace: Any, axis: str) -> str:
-    """What an axis of a trace counts."""
-    own = getattr(trace, f"{axis}axis", None) or axis
-    title = fig.layout[f"{axis}axis{own[1:]}"].title.text
-    return unescape(title) if title else axis
 
 
 def _name(trace: Any) -> str:
@@ -150,9 +145,8 @@ def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> 
         low, high = (min(values), max(values)) if are_numbers else (values[0], values[-1])
     else:
         return f"{name}{title} without values"
-    scale = ", logarithmic" if axis.type == "log" else ""
-    return f"{name}{title} from {_number(low)} to {_number(high)}{scale}"
+    return f"{name}{title} from {_text(low)} to {_text(high)}{', logarithmic' * (axis.type == 'log')}"
 
 
-def _number(value: object) -> str:
+def _text(value: object) -> str:
     return number_text(value) if isinstance(value, (int, float, np.number)) else str(value)

@@ -20,25 +20,15 @@ def figure_fault_timeline(steps: pd.DataFrame, *, gone_s: float) -> go.Figure:
     """
     figure, changes = new_figure("Time since the fault (s)", "Steps per second"), []
     for look, name, own in series(steps, "job", "provenance"):
-        figure.add_scatter(
-            x=own["at_s"],
-            y=own["steps_per_s"],
-            mode="lines+markers",
-            name=name,
-            line=look.line(),
-            marker=look.mark(7),
-            hovertemplate=f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>",
-        )
-        before, during, after = (
-            own.loc[which, "steps_per_s"].mean()
-            for which in (own["at_s"] < 0, own["at_s"].between(0, gone_s), own["at_s"] > gone_s)
-        )
+        at_s, speed = own["at_s"], own["steps_per_s"]
+        hover = f"{name}<br>%{{x:.2f}} s: %{{y:.0f}} steps/s<extra></extra>"
+        figure.add_scatter(x=at_s, y=speed, name=name, hovertemplate=hover, **look.curve(7))
+        before, during, after = (speed[t].mean() for t in (at_s < 0, at_s.between(0, gone_s), at_s > gone_s))
         middle = "" if math.isnan(during) else f", {during:.0f} until the client was gone"
         changes.append(f"{escape(own['job'].iloc[0])}: {before:.0f} steps/s before{middle}, {after:.0f} after")
-    for at_s, words, side in ((0.0, "fault", "left"), (gone_s, "gone", "right")):
-        figure.add_vline(
-            x=at_s, line={"dash": "dot", "width": 1}, annotation_text=words, annotation_position=f"top {side}"
-        )
+    for place, words, side in ((0.0, "fault", "left"), (gone_s, "gone", "right")):
+        line = {"dash": "dot", "width": 1}
+        figure.add_vline(x=place, line=line, annotation_text=words, annotation_position=f"top {side}")
     figure.update_yaxes(rangemode="tozero")
     finding = f"The client was gone {gone_s:.2f} s after its fault. {'; '.join(changes)}."
     return figure.update_layout(meta={"finding": finding})

@@ -1,4 +1,4 @@
-"""When jobs ran: in turn and at once, and on which device of a queue."""
+"""Bars in lanes along time: where a step goes, what calls what, what ran when, and when jobs ran."""
 
 from __future__ import annotations
 
@@ -7,12 +7,76 @@ from html import escape
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.step_bars import LABELLED, NAMED
-from labkit.plots.theme import INK, encoding, new_figure, series
+from labkit.plots.theme import INK, encoding, new_figure
 from labkit.plots.words import seconds_text
 
+PHASES = ("input", "between steps", "host-to-device", "forward", "backward", "optimiser", "sync", "other", "idle")
 FIRST, FULL, AGAIN = KINDS = ("first attempt", "ran out of memory", "another attempt")
-"""Of a queue's bar; each looks the same in every figure."""
+LOOKS = {name: number for names in (PHASES, KINDS) for number, name in enumerate(names)}
+"""Phases, and the bars of a queue, look the same in every figure"""
+
+
+def figure_phases(phases: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+    """One bar a step, in parts that are its phases.
+
+    Args:
+        phases: columns step (a label), phase, time_ms.
+        provenance: where the numbers come from.
+        template: "labkit_light" or "labkit_dark".
+    """
+    of_step = phases.groupby("step", sort=False)["time_ms"]
+    largest = phases.loc[of_step.idxmax()].assign(total=of_step.sum().to_numpy())
+    finding = "; ".join(
+        f"{row.step} takes {row.total:.3g} ms, most of it {row.phase} ({row.time_ms / row.total:.0%})"
+        for row in largest.itertuples()
+    )
+    bars = phases.rename(columns={"step": "lane", "time_ms": "lasts"}).assign(
+        starts=of_step.cumsum() - phases["time_ms"], kind=phases["phase"], name=phases["phase"]
+    )
+    figure = new_figure("Time of one step (ms)", "Step", f"{finding}.", template=template)
+    return _add_bars(figure, bars, provenance, "ms", template)
+
+
+def figure_icicle(tree: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+    """What calls what in a step: below each call those that it makes, as wide as the time they take.
+
+    Args:
+        tree: columns name, phase, depth, calls, total_us, self_us, begin_us (`labkit.profiling.call_tree`).
+        provenance: where the numbers come from.
+        template: "labkit_light" or "labkit_dark".
+    """
+    dearest = tree.loc[tree["self_us"].idxmax()]
+    finding = (
+        f"Most time in one place is {dearest['name']} in {dearest['phase']}: {dearest['self_us'] / 1e3:.3g} ms itself, "
+        f"{dearest['self_us'] / tree['total_us'].iloc[0]:.0%} of the step."
+    )
+    more = [
+        f"; {row.calls:.4g} calls a step, {row.self_us:,.1f} µs without what they call" for row in tree.itertuples()
+    ]
+    bars = tree.rename(columns={"depth": "lane", "phase": "kind"}).assign(
+        starts=tree["begin_us"] / 1e3, lasts=tree["total_us"] / 1e3, more=more
+    )
+    figure = new_figure("Time of one step, callees side by side (ms)", "Calls within calls", finding, template=template)
+    return _add_bars(figure, bars, provenance, "ms", template)
+
+
+def figure_timeline(events: pd.DataFrame, *, provenance: str = "measured", template: str = "labkit_light") -> go.Figure:
+    """What ran when in one step, a line for each level of calls on a thread and for each stream of a GPU.
+
+    Args:
+        events: columns lane, kind, name, start_us, duration_us (`labkit.profiling.traces.timeline`).
+        provenance: where the numbers come from.
+        template: "labkit_light" or "labkit_dark".
+    """
+    lanes = sorted(events["lane"].unique(), key=lambda lane: (not lane.startswith("thread"), lane))
+    longest = events[events["kind"] != "annotation"].nlargest(1, "duration_us")
+    words = [f"; the longest call is {row.name}, {row.duration_us / 1e3:.3g} ms" for row in longest.itertuples()]
+    finding = f"{len(events):,} events on {len(lanes)} lines{''.join(words)}."
+    figure = new_figure("Time since the step began (ms)", "Thread or stream", finding, template=template)
+    bars = events.assign(starts=events["start_us"] / 1e3, lasts=events["duration_us"] / 1e3)
+    return _add_bars(
+        figure, bars.sort_values("lane", key=lambda lane: lane.map(lanes.index)), provenance, "ms", template
+    )
 
 
 def figure_job_timelines(timelines: pd.DataFrame) -> go.Figure:
@@ -22,38 +86,33 @@ def figure_job_timelines(timelines: pd.DataFrame) -> go.Figure:
         timelines: columns mode, job, starts_s, ends_s, reached_s (NaN where it was not), has_target, status,
             provenance; modes from the top in the order given.
     """
-    lanes = timelines.assign(lane=[escape(f"{row.mode}: {row.job}") for row in timelines.itertuples()])
-    short = lanes[lanes["has_target"] & lanes["reached_s"].isna()]
-    last_s = timelines.groupby("mode", sort=False)["ends_s"].max()
+    bars = timelines.rename(columns={"starts_s": "starts"}).assign(
+        lane=timelines["mode"] + ": " + timelines["job"],
+        lasts=timelines["ends_s"] - timelines["starts_s"],
+        kind=timelines["job"],
+        name=timelines["status"],
+    )
+    reached, short = bars.dropna(subset="reached_s"), bars[bars["has_target"] & bars["reached_s"].isna()]
     unmet = f"; {len(short)} ended short of their target" if len(short) else ""
-    ends = "; ".join(f"{mode} after {seconds_text(end)}" for mode, end in last_s.items() if pd.notna(end))
-    figure = _chart(
-        "Time since the first job began (s)",
-        "Mode: job",
-        f"All jobs have ended: {ends}{unmet}.",
-        list(lanes["lane"]),
-        float(last_s.max()),
-    )
-    for look, name, own in series(lanes, "job", "provenance"):
-        hover = f"%{{customdata[0]}}<br>%{{customdata[1]:.2f}} s to %{{customdata[2]:.2f}} s<extra>{name}</extra>"
-        _add_bars(figure, own, look, name, own["mode"] + ", " + own["status"], hover)
-    marks = (
-        ("target reached", lanes[lanes["reached_s"].notna()], "reached_s", "star"),
-        ("ended short of its target", short, "ends_s", "x"),
-    )
-    for name, own, column, symbol in marks:
+    last_s = timelines.groupby("mode", sort=False)["ends_s"].max().dropna()
+    ends = "; ".join(f"{mode} after {seconds_text(end)}" for mode, end in last_s.items())
+    figure = new_figure("Time since the first job began (s)", "Mode: job", f"All jobs have ended: {ends}{unmet}.")
+    provenance = " · ".join(timelines["provenance"].unique())
+    _add_bars(figure, bars, provenance, "s")
+    for name, own, places, symbol in (
+        ("target reached", reached, reached["reached_s"], "star"),
+        ("ended short of its target", short, short["ends_s"], "x"),
+    ):
         if len(own):
+            edge = {"color": INK["labkit_light"], "width": 1.5}
             figure.add_scatter(
-                x=own[column],
-                y=own["lane"],
+                x=places,
+                y=own["lane"].map(escape),
                 mode="markers",
-                name=" · ".join([name, *map(escape, own["provenance"].unique())]),
-                marker={
-                    "symbol": symbol, "size": 13, "color": "white",
-                    "line": {"color": INK["labkit_light"], "width": 1.5},
-                },
+                name=f"{name} · {escape(provenance)}",
+                marker={"symbol": symbol, "size": 13, "color": "white", "line": edge},
                 hovertemplate=f"%{{y}}: {name} at %{{x:.2f}} s<extra></extra>",
-            )  # fmt: skip
+            )
     return figure
 
 
@@ -65,60 +124,59 @@ def figure_queue(schedule: pd.DataFrame, *, provenance: str) -> go.Figure:
             ("out of memory", or another word). Attempts that have not ended are left out.
         provenance: "measured", "recorded", or "predicted" where the queue was replayed from profiles.
     """
-    schedule = schedule.dropna(subset="ends_s").reset_index(drop=True)
+    schedule = schedule.dropna(subset="ends_s").sort_values("starts_s", kind="stable", ignore_index=True)
     again = schedule["attempt"].gt(1).map({True: AGAIN, False: FIRST})
-    placed = schedule.assign(line=_lines(schedule), kind=again.mask(schedule["ending"] == "out of memory", FULL))
-    placed["lane"] = [f"{escape(str(row.device))} · {row.line}" for row in placed.itertuples()]
-    whole, at_once = float(placed["ends_s"].max()), placed.groupby("device", sort=False)["line"].nunique()
-    figure = _chart(
-        "Time since the queue began (s)",
-        "Device · line",
-        f"{placed['job'].nunique()} jobs on {len(at_once)} devices end after {seconds_text(whole)}; up to "
-        f"{at_once.max()} at once on one device; {(placed['kind'] == FULL).sum()} attempts ran out of memory.",
-        list(placed.sort_values(["device", "line"])["lane"].unique()),
-        whole,
+    bars = schedule.rename(columns={"job": "name", "starts_s": "starts"}).assign(
+        lane="",
+        lasts=schedule["ends_s"] - schedule["starts_s"],
+        kind=again.mask(schedule["ending"] == "out of memory", FULL),
     )
-    for number, kind in enumerate(KINDS):
-        own = placed[placed["kind"] == kind]
-        if own.empty:
-            continue
-        hover = "%{customdata[0]}<br>%{customdata[1]:.1f} s to %{customdata[2]:.1f} s<extra>" + kind + "</extra>"
-        named = own["job"].astype(str) + ", attempt " + own["attempt"].astype(str)
-        bars = _add_bars(figure, own, encoding(number), f"{kind} · {escape(provenance)}", named, hover)
-        is_wide = own["ends_s"] - own["starts_s"] >= LABELLED * whole
-        bars.update(text=own["job"].astype(str).map(escape).where(is_wide, ""), **NAMED)
-    return figure
+    free_at: dict[str, float] = {}
+    for row in bars.itertuples():  # on the lowest line of its device on which nothing else runs then
+        lines = (f"{row.device} · {number}" for number in range(1, len(bars) + 1))
+        bars.loc[row.Index, "lane"] = lane = next(line for line in lines if free_at.get(line, 0) <= row.starts)
+        free_at[lane] = row.ends_s
+    at_once = bars.groupby("device")["lane"].nunique()
+    finding = (
+        f"{bars['name'].nunique()} jobs on {len(at_once)} devices end after {seconds_text(bars['ends_s'].max())}; up "
+        f"to {at_once.max()} at once on one device; {(bars['kind'] == FULL).sum()} attempts ran out of memory."
+    )
+    figure = new_figure("Time since the queue began (s)", "Device · line", finding)
+    return _add_bars(figure, bars.sort_values(["device", "lane"], kind="stable"), provenance, "s")
 
 
-def _chart(x: str, y: str, finding: str, lanes: list[str], last_s: float) -> go.Figure:
-    """An empty chart whose lanes lie from the top in this order."""
-    figure = new_figure(x, y, finding, barmode="overlay", bargap=0.2, height=150 + 32 * len(lanes))
+def _add_bars(
+    figure: go.Figure, bars: pd.DataFrame, provenance: str, unit: str, template: str = "labkit_light"
+) -> go.Figure:
+    """Draw a bar a row: columns lane (from the top in this order), starts, lasts, kind (which tells its look), name
+    (which stands in it where it is wide enough), and more of it for the mouse."""
+    lanes, ends = [escape(str(lane)) for lane in bars["lane"].unique()], bars["starts"] + bars["lasts"]
+    for number, (kind, own) in enumerate(bars.groupby("kind", sort=False)):
+        more = own.get("more", [""] * len(own))
+        of_each = list(zip(own["name"], more, own["starts"], ends[own.index], strict=True))
+        figure.add_bar(
+            base=own["starts"],
+            x=own["lasts"],
+            y=[escape(str(lane)) for lane in own["lane"]],
+            orientation="h",
+            name=escape(f"{kind} · {provenance}"),
+            text=[escape(_short(name, (end - start) / ends.max())) for name, _, start, end in of_each],
+            textposition="inside",
+            insidetextanchor="start",
+            constraintext="none",
+            textangle=0,
+            marker=encoding(LOOKS.get(kind, number), template).bar(),
+            customdata=[
+                f"{escape(name + more)}<br>{start:.4g} to {end:.4g} {unit}" for name, more, start, end in of_each
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=lanes[::-1])
-    return figure.update_xaxes(range=[0, 1.04 * last_s])
+    return figure.update_layout(barmode="overlay", bargap=0.1, height=190 + 32 * len(lanes))
 
 
-def _add_bars(figure: go.Figure, own: pd.DataFrame, look, name: str, named: pd.Series, hover: str) -> go.Bar:
-    """A bar a row, from starts_s to ends_s in its lane; hover has what it is called, its start and its end."""
-    figure.add_bar(
-        base=own["starts_s"],
-        x=own["ends_s"] - own["starts_s"],
-        y=own["lane"],
-        orientation="h",
-        name=name,
-        marker=look.bar(),
-        customdata=own[["starts_s", "ends_s"]].assign(named=named.map(escape))[["named", "starts_s", "ends_s"]],
-        hovertemplate=hover,
-    )
-    return figure.data[-1]
-
-
-def _lines(schedule: pd.DataFrame) -> pd.Series:
-    """The lowest line of its device, from 1, on which nothing else runs at that time."""
-    lines = pd.Series(0, schedule.index)
-    for _, own in schedule.groupby("device", sort=False):
-        free_at: list[float] = []
-        for row in own.sort_values("starts_s", kind="stable").itertuples():
-            line = next((n for n, until in enumerate(free_at) if until <= row.starts_s), len(free_at))
-            free_at[line : line + 1] = [row.ends_s]
-            lines[row.Index] = line + 1
-    return lines
+def _short(name: str, share: float) -> str:
+    """What of a name fits into a bar of this share of the width; plotly cuts off what is too long."""
+    name = name.removeprefix("autograd::engine::evaluate_function: ").removeprefix("aten::")
+    room = int(130 * share)
+    return name if share >= 0.03 and len(name) <= room else name[: room - 1] + "…" if room > 4 else ""

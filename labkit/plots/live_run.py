@@ -28,31 +28,20 @@ def figure_live_run(
     """
     rows = -(-len(panels) // 2)
     titles = [title.partition(" (")[0] for title in panels]
-    height = 90 + 230 * rows
     # between two rows: the upper one's axis title and the lower one's heading
-    between = 90 / (height - 90) if rows > 1 else 0
-    figure = make_subplots(rows=rows, cols=2, subplot_titles=titles, vertical_spacing=between, horizontal_spacing=0.14)
-    figure.update_layout(template=template, height=height, showlegend=False, margin={"t": 40, "b": 50})
+    figure = make_subplots(rows, 2, subplot_titles=titles, vertical_spacing=0.39 / rows, horizontal_spacing=0.14)
     for number, (title, (x, y)) in enumerate(panels.items()):
-        row, column = number // 2 + 1, number % 2 + 1
-        look = encoding(number, template)
-        figure.add_scatter(
-            x=list(x),
-            y=list(y),
-            name=f"{title} · {provenance}",
-            mode="lines+markers",
-            line=look.line(),
-            marker=look.mark(5),
-            row=row,
-            col=column,
-        )
-        figure.update_xaxes(title_text="Time (s)", row=row, col=column)
+        place, look = {"row": number // 2 + 1, "col": number % 2 + 1}, encoding(number, template)
+        figure.add_scatter(x=list(x), y=list(y), name=f"{title} · {provenance}", **look.curve(5), **place)
         unit = title.rpartition(" (")[2].rstrip(")")
-        figure.update_yaxes(title_text=unit, rangemode="tozero" if number else "normal", row=row, col=column)
+        figure.update_xaxes(title_text="Time (s)", **place)
+        figure.update_yaxes(title_text=unit, rangemode="tozero" if number else "normal", **place)
     if target is not None:
         figure.add_hline(y=target, line={"dash": "dot"}, annotation={"text": f"target {target:g}"}, row=1, col=1)
-    figure.update_layout(meta={"finding": latest_values(panels)})
-    return figure
+    margin, finding = {"t": 40, "b": 50}, {"finding": latest_values(panels)}
+    return figure.update_layout(
+        template=template, height=90 + 230 * rows, showlegend=False, margin=margin, meta=finding
+    )
 
 
 def latest_values(panels: Mapping[str, Curve]) -> str:

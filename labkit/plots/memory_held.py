@@ -25,16 +25,16 @@ def figure_memory_held(
     peaks = []
     for number, (device, own) in enumerate(held.groupby("device")):
         name = "host" if device < 0 else f"GPU {device}"
-        look = encoding(number, template)
-        top = own.loc[own["held_bytes"].idxmax()]
-        shown = pd.concat([thinned(own, MOST_POINTS), top.to_frame().T]).sort_values("time_us").drop_duplicates()
+        own = pd.DataFrame({"ms": own["time_us"] / 1e3, "mib": own["held_bytes"] / 2**20})
+        top = own.loc[[own["mib"].idxmax()]]
+        shown = pd.concat([thinned(own, MOST_POINTS), top]).sort_values("ms", kind="stable").drop_duplicates()
         figure.add_scatter(
-            x=shown["time_us"].astype(float) / 1e3,
-            y=shown["held_bytes"].astype(float) / 2**20,
+            x=shown["ms"],
+            y=shown["mib"],
             name=f"{name} · {provenance}",
-            mode="lines",
-            line={**look.line(), "shape": "hv"},
             hovertemplate="%{x:.2f} ms: %{y:.3g} MiB<extra></extra>",
+            **encoding(number, template).curve() | {"mode": "lines"},
         )
-        peaks.append(f"{name} holds most, {top['held_bytes'] / 2**20:.3g} MiB, after {top['time_us'] / 1e3:.3g} ms")
+        peaks.append(f"{name} holds most, {top['mib'].item():.3g} MiB, after {top['ms'].item():.3g} ms")
+    figure.update_traces(line_shape="hv")
     return figure.update_layout(meta={"finding": f"{'; '.join(peaks)}." if peaks else None})

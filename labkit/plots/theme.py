@@ -47,8 +47,10 @@ class Encoding:
     marker: str
     pattern: str
 
-    def line(self, width: float = 2) -> dict[str, Any]:
-        return {"color": self.color, "dash": self.dash, "width": width}
+    def curve(self, size: float = 6, width: float = 2) -> dict[str, Any]:
+        """A line with marks."""
+        line = {"color": self.color, "dash": self.dash, "width": width}
+        return {"mode": "lines+markers", "line": line, "marker": self.mark(size)}
 
     def mark(self, size: float = 6) -> dict[str, Any]:
         return {"color": self.color, "symbol": self.marker, "size": size}
@@ -124,18 +126,6 @@ def in_the_dark() -> dict[str, str]:
         **{faint(one): faint(other) for one, other in zip(light, dark, strict=True)},
         **{colors["labkit_light"]: colors["labkit_dark"] for colors in (BACKGROUNDS, INK, AXIS, _GRID)},
     }
-
-
-def contrast(first: str, second: str) -> float:
-    """Contrast ratio of two #rrggbb colours, 1 to 21, by WCAG 2.2's definition."""
-
-    def luminance(color: str) -> float:
-        channels = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def _template(name: str) -> go.layout.Template:

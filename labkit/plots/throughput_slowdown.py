@@ -28,24 +28,22 @@ def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
     figure = new_figure(
         "Mean slowdown of a job (times as long as alone)",
         "Throughput (times that of one after another)",
-        _finding(known),
+        _finding(known[known["mode"] != "alone"]),
         height=460,
     )
     for look, name, own in series(known, "line", "provenance"):
         figure.add_scatter(
             x=own["slowdown"],
             y=own["gain"],
-            mode="lines+markers+text",
             name=name,
             text=own["jobs"].astype(str).where(own["mode"] != "alone", ""),  # those lie on one another
             customdata=own["jobs"],
             textposition="top right",
-            line=look.line(1),
-            marker=look.mark(11),
             error_x=error_bars(own["slowdown"], own["slowdown_low"], own["slowdown_high"]),
             error_y=error_bars(own["gain"], own["gain_low"], own["gain_high"]),
             hovertemplate=f"{name}, %{{customdata}} jobs<br>%{{y:.2f}} times the work<br>each job %{{x:.2f}} times as "
             "long<extra></extra>",
+            **look.curve(11, width=1) | {"mode": "lines+markers+text"},
         )
     right, top = _end(known, "slowdown"), _end(known, "gain")
     for jobs in sorted(set(known["jobs"]) - {1}):
@@ -70,15 +68,13 @@ def _end(known: pd.DataFrame, name: str) -> float:
     return float(min(1.12 * known[[name, f"{name}_high"]].max(axis=None), 1.5 * known[name].max()))
 
 
-def _finding(known: pd.DataFrame) -> str:
-    shared = known[known["mode"] != "alone"]
+def _finding(shared: pd.DataFrame) -> str:
     if shared.empty:
         return "No mode that shares was measured."
     best = shared.loc[shared["gain"].idxmax()]
     sure = f", 95 % interval {best['gain_low']:.2f} to {best['gain_high']:.2f}" if pd.notna(best["gain_low"]) else ""
-    losing = int((shared["gain"] < 1).sum())
     return (
         f"{best['mode']} with {best['jobs']} jobs ({best['family']}) gains most: {best['gain']:.2f} times the work"
-        f"{sure}, each job {best['slowdown']:.2f} times as long; {losing} of {len(shared)} ways of sharing "
-        "lose against one after another."
+        f"{sure}, each job {best['slowdown']:.2f} times as long; {(shared['gain'] < 1).sum()} of {len(shared)} ways of "
+        "sharing lose against one after another."
     )

@@ -60,9 +60,7 @@ def figure_time_against_target(
         figure.add_scatter(
             x=group["target"],
             y=group["median"].where(np.isfinite(group["median"])),
-            mode="lines+markers",
-            line=look.line(),
-            marker=look.mark(5),
+            **look.curve(5),
             name=name,
             hovertemplate=f"{escape(label)} %{{x:.4f}}<br><b>%{{y:,.4~g}}</b><extra>{name}</extra>",
             meta={**meta, "kind": "run"},

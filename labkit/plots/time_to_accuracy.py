@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -73,9 +73,7 @@ def figure_time_to_accuracy(
         figure.add_scatter(
             x=drawn[x],
             y=drawn["value"],
-            mode="lines+markers",
-            line=look.line(),
-            marker=look.mark(),
+            **look.curve(),
             name=name,
             customdata=hover,
             hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
@@ -92,7 +90,7 @@ def figure_time_to_accuracy(
                 x=found[x],
                 y=found["value"],
                 mode="markers",
-                marker={**look.mark(14), "symbol": f"{look.marker}-open", "line": {"width": 2.5, "color": look.color}},
+                marker=look.mark(14) | {"symbol": f"{look.marker}-open", "line": {"width": 2.5}},
                 name="first crossing",
                 meta={**meta, "kind": "reached"},
                 **decoration,
@@ -100,14 +98,14 @@ def figure_time_to_accuracy(
         if (own := _of_series(survival, group)) is not None:
             median = own["median"].iloc[0]
             # each series' label on a line of its own above the axis, so that close medians stay readable
-            feet = [axis.at(0.03 + 0.075 * number), axis.low]
-            there = np.isfinite(median)
+            feet = [axis.at(0.03 + 0.075 * number), axis.at(0)]
+            points = 3 if np.isfinite(median) else 0
             figure.add_scatter(
-                x=[median] * 3 if there else [],
-                y=[target, *feet] if there else [],
+                x=[median] * points,
+                y=[target, *feet][:points],
                 mode="lines+text",
                 line={"color": look.color, "width": 1.5, "dash": "dot"},
-                text=["", f" {axis_text(median, x)} ", ""] if there else [],
+                text=["", f" {axis_text(median, x)} ", ""][:points],
                 textposition="middle left" if median > 0.75 * longest else "middle right",
                 textfont={"color": INK[template], "size": 13},
                 name="median",
@@ -115,17 +113,9 @@ def figure_time_to_accuracy(
                 **decoration,
             )
     figure.add_hline(y=target, line={"color": INK[template], "width": 1.5, "dash": "dash"})
-    figure.add_annotation(
-        xref="paper",
-        x=1,
-        xanchor="left",
-        xshift=4,
-        y=math.log10(target) if axis.log else target,  # plotly: an exponent here, a value in shapes
-        align="left",
-        showarrow=False,
-        text=f"target<br>{target:.6g}",
-        font={"size": 12},
-    )
+    height = math.log10(target) if axis.log else target  # plotly: an exponent here, a value in shapes
+    beside = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 4, "align": "left", "showarrow": False}
+    figure.add_annotation(y=height, text=f"target<br>{target:.6g}", font={"size": 12}, **beside)
     figure.update_xaxes(range=[0, 1.03 * longest])
     figure.update_yaxes(type="log" if axis.log else "linear", range=axis.range)
     if axis.log:
@@ -135,12 +125,9 @@ def figure_time_to_accuracy(
 
 
 def _of_series(frame: pd.DataFrame | None, group: pd.DataFrame) -> pd.DataFrame | None:
-    """The rows of the series that these evaluations are of."""
-    if frame is None:
-        return None
-    budget, provenance = group[["budget", "provenance"]].iloc[0]
-    own = frame[(frame["budget"] == budget) & (frame["provenance"] == provenance)]
-    return None if own.empty else own
+    """The rows of the series that these evaluations are of; None where there are none."""
+    own = None if frame is None else frame.merge(group[["budget", "provenance"]].drop_duplicates())
+    return None if own is None or own.empty else own
 
 
 def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
@@ -150,24 +137,16 @@ def with_gaps(curves: pd.DataFrame) -> pd.DataFrame:
     return rows.reindex(range(rows.index[-1] + 1))
 
 
-@dataclass(frozen=True)
-class ValueAxis:
-    """The y axis: its ends in units of the metric, and whether it is logarithmic."""
+class ValueAxis(NamedTuple):
+    """The y axis as plotly wants it: where it is logarithmic, its ends are exponents of ten."""
 
-    low: float
-    high: float
     log: bool
+    range: tuple[float, float]
 
     def at(self, share: float) -> float:
         """The value at this share of the way up."""
-        if self.log:
-            return self.low * (self.high / self.low) ** share
-        return self.low + share * (self.high - self.low)
-
-    @property
-    def range(self) -> list[float]:
-        """As plotly wants it: exponents of ten on a logarithmic axis."""
-        return [math.log10(self.low), math.log10(self.high)] if self.log else [self.low, self.high]
+        place = self.range[0] + share * (self.range[1] - self.range[0])
+        return 10**place if self.log else place
 
 
 def value_axis(values: pd.Series, target: float, metric: str, *, log: bool | None = None) -> ValueAxis:
@@ -178,16 +157,15 @@ def value_axis(values: pd.Series, target: float, metric: str, *, log: bool | Non
     target makes the range much smaller, the axis starts there; the reader can still zoom out.
     """
     values = values[np.isfinite(values)]
-    if (metric in ERROR_RATES if log is None else log) and min(values.min(), target) > 0:
-        low, high = min(values.min(), target), max(values.max(), target)
-        return ValueAxis(float(low / 2), float(high * 1.12), True)  # room below for the medians' labels
+    low, high = float(min(values.min(), target)), float(max(values.max(), target))
+    if (metric in ERROR_RATES if log is None else log) and low > 0:
+        return ValueAxis(True, (math.log10(low / 2), math.log10(high * 1.12)))  # room below for the medians' labels
     near = nearest(values, target, 2 / 3)
-    squashed = values.max() - values.min() >= 1.5 * (near.max() - near.min())
-    shown = near if squashed else values
-    low, high = min(shown.min(), target), max(shown.max(), target)
+    if values.max() - values.min() >= 1.5 * (near.max() - near.min()):
+        low, high = float(min(near.min(), target)), float(max(near.max(), target))
     margin = 0.08 * (high - low) or 0.05 * abs(target) or 1.0
-    falling = values.median() > target
-    return ValueAxis(float(low - margin * (3 if falling else 1)), float(high + margin), False)
+    is_falling = values.median() > target
+    return ValueAxis(False, (low - margin * (3 if is_falling else 1), high + margin))
 
 
 def nearest(values: pd.Series, target: float, share: float) -> pd.Series:

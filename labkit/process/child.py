@@ -49,6 +49,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
         shows_errors: bool = False,
+        log: str | None = None,
         polite_s: float = POLITE_S,
     ):
         """Describe it; entering the block starts it.
@@ -56,28 +57,31 @@ class Child:
         Args:
             module: what `python -m` is to run; it has a `Parent`.
             content: what it is to do, JSON-able.
-            environment: beside this process' own.
+            environment: beside this process' own; an empty value takes a variable away.
             before: a program that becomes it, and its arguments, such as `nice`.
             shows_errors: its standard error is this process'; else `last_words` has it.
+            log: file that its standard error goes to.
             polite_s: what it has to end by itself.
         """
         self._command = [*before, sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
-        self._shows_errors, self._polite_s = shows_errors, polite_s
+        self._shows_errors, self._log, self._polite_s = shows_errors, log, polite_s
         self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
     def start(self):
         """Start it, and return this."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        self._errors = Path(self._log).open("a+b") if self._log else tempfile.TemporaryFile()  # noqa: SIM115  see `end`
+        environment = {**os.environ, **self._environment}
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if self._shows_errors else self._errors,
-            env={**os.environ, **self._environment},
+            env={name: value for name, value in environment.items() if self._environment.get(name) != ""},
             **OUT_OF_CTRL_C,
         )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         self.send(self._content)
         return self
 
@@ -140,26 +144,33 @@ class Child:
 
     def end(self) -> None:
         """Ask it to end, and see to it that it does: by SIGTERM, and then by SIGKILL."""
-        self.stop()
         try:
-            for patience_s, end in ((self._polite_s, self._process.terminate), (TERM_S, lambda: None)):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(patience_s)
-                    break
-                end()
+            self._insist()
         finally:
             if self._process.poll() is None:
                 self.kill()
                 if sys.platform != "win32":
-                    kill_until_gone(lambda: of_session(self.pid), self._process.poll)
+                    kill_until_gone(lambda: of_session(self.pid))
                 end_killed(self._process)
             self._errors.close()
+
+    def _insist(self) -> None:
+        """As long as it does not end: ask it to, send SIGTERM, send SIGKILL."""
+        self.stop()
+        for patience_s, more in ((self._polite_s, self._process.terminate), (TERM_S, self._process.kill)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+                return
+            more()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self._told.put(message)
 
     def _listen(self) -> None:
         with self._process.stdout as stream:
             for line in stream:
                 if message := message_of(line):
-                    self._told.put(message)
+                    self._hear(message)
         self._told.put(None)
 
 

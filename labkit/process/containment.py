@@ -75,22 +75,20 @@ def _all_where(is_one: Callable[[psutil.Process], bool]) -> set[psutil.Process]:
     return found
 
 
-def kill_until_gone(find: Callable[[], Iterable[psutil.Process]], reap: Callable[[], None] = lambda: None) -> list[int]:
+def kill_until_gone(find: Callable[[], Iterable[psutil.Process]]) -> list[int]:
     """Kill what `find` finds, anew until it finds nothing: while one is killed, another may be born.
 
-    `reap` takes the exit statuses of children, which stay as zombies until then. Returns the numbers of those that
-    would not go, which a driver keeps.
+    Returns the numbers of those that would not go, which a driver keeps.
     """
     until = time.monotonic() + GONE_S
-    while True:
-        reap()
-        left = [process for process in find() if _lives(process)]
-        if not left or time.monotonic() > until:
-            return [process.pid for process in left]
+    while left := [process for process in find() if _lives(process)]:
+        if time.monotonic() > until:
+            break
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(LOOK_EVERY_S)
+    return [process.pid for process in left]
 
 
 def still_there(pid: int) -> str:

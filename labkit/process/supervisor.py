@@ -1,31 +1,34 @@
 """The supervisor: a process between launcher and jobs, which starts them, passes on what they say, and ends them all.
 
-When its input closes, because the launcher is done or was killed, it ends every job and everything that they started,
-politely first.
+The launcher has `SupervisedJobs`: orders go in, events come out, and leaving the block leaves no process. When the
+supervisor's input closes, because the launcher is done or was killed, it ends every job and everything that they
+started, politely first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
+import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from labkit.errors import UserError
-from labkit.process.child import Parent, message_of
+from labkit.process.child import TERM_S, Child, Parent
 from labkit.process.containment import (
     DAEMON,
+    GONE_S,
     JOB,
     MARK,
     PARENT,
@@ -38,99 +41,257 @@ from labkit.process.containment import (
     wait_until_gone,
 )
 
-POLITE_S, TERM_S = 8.0, 3.0
-"""A job that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
-
+POLITE_S = 8.0
+"""A job that is to end has this long to save what it has; then SIGTERM, and `TERM_S` later SIGKILL."""
 TIDY_S = 1.0
 """What a job has started may end by itself for so long after it."""
 DAEMON_ENDS_S = 30.0
 """The guard of our MPS daemon asks it to quit, waits, and kills it, within this."""
+MPS_S = 60.0
+"""For our MPS daemon to start or to say why not."""
+MORE_S = 2.0
+"""The supervisor has this much longer than all its deadlines together."""
 
 
-@dataclass
-class _Job:
+class SupervisorDied(RuntimeError):
+    """The supervisor ended without an order; all its jobs are gone."""
+
+
+@dataclass(frozen=True)
+class JobProcess:
+    """The process of one job."""
+
     name: str
-    process: subprocess.Popen
-    listener: threading.Thread
-    """Passes on what the job says, until nobody is left who could say more"""
-    deadlines: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
-    """What is done, and when, should it not have ended by then"""
-    asked: bool = False
-    """Whether it was told to end"""
+    module: str
+    """What `python -m` is to run; it has a `Parent`"""
+    content: dict[str, Any]
+    """What it is told to do"""
+    log: str
+    """File that its standard error goes to"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Beside this process' own; an empty value takes a variable away"""
+
+
+def how_ended(event: dict[str, Any]) -> str:
+    """How the process of a job ended that had no word to say, by its "ended" event."""
+    status = event["status"]
+    if status is None:
+        return "its process does not end"
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status} without a word; its log says more"
+
+
+class SupervisedJobs:
+    """Jobs under a supervisor of their own; a context manager."""
+
+    def __init__(self, polite_s: float = POLITE_S):
+        """A job that is to end has `polite_s` to save what it has; then it is told by SIGTERM, and then killed."""
+        self._polite_s = polite_s
+        self.alive = False
+        """Whether there is a supervisor to give orders to"""
+
+    def __enter__(self) -> SupervisedJobs:
+        if sys.platform == "win32":
+            raise UserError("Jobs are started together on Linux and macOS only: on Windows, use WSL.")
+        self.mark = secrets.token_hex(8)
+        self._child = Child(
+            "labkit.process.supervisor",
+            {"polite_s": self._polite_s},
+            environment={MARK: self.mark},
+            polite_s=self._polite_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
+        ).start()
+        self.alive = True
+        return self
+
+    def _order(self, kind: str, **order: Any) -> None:
+        self._child.send({"kind": kind, **order})
+
+    def start(self, job: JobProcess) -> None:
+        """Start a job; it comes as far as its first step and waits there for `go`."""
+        self._order("start", **asdict(job))
+
+    def go(self, *names: str) -> None:
+        """Let jobs take their first step, all at once."""
+        for name in names:
+            self._order("go", name=name)
+
+    def end(self, name: str) -> None:
+        """Ask a job to end, politely first; all that it started ends with it."""
+        self._order("end", name=name)
+
+    def kill(self, name: str) -> None:
+        """Kill a job and all that it started, at once."""
+        self._order("kill", name=name)
+
+    def remove_at_end(self, path: Path) -> None:
+        """Remove a file or folder at the end, even should this process be killed before it could."""
+        self._order("remove_at_end", path=str(path))
+
+    def sweep(self) -> list[int]:
+        """Kill what jobs that ended have left, and end the MPS daemon; the processes that would not go.
+
+        Raises:
+            SupervisorDied: the supervisor was killed.
+        """
+        self._order("sweep")
+        event = self._answer("swept", 3 * GONE_S + DAEMON_ENDS_S)
+        return [] if event is None else event["left"]
+
+    def start_mps(self, gpus: Sequence[str]) -> dict[str, str]:
+        """Start an MPS daemon for the next jobs, ended by `sweep`; the variables of its clients.
+
+        Args:
+            gpus: UUIDs of those that it is to serve.
+
+        Raises:
+            UserError: it does not start.
+        """
+        self._order("mps", gpus=list(gpus))
+        event = self._answer("mps", MPS_S) or {"why_not": f"CUDA MPS does not start: it said nothing for {MPS_S:g} s."}
+        if "why_not" in event:
+            raise UserError(event["why_not"])
+        return event["environment"]
+
+    def next_event(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next started (pid), told (event) or ended (status, asked, left, still), with its job; None in time.
+
+        Where even SIGKILL did not end a job, its status is None, left has the numbers of such processes, and still
+        says of each in which state it is.
+
+        Raises:
+            SupervisorDied: the supervisor was killed; its jobs have been killed by now.
+        """
+        try:
+            return self._child.next_message(timeout_s)
+        except EOFError:
+            self.alive = False
+            self._kill_marked()
+            raise SupervisorDied(
+                f"the supervisor of the jobs ended with status {self._child.status()}, and they with it: "
+                f"{self._child.last_words().strip() or 'it said nothing'}"
+            ) from None
+
+    def _answer(self, kind: str, timeout_s: float) -> dict[str, Any] | None:
+        """The event that answers an order; others that come before it are of jobs that have ended."""
+        until = time.monotonic() + timeout_s
+        while (left_s := until - time.monotonic()) > 0:
+            event = self.next_event(left_s)
+            if event is not None and event["kind"] == kind:
+                return event
+        return None
+
+    def __exit__(self, *exception) -> None:
+        self.alive = False
+        try:
+            self._child.end()
+        finally:
+            self._kill_marked()
+
+    def _kill_marked(self) -> None:
+        """Kill what the supervisor left, should it have been killed itself."""
+        wait_until_gone(lambda: marked(self.mark, but=DAEMON), TIDY_S)
+        kill_until_gone(lambda: marked(self.mark, but=DAEMON))
+        wait_until_gone(lambda: marked(self.mark, DAEMON), DAEMON_ENDS_S)  # its guard lost its input, too
+        kill_until_gone(lambda: marked(self.mark))
+
+
+class _Job(Child):
+    """A job in the supervisor's process, which tells the launcher all that it tells, and at last how it ended."""
+
+    def __init__(self, supervisor: _Supervisor, name: str, module: str, content: Any, log: str, environment: dict):
+        own = {PARENT: str(os.getpid()), JOB: name}
+        super().__init__(module, content, environment=environment | own, log=log, polite_s=supervisor.polite_s)
+        self.name, self.supervisor = name, supervisor
+        self.asked = False
+        """Whether it was told to end"""
+        self._over = threading.Lock()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self.supervisor.launcher.tell("told", job=self.name, event=message)
+
+    def end_by(self, insist: bool = True) -> None:
+        """End it, politely first or by SIGKILL at once, and await that for so long as it can take."""
+        self.asked = True
+        if insist:
+            self._insist()
+        else:
+            self.kill()
+        self.await_end(TIDY_S)
+
+    def await_end(self, timeout_s: float | None = None) -> None:
+        """Await the end of the process, and see to the end of what it started; who comes second has nothing to do."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        if not self._over.acquire(blocking=False):
+            return
+        # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
+        wait_until_gone(self._left_by_it, TIDY_S)
+        left = kill_until_gone(self._left_by_it)
+        self._listener.join(TIDY_S)  # nobody is left who writes: a watch over its memory has a word to say, too
+        self.stop()
+        self._errors.close()
+        still = [words for pid in left if (words := still_there(pid))]
+        ended = {"status": self._process.poll(), "asked": self.asked, "left": left, "still": still}
+        self.supervisor.launcher.tell("ended", job=self.name, **ended)
+        self.supervisor.orders.put({"kind": "forget", "name": self.name})
+
+    def _left_by_it(self) -> set[psutil.Process]:
+        return of_session(self.pid) | marked(self.supervisor.mark, self.name)
 
 
 class _Supervisor:
     def __init__(self) -> None:
-        self.launcher = Parent()
+        self.launcher, self.mark = Parent(), os.environ[MARK]
         self.polite_s = self.launcher.content["polite_s"]
         self.jobs: dict[str, _Job] = {}
-        self.to_do: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.closing = False
         self.mps_guard: subprocess.Popen | None = None
         self.temporary: list[str] = []
-        self.mark = os.environ[MARK]
 
     def run(self) -> None:
+        """Obey the launcher to its end, and the end of all jobs. Jobs die with the thread that starts them: this one"""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's
-        signal.signal(signal.SIGTERM, lambda *_: self.to_do.put(self._close))
-        signal.signal(signal.SIGCHLD, lambda *_: self.to_do.put(lambda: None))
+        signal.signal(signal.SIGTERM, lambda *_: self.orders.put({"kind": "close"}))
         adopt_orphans()
-        self.launcher.listen(
-            lambda order: self.to_do.put(lambda: self._obey(**order)), lambda: self.to_do.put(self._close)
-        )
-        while not (self.closing and not self.jobs):
-            with contextlib.suppress(queue.Empty):
-                self.to_do.get(timeout=self._until_next_deadline())()
-            self._reap()
-            self._do_what_is_due()
+        self.launcher.listen(self.orders.put, lambda: self.orders.put({"kind": "close"}))
+        while self.jobs or not self.closing:
+            order = self.orders.get()
+            getattr(self, f"_do_{order.pop('kind')}")(**order)
         self._sweep()
         for left_over in self.temporary:
             shutil.rmtree(left_over, ignore_errors=True)
             with contextlib.suppress(OSError):
                 Path(left_over).unlink(missing_ok=True)
 
-    # orders
-
-    def _obey(self, kind: str, **order: Any) -> None:
-        getattr(self, f"_do_{kind}")(**order)
-
-    def _do_start(
-        self, name: str, program: list[str], content: dict[str, Any], log: str, environment: dict[str, str]
-    ) -> None:
-        whole = os.environ | environment | {PARENT: str(os.getpid()), JOB: name}
-        kept = {variable: value for variable, value in whole.items() if environment.get(variable) != ""}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with Path(log).open("ab") as errors:
-            process = subprocess.Popen(program, **pipes, stderr=errors, env=kept, start_new_session=True)
-        self.launcher.tell("started", job=name, pid=process.pid)
-        listener = threading.Thread(target=self._hear, args=(name, process), daemon=True)
-        job = self.jobs[name] = _Job(name, process, listener)
-        listener.start()
-        self._write(job, content)
+    def _do_start(self, name: str, **job: Any) -> None:
         if self.closing:
-            self._do_end(name)
-
-    def _do_go(self, job: str) -> None:
-        if job in self.jobs:
-            self._write(self.jobs[job], {"kind": "go"})
-
-    def _do_end(self, job: str) -> None:
-        ending = self.jobs.get(job)
-        if ending is None or ending.asked:
             return
-        ending.asked = True
-        with contextlib.suppress(OSError):
-            ending.process.stdin.close()
-        now = time.monotonic()
-        ending.deadlines = [
-            (now + self.polite_s, lambda: self._signal(ending, signal.SIGTERM)),
-            (now + self.polite_s + TERM_S, lambda: self._kill(ending)),
-        ]
+        self.jobs[name] = _Job(self, name, **job).start()
+        self.launcher.tell("started", job=name, pid=self.jobs[name].pid)
+        threading.Thread(target=self.jobs[name].await_end, daemon=True).start()
 
-    def _do_kill(self, job: str) -> None:
-        if job in self.jobs:
-            self.jobs[job].asked = True
-            self._kill(self.jobs[job])
+    def _do_go(self, name: str) -> None:
+        if name in self.jobs:
+            self.jobs[name].send({"kind": "go"})
+
+    def _do_end(self, name: str, insist: bool = True) -> None:
+        if name in self.jobs and not (insist and self.jobs[name].asked):
+            self.jobs[name].asked = True
+            threading.Thread(target=self.jobs[name].end_by, args=(insist,), daemon=True).start()
+
+    def _do_kill(self, name: str) -> None:
+        self._do_end(name, insist=False)
+
+    def _do_forget(self, name: str) -> None:
+        """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""
+        del self.jobs[name]
+        own = {job.pid for job in self.jobs.values()} | {self.mps_guard and self.mps_guard.pid}
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(child.pid, os.WNOHANG)
 
     def _do_mps(self, gpus: list[str]) -> None:
         from labkit.hardware.budgets.mps import start_mps
@@ -151,103 +312,24 @@ class _Supervisor:
     def _do_remove_at_end(self, path: str) -> None:
         self.temporary.append(path)
 
-    def _close(self) -> None:
+    def _do_close(self) -> None:
         """End everything: nobody gives orders any more."""
-        if not self.closing:
-            self.closing = True
-            for name in list(self.jobs):
-                self._do_end(name)
-
-    # jobs
-
-    def _write(self, job: _Job, message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it has ended, or is ending
-            job.process.stdin.write(json.dumps(message).encode() + b"\n")
-            job.process.stdin.flush()
-
-    def _hear(self, name: str, process: subprocess.Popen) -> None:
-        with process.stdout as stream:
-            for line in stream:
-                if event := message_of(line):
-                    self.launcher.tell("told", job=name, event=event)
-
-    def _signal(self, job: _Job, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.process.pid, number)
-
-    def _kill(self, job: _Job) -> None:
-        """Kill its main process; what it has started follows when its end is noticed, or is awaited no longer."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(job.process.pid, signal.SIGKILL)
-        job.deadlines.append((time.monotonic() + TIDY_S, lambda: self._ended(job)))
-
-    def _reap(self) -> None:
-        """Take the exit statuses of jobs, and of orphans that nobody else takes."""
-        by_pid = {job.process.pid: job for job in self.jobs.values()}
-        if self.mps_guard is not None:
-            self.mps_guard.poll()
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid in by_pid:
-                by_pid[pid].process.returncode = os.waitstatus_to_exitcode(status)
-                self._ended(by_pid[pid])
-
-    def _ended(self, job: _Job) -> None:
-        """End what is left of a job that has ended, or that was killed and should have."""
-        with contextlib.suppress(OSError):
-            job.process.stdin.close()
-        del self.jobs[job.name]
-
-        def left_by_it() -> set[psutil.Process]:
-            return of_session(job.process.pid) | marked(self.mark, job.name)
-
-        # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
-        wait_until_gone(left_by_it, TIDY_S)
-        left = kill_until_gone(left_by_it)
-        job.listener.join(TIDY_S)  # now that nobody is left who writes: a watch over its memory has a word to say, too
-        still = [words for pid in left if (words := still_there(pid))]
-        # its status is None where it has not ended
-        status = job.process.poll()
-        self.launcher.tell("ended", job=job.name, status=status, asked=job.asked, left=left, still=still)
-
-    def _until_next_deadline(self) -> float | None:
-        due = [when for job in self.jobs.values() for when, _ in job.deadlines]
-        return max(0.0, min(due) - time.monotonic()) if due else None
-
-    def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        for job in list(self.jobs.values()):
-            due = [act for when, act in job.deadlines if when <= now]
-            job.deadlines = [(when, act) for when, act in job.deadlines if when > now]
-            for act in due:
-                if job.name in self.jobs:
-                    act()
-
-    # the end
+        self.closing = True
+        for name in self.jobs:
+            self._do_end(name)
 
     def _sweep(self) -> list[int]:
-        """Kill what jobs left, then end the daemon; what would not go."""
-        left = kill_until_gone(self._all_but_mps, self._reap)
-        self._end_mps()
-        return left or kill_until_gone(lambda: descendants() | marked(self.mark), self._reap)
-
-    def _all_but_mps(self) -> set[psutil.Process]:
-        return (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON)
-
-    def _end_mps(self) -> None:
-        """Only now: a client whose daemon goes loses its GPU."""
-        if self.mps_guard is None:
-            return
-        with contextlib.suppress(OSError):
-            self.mps_guard.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.mps_guard.wait(DAEMON_ENDS_S)
-        self.mps_guard = None
+        """Kill what jobs left, then end the daemon, for a client whose daemon goes loses its GPU; what would not go."""
+        left = kill_until_gone(
+            lambda: (descendants() | marked(self.mark, but=DAEMON)) - marked(self.mark, DAEMON)
+        )  # fmt: skip
+        if self.mps_guard is not None:
+            with contextlib.suppress(OSError):
+                self.mps_guard.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.mps_guard.wait(DAEMON_ENDS_S)
+            self.mps_guard = None
+        return left or kill_until_gone(lambda: descendants() | marked(self.mark))
 
 
 if __name__ == "__main__":

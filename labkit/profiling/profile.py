@@ -17,7 +17,7 @@ from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
 from labkit.profiling.traces.device_time import device_breakdown, launched_directly_us, launched_us
 from labkit.profiling.traces.trace import Trace, read_trace
-from labkit.profiling.work.operators import operators_at_work
+from labkit.profiling.work import operators_at_work
 from labkit.runs import read_run
 from labkit.runs.atomic import replace_text
 

@@ -16,10 +16,10 @@ from plotly.offline import get_plotlyjs
 
 from labkit import __version__
 from labkit.plots.describe import describe
+from labkit.plots.gantt import figure_icicle, figure_phases, figure_timeline
 from labkit.plots.memory_held import figure_memory_held
 from labkit.plots.roofline import figure_roofline
 from labkit.plots.show import OFFLINE
-from labkit.plots.step_bars import figure_icicle, figure_phases, figure_timeline
 from labkit.plots.words import rate_text
 from labkit.profiling.call_tree import call_tree
 from labkit.profiling.profile import Profile, roofline_frames

@@ -37,8 +37,6 @@ class Event(_Known):
 
 
 class Resumed(Event):
-    """A run that went on from a checkpoint."""
-
     step: int
     parts: int
 

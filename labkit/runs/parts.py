@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,29 +16,19 @@ import pyarrow.parquet as pq
 from labkit.runs.atomic import disk_full_as_user_error, temporary_of
 from labkit.runs.notes import note_left_out
 
-METRICS = pa.schema(
-    [
-        pa.field("step", pa.int64(), nullable=False),
-        pa.field("wall_s", pa.float64(), nullable=False),
-        pa.field("train_s", pa.float64(), nullable=False),
-        pa.field("samples", pa.int64(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        ("value", pa.float64()),
-    ]
-)
-TELEMETRY = pa.schema(
-    [
-        pa.field("time_ns", pa.int64(), nullable=False),
-        pa.field("device", pa.string(), nullable=False),
-        pa.field("scope", pa.string(), nullable=False),
-        ("pid", pa.int64()),
-        pa.field("counter", pa.string(), nullable=False),
-        ("value", pa.float64()),
-        ("unit", pa.string()),
-        ("source", pa.string()),
-        ("note", pa.string()),
-    ]
-)
+
+def _schema(optional: str, **types: pa.DataType) -> pa.Schema:
+    """Columns of these types, of which the optional ones may be null."""
+    return pa.schema([pa.field(name, kind, nullable=name in optional.split()) for name, kind in types.items()])
+
+
+_WHOLE, _NUMBER, _TEXT = pa.int64(), pa.float64(), pa.string()
+METRICS = _schema("value", step=_WHOLE, wall_s=_NUMBER, train_s=_NUMBER, samples=_WHOLE, name=_TEXT, value=_NUMBER)
+TELEMETRY = _schema(
+    "pid value unit source note",
+    time_ns=_WHOLE, device=_TEXT, scope=_TEXT, pid=_WHOLE, counter=_TEXT, value=_NUMBER, unit=_TEXT, source=_TEXT,
+    note=_TEXT,
+)  # fmt: skip
 
 
 class PartWriter:
@@ -83,19 +72,18 @@ class MergingPartWriter(PartWriter):
     """
 
     def __init__(self, folder: Path, schema: pa.Schema, *, sort_by: Sequence[str], parts: int = PARTS, **options):
-        """Write rows of `schema` to `folder`; every `parts` parts are merged, sorted by these columns."""
         super().__init__(folder, schema, **options)
         self._sort_by, self._parts = [(name, "ascending") for name in sort_by], parts
         self._small: list[Path] = []
         self._merged: list[Path] = []
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="parts")
-        self._writing: deque[Future] = deque()
+        self._writing: list[Future] = []
 
     def flush(self) -> None:
         """Hand what has been collected to the thread that writes it.
 
         Raises:
-            UserError: the disk is full; the rows of that part are lost, those before it are not.
+            UserError: the disk was full; the rows of that part are lost, those before it are not.
         """
         self._flushed_at = time.monotonic()
         if self._rows:
@@ -103,28 +91,20 @@ class MergingPartWriter(PartWriter):
             self._writing.append(self._writer.submit(self._write, rows, part_path(self.folder, self.next_number)))
             self.next_number += 1
         while self._writing and self._writing[0].done():
-            self._writing.popleft().result()
+            self._writing.pop(0).result()
 
     def settle(self) -> None:
-        """Wait until all that was handed over is written.
-
-        Raises:
-            UserError: the disk is full.
-        """
+        """Wait until all that was handed over is written; raises as `flush` does."""
         while self._writing:
-            self._writing.popleft().result()
+            self._writing.pop(0).result()
 
     def close(self) -> None:
         """Write what is left, and drop what was merged before."""
-        try:
+        with self._writer:
             self.settle()
             self._drop_merged()
-        finally:
-            try:
-                self.flush()
-                self.settle()
-            finally:
-                self._writer.shutdown()
+            self.flush()
+            self.settle()
 
     def _write(self, rows: list[dict[str, Any]], path: Path) -> None:
         write_part(pa.Table.from_pylist(rows, schema=self.schema), path)
@@ -172,10 +152,7 @@ NAME = re.compile(r"part-(\d{5,6})(?:-(\d{5,6}))?\.parquet")
 
 
 def part_numbers(path: Path) -> range:
-    """The numbers of the parts that a file holds: its own, or for `part-00000-00059.parquet` all that were merged.
-
-    No number at all for a file that is not named as a part.
-    """
+    """The numbers of the parts that a file holds, such as 0 to 59 in `part-00000-00059.parquet`; else none."""
     named = NAME.fullmatch(path.name)
     return range(int(named[1]), int(named[2] or named[1]) + 1) if named else range(0)
 
@@ -190,21 +167,18 @@ def part_files(folder: Path) -> list[Path]:
     return sorted(filter(part_numbers, paths), key=lambda path: part_numbers(path)[0])
 
 
-class _WithoutPandas:
-    """A finder of modules that finds no pandas; pyarrow does not understand the usual None in sys.modules."""
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pyarrow goes without pandas in this process", name=name)
-
-
 def spare_pandas() -> None:
     """Let pyarrow go without pandas in this process, which it would import with its first array: half a second.
 
     For processes that are ours from their first line on: `to_pandas` is then not to be had in them.
     """
-    finder = _WithoutPandas()
-    sys.meta_path.insert(0, finder)
+
+    class NoPandas:  # pyarrow does not understand the usual None in sys.modules
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError("pyarrow goes without pandas in this process", name=name)
+
+    sys.meta_path.insert(0, finder := NoPandas())
     try:
         pa.array([])
     finally:
@@ -212,10 +186,7 @@ def spare_pandas() -> None:
 
 
 def current_parts(folder: Path) -> list[Path]:
-    """The parts of a folder, in order.
-
-    A part that was merged into another is left out: it stays a while for those who are about to read it.
-    """
+    """The parts of a folder, in order, without those that stay a while although they were merged into another."""
     paths = part_files(folder)
     merged = [numbers for path in paths if len(numbers := part_numbers(path)) > 1]
     return [path for path in paths if len(own := part_numbers(path)) > 1 or not any(own[0] in each for each in merged)]
@@ -224,10 +195,7 @@ def current_parts(folder: Path) -> list[Path]:
 def read_part(path: Path, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table | None:
     """The rows of a part, whose pages are held against their checksums; None, with a note, for a damaged one.
 
-    Args:
-        path: of the part.
-        schema: of its rows: METRICS or TELEMETRY, or one of these with words kept once (dictionaries).
-        columns: those wanted; all of the schema if None.
+    `schema` is that of its rows, or the same with words kept once (dictionaries); `columns` are those wanted, or all.
 
     Raises:
         FileNotFoundError: it was merged into another since it was listed.

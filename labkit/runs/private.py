@@ -58,15 +58,10 @@ def restored(value: Any) -> Any:
 
 
 def given_again(recorded: list[str], given: list[str], place: object) -> list[str]:
-    """A script's recorded arguments, without the secrets among them that are given anew.
-
-    Args:
-        recorded: as the run's record has them.
-        given: those of now, which come after them.
-        place: of the record, for the error.
+    """A script's recorded arguments, without the secrets among them, which are in those `given` now.
 
     Raises:
-        UserError: a secret is not given.
+        UserError: a secret is not given; the text names the `place` of the record.
     """
     kept, hidden = [], []
     for argument in restored(recorded):

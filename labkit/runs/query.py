@@ -55,11 +55,8 @@ def readable_runs(folders: Iterable[Path | str]) -> list[tuple[Path, RunRecord]]
 def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """One row a run, oldest first; a damaged record is noted and left out.
 
-    Returns:
-        Columns run, folder, job, budget (of a run that shared its device: how, and with what), group (that it was
-        started with, or None), seed ("none" where the script was given none), status, provenance, profiled,
-        target_metric, target, target_reached, time_to_target_s, disturbed (what other programs did to it, in words;
-        else empty), started_at.
+    Of a run that shared its device, budget says how and with what, and group what it was started with (else None). seed
+    is "none" where the script was given none; disturbed says in words what other programs did to it, if anything.
     """
     import pandas as pd
 

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
@@ -48,25 +48,22 @@ class Provenance:
         return cls(kind, f"labkit {__version__}", timestamp(), note)
 
 
-class Train(TypedDict, total=False):
-    """What readers rely on of a run's training settings."""
+# What readers rely on of a record; more may be there, and is left alone.
 
+
+class Train(TypedDict, total=False):
     target_metric: str | None
     target: float | None
     higher_is_better: bool | None
 
 
 class Shared(TypedDict):
-    """What a run shared its device with."""
-
     group: str
     mode: str
     jobs: str
 
 
 class Config(TypedDict, total=False):
-    """What readers rely on of a run's configuration."""
-
     job: str
     data: dict[str, Any]
     train: Train
@@ -74,15 +71,11 @@ class Config(TypedDict, total=False):
 
 
 class UsedBudget(TypedDict, total=False):
-    """What readers rely on of a run's budget."""
-
     name: str
     torch_name: str
 
 
 class UsedDevice(TypedDict, total=False):
-    """What readers rely on of a device that a run saw."""
-
     name: str
     torch_name: str | None
     uuid: str | None
@@ -92,8 +85,6 @@ class UsedDevice(TypedDict, total=False):
 
 
 class Result(TypedDict, total=False):
-    """What readers rely on of what a run came to."""
-
     reason: str | None
     target_reached: bool | None
     time_to_target_s: float | None
@@ -139,8 +130,6 @@ class RunRecord:
     ended_at: Moment | None = None
     result: Result | None = None
     schema_version: int = SCHEMA_VERSION
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Keys that this labkit does not know; kept when the file is written again."""
 
     @property
     def profiled(self) -> bool:
@@ -167,10 +156,7 @@ class RunRecord:
 
     def save(self, folder: Path) -> None:
         """Write `run.json` in one step, without home folders and secrets."""
-        content = asdict(self)
-        content |= content.pop("extra")
-        content = shielded(content)
-        replace_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+        replace_text(folder / "run.json", json.dumps(shielded(asdict(self)), indent=1) + "\n")
 
     def is_being_written(self, folder: Path) -> bool:
         """Whether the process that writes this run still runs; on another host, whether its folder still changes."""
@@ -202,12 +188,11 @@ def read_run(folder: Path | str) -> RunRecord:
             f"{path}: this run has format {version}, written by a newer labkit, and this one reads up to "
             f"{SCHEMA_VERSION}: upgrade labkit to open it."
         )
-    known = {f.name for f in fields(RunRecord)} - {"extra"}
-    values = {name: value for name, value in content.items() if name in known}
+    values = {f.name: content[f.name] for f in fields(RunRecord) if f.name in content}
     try:
         check_shape(values, RunRecord)
         values["provenance"] = Provenance(**values["provenance"])
-        record = RunRecord(**values, extra={name: value for name, value in content.items() if name not in known})
+        record = RunRecord(**values)
     except (TypeError, ValueError) as error:
         raise DataError(f"this record is not what a run needs ({error}).", file=path, fix=fix) from error
     if record.status == "running" and not record.is_being_written(path.parent):

@@ -25,7 +25,7 @@ from labkit.runs.private import shielded
 from labkit.runs.record import RunRecord, own_process, read_run, timestamp
 
 STOP, LOOK_EVERY_S = "stop-requested", 0.25
-"""Lies in the folder of a run that was asked to stop, which looks for it so often."""
+"""Lies in the folder of a run that was asked to stop, which looks for it so often"""
 
 
 def request_stop(folder: Path | str) -> None:
@@ -40,20 +40,6 @@ def request_stop(folder: Path | str) -> None:
     (Path(folder) / STOP).touch()
 
 
-class StopFile:
-    """Looks for the request in a run's folder, a few times a second however often it is asked."""
-
-    def __init__(self, folder: Path):
-        self._path, self._looked_at, self._found = folder / STOP, 0.0, False
-        self._path.unlink(missing_ok=True)  # asked of an earlier process of this run
-
-    def __bool__(self) -> bool:
-        now = time.monotonic()
-        if not self._found and now - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at, self._found = now, self._path.exists()
-        return self._found
-
-
 class RunWriter:
     """The one process that writes a run folder; it holds the folder's lock from the beginning to `finish`."""
 
@@ -61,8 +47,8 @@ class RunWriter:
         from labkit.runs.parts import METRICS, PartWriter  # Arrow, which reading a record does without
 
         self.folder, self.record, self._lock = folder, record, lock
-        self.stop_requested = StopFile(folder)
-        """True from when somebody asks this run to stop (`labkit.runs.request_stop`)."""
+        self._stop_looked_at, self._stop_found = 0.0, False
+        (folder / STOP).unlink(missing_ok=True)  # asked of an earlier process of this run
         self._metrics = PartWriter(folder / "metrics", METRICS)
         self._events = _open_lines(folder / "events.jsonl")
         self._event_lock = threading.Lock()  # faults are told by the thread that watches the sampler
@@ -105,15 +91,9 @@ class RunWriter:
         """Go on with a run after `from_step` steps; what it recorded beyond that step is superseded.
 
         Nothing is deleted: a "resumed" event tells readers from where on the older rows no longer count, and where,
-        with what and by which command the run went on. On another host than before, the record names the new one and
-        its provenance says that the times mix two machines. The old result stays until there is a new one.
-
-        Args:
-            folder: the run's.
-            lock: what `lock_run` gave, taken before `from_step` was read.
-            from_step: the step of the checkpoint that the run goes on from.
-            config: what the run goes on with.
-            machine: its software and devices, for the event.
+        with what (`machine`) and by which command the run went on. On another host than before, the record names the
+        new one and its provenance says that the times mix two machines. The old result stays until there is a new one.
+        `lock` is what `lock_run` gave, taken before `from_step` was read.
         """
         record = read_run(folder)
         host = platform.node()
@@ -130,8 +110,16 @@ class RunWriter:
         writer.event("resumed", step=from_step, parts=writer._metrics.next_number, **where)
         return writer
 
+    @property
+    def stop_requested(self) -> bool:
+        """True from when somebody asks this run to stop; it looks a few times a second however often it is asked."""
+        now = time.monotonic()
+        if not self._stop_found and now - self._stop_looked_at >= LOOK_EVERY_S:
+            self._stop_looked_at, self._stop_found = now, (self.folder / STOP).exists()
+        return self._stop_found
+
     def event(self, event: str, /, **values: Any) -> None:
-        """Append one fact to `events.jsonl`, on the disk when this returns to the caller's next crash."""
+        """Append one fact to `events.jsonl`, where a crash of this process leaves it."""
         told = shielded({"event": event, "time": timestamp(), **values})
         line = json.dumps(_without_nan(told), allow_nan=False)
         with disk_full_as_user_error(self.folder), self._event_lock:
@@ -154,29 +142,22 @@ class RunWriter:
         with contextlib.ExitStack() as stack:  # each is done whatever becomes of the others, the last named first
             stack.callback(self._lock.release)
             stack.callback(self.record.save, self.folder)
-            stack.callback(self._close_events)
+            stack.enter_context(disk_full_as_user_error(self.folder))
+            stack.callback(self._events.close)
             stack.callback(self.flush)
-
-    def _close_events(self) -> None:
-        with disk_full_as_user_error(self.folder):
-            self._events.close()
 
 
 def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
-    """Write the last word of a run whose process was killed before it could: it has failed.
-
-    Returns:
-        `{"run", "folder", "status", "result"}`; None where the process had written it.
-    """
+    """Write the last word of a run whose process was killed before it could, and return it as an answer; else None."""
     folder, record = Path(folder), read_run(folder)
     if record.status != "interrupted":
         return None
-    ended = {"status": "failed", "reason": reason, "ended_by": "killed"}
+    ended = {"event": "ended", "status": "failed", "reason": reason, "ended_by": "killed"}
     with _open_lines(folder / "events.jsonl") as events:
-        for event in ({"event": "fault", "kind": "error", "what": reason}, {"event": "ended", **ended}):
-            events.write(json.dumps({"event": "", "time": timestamp()} | event) + "\n")
-    result = {name: ended[name] for name in ("reason", "ended_by")}
-    record.status, record.result, record.ended_at = ended["status"], result, timestamp()
+        for event in ({"event": "fault", "kind": "error", "what": reason}, ended):
+            events.write(json.dumps(event | {"time": timestamp()}) + "\n")
+    result = {"reason": reason, "ended_by": "killed"}
+    record.status, record.result, record.ended_at = "failed", result, timestamp()
     record.save(folder)
     return {"run": record.id, "folder": str(folder), "status": record.status, "result": result}
 
@@ -195,16 +176,12 @@ def lock_run(folder: Path) -> filelock.BaseFileLock:
     except filelock.Timeout:
         raise busy from None
     except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in WITHOUT_LOCKS:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
             raise
     # where the file system has no locks, this has to do; a folder that is just being made has no record yet
     if (folder / "run.json").exists() and read_run(folder).status == "running":
         raise busy
     return lock
-
-
-WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-"""What a file system says that has no locks."""
 
 
 def _open_lines(path: Path) -> TextIO:

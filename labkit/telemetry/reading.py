@@ -23,8 +23,7 @@ class Reading(NamedTuple):
 
 FAULTS = {
     "sampler_died": "the sampler died and was started again: its samples have a gap",
-    "gpu_lost": "a GPU was lost: its samples have a gap",
-    "gpu_back": "a GPU that was lost answers again",
+    "gpu_lost": "a GPU was lost: its samples end there",
     "source_hangs": "a source of counters hangs: its samples have a gap",
     "source_back": "a source of counters that hung answers again",
 }

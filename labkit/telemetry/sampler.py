@@ -35,13 +35,11 @@ class Sampler:
         """Why nothing is sampled any more; None where all is well."""
         self.deaths: list[str] = []
         """Why each sampler that was started again had died."""
-        self.untold: list[str] = []
-        """Faults that `on_fault` could not take, and why."""
         self._ending = False
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Sampler:
         self.failure = self._start()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
         if self.failure is None:
             self._watcher.start()
         return self
@@ -69,23 +67,17 @@ class Sampler:
             while (message := self._child.next_message(START_S)) is not None:
                 if message["kind"] == "ready":
                     return None
-                self._tell(**message)
+                self._on_fault(**message)
         except EOFError:
             return self._death()
         self._child.kill()
         return f"it took no sample within {START_S:g} s"
 
-    def _tell(self, kind: str, what: str) -> None:
-        try:
-            self._on_fault(kind, what)
-        except Exception as error:  # a full disk must not end the thread that starts samplers again
-            self.untold.append(f"{kind}: {what} ({error})")
-
     def _watch(self) -> None:
         """Wait for the sampler's end, and start it again where that was not asked for."""
         while True:
             for fault in self._child.messages():
-                self._tell(**fault)
+                self._on_fault(**fault)
             death, status = self._death(), self._child.status()
             self._child.end()
             if status == 0 or self._ending:
@@ -95,9 +87,8 @@ class Sampler:
                 self.failure = f"it died {MOST_RESTARTS + 1} times, at last of this: {death}"
                 return
             self.deaths.append(death)
-            self._tell("sampler_died", death)
-            failure = self._start()
-            if failure is not None:
+            self._on_fault("sampler_died", death)
+            if failure := self._start():
                 self.failure = None if self._ending else failure
                 return
 

@@ -1,4 +1,4 @@
-"""The sampler's own process: it reads every counter on a schedule until the job ends."""
+"""The sampler's own process: it reads every counter on a schedule until the job ends, and writes what it read."""
 
 from __future__ import annotations
 
@@ -6,21 +6,86 @@ import gc
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
 
 from labkit.process.child import Parent
-from labkit.runs.parts import spare_pandas
+from labkit.runs.parts import TELEMETRY, MergingPartWriter, spare_pandas
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.schedule import Schedule
+
+_S = 10**9
+
+
+class Schedule:
+    """Points in time 1/hz apart. What came late is not made up for by a burst of samples: it is counted as missed."""
+
+    def __init__(
+        self, hz: float, clock_ns: Callable[[], int] = time.monotonic_ns, date_ns: Callable[[], int] = time.time_ns
+    ):
+        """Begin now, with the first sample due at once."""
+        self._period_ns, self._clock_ns = round(_S / hz), clock_ns
+        self._begin_ns, self._date_ns = clock_ns(), date_ns()
+        self._next = 0
+
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970, by the date at the beginning and a clock that nobody sets."""
+        return self._date_ns + self._since_ns()
+
+    def wait_s(self) -> float:
+        """Seconds until the next point."""
+        return max(0.0, (self._next * self._period_ns - self._since_ns()) / _S)
+
+    def arrive(self) -> int:
+        """Take the latest point that has come; how many before it were missed."""
+        latest = self._since_ns() // self._period_ns
+        missed = max(0, latest - self._next)
+        self._next = max(latest, self._next) + 1
+        return missed
+
+    def _since_ns(self) -> int:
+        return self._clock_ns() - self._begin_ns
+
+
+class TelemetryWriter:
+    """Takes readings of one job; a context manager that leaves all of them on the disk."""
+
+    def __init__(self, folder: Path, pid: int):
+        """Write to `folder`/telemetry for the job `pid`."""
+        self._pid = pid
+        order = ("device", "scope", "counter", "time_ns")
+        self._parts = MergingPartWriter(folder / "telemetry", TELEMETRY, sort_by=order)
+        self._missing: dict[tuple, Reading] = {}
+
+    def __enter__(self) -> TelemetryWriter:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._parts.close()
+
+    def flush(self) -> None:
+        """Put what has been taken on the disk now."""
+        self._parts.flush()
+        self._parts.settle()
+
+    def append(self, time_ns: int, reading: Reading) -> None:
+        """Take one reading; a counter that stays missing is written once, not at every sample."""
+        series = reading[:3]
+        if reading.value is not None:
+            self._missing.pop(series, None)
+        elif self._missing.get(series) == reading:
+            return
+        else:
+            self._missing[series] = reading
+        self._parts.append({"time_ns": time_ns, "pid": self._pid, **reading._asdict()})
 
 
 def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> None:
     """Sample until the parent asks to stop or process `pid` is gone; `restarts` samplers of it died before this one."""
     from labkit.hardware.devices import get_devices
     from labkit.telemetry.sources.machine import open_ladder
-    from labkit.telemetry.telemetry_writer import TelemetryWriter
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)

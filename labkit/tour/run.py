@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,8 @@ from labkit.hardware.budgets.names import offered_budgets
 from labkit.jobs.command import job_command
 from labkit.tracking.launch import LaunchedRun, WorkerFailed
 
-SECONDS_A_RUN = 75.0
-"""A tour of n runs ends after about n times this on the slowest machine; on two cores a run takes not half of it."""
-
 RUN_SECONDS = 240.0
-"""A run that has not reached its target by then is censored."""
+"""A run that has not reached its target by then is censored; on two cores it takes not a sixth of it."""
 
 
 @dataclass
@@ -32,8 +28,6 @@ class TourRun:
     state: str = "waiting"
     """"waiting", "running", "done", "stopped" or "failed"."""
     folder: Path | None = None
-    began_at: float | None = None
-    """When its folder was there, on the monotonic clock: not while it waited for cores"""
     answer: dict[str, Any] | None = None
     error: UserError | WorkerFailed | None = None
 
@@ -52,20 +46,11 @@ OnTourEvent = Callable[[TourRun, dict[str, Any]], None]
 
 
 def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None:
-    """Launch the runs one after another; Ctrl-C stops the one under way politely and skips the rest.
-
-    Args:
-        tour: the plan; its runs get what they came to.
-        runs_dir: the folder that run folders are made in.
-        on_event: called with what happens.
-    """
-    spent_s = 0.0
-    for number, run in enumerate(tour):
-        left_s = SECONDS_A_RUN * len(tour) - spent_s
-        max_seconds = seconds_for_next(left_s, len(tour) - number)
+    """Launch the runs one after another; Ctrl-C stops the one under way politely and skips the rest."""
+    for run in tour:
         try:
             _change(run, "running", on_event)
-            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, max_seconds=max_seconds)
+            command = job_command(run.job, budget=run.budget, runs_dir=runs_dir, seed=run.seed, max_seconds=RUN_SECONDS)
             with LaunchedRun(command) as launched:
                 _follow_to_its_end(run, launched, on_event)
         except (UserError, WorkerFailed) as error:
@@ -76,17 +61,6 @@ def run_tour(tour: list[TourRun], runs_dir: Path, on_event: OnTourEvent) -> None
             return
         else:
             _change(run, "done", on_event)
-        if run.began_at is not None:
-            spent_s += time.monotonic() - run.began_at
-
-
-def seconds_for_next(left_s: float, runs_left: int) -> float:
-    """How long the next run may train, so that all that are left have their share.
-
-    >>> seconds_for_next(600, 2), seconds_for_next(400, 4), seconds_for_next(-5, 3)
-    (240.0, 100.0, 1.0)
-    """
-    return max(1.0, min(RUN_SECONDS, left_s / runs_left))
 
 
 def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
@@ -103,7 +77,7 @@ def _follow_to_its_end(run: TourRun, launched: LaunchedRun, on_event: OnTourEven
 def _follow(run: TourRun, launched: LaunchedRun, on_event: OnTourEvent) -> None:
     for event in launched.events():
         if event["kind"] == "Started":
-            run.folder, run.began_at = Path(event["folder"]), time.monotonic()
+            run.folder = Path(event["folder"])
         on_event(run, event)
     run.answer = launched.answer
 

@@ -157,7 +157,7 @@ class Recording:
             with sampler:
                 yield
         finally:
-            for fault in [*faults, *(f"not recorded: {each}" for each in sampler.untold)]:
+            for fault in faults:
                 self.notice(fault)
             if sampler.failure:
                 run.event("fault", kind="sampler", what=sampler.failure)

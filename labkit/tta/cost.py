@@ -39,12 +39,7 @@ def usd_per_s(tiers: pd.Series) -> pd.Series:
 
 
 def cost_usd(time_s: float, tier: str | None) -> Cost:
-    """Cost of holding one machine of `tier` for `time_s` wall seconds, evaluation included.
-
-    Returns:
-        No value, and the reason, where the target was not reached (`time_s` is inf or NaN) or the tier has no
-        price.
-    """
+    """Cost of holding one machine of `tier` for `time_s` wall seconds; none where that is inf or NaN: not reached."""
     price = price_usd_per_h(tier)
     if price.value_usd is None:
         return price

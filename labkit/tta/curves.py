@@ -43,16 +43,13 @@ def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd
     their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does. Of
     a run that shared its device the budget is mode and neighbours, and it has neither energy nor cost of its own.
 
-    Args:
-        folders: run folders.
-        undisturbed: leave out runs that other programs disturbed.
-
     Returns:
-        RUN_COLUMNS. metric is the target's, else the first that was evaluated, and None where a script tells none;
-        higher_is_better is None where there was no target. disturbed says what other programs did to the run, if
-        anything; unreached is what the run is for a target that it did not reach ("failed" or "censored"), confirm its
-        confirming evaluations, settings a dictionary of what tells series apart. wall_s, train_s and samples are those
-        of its end, or of the last event. A number that a run does not have is NaN; energy_note says why.
+        RUN_COLUMNS; a number that a run does not have is NaN. metric is the target's, else the first that was
+        evaluated, and None where a script tells none; higher_is_better is None where there was no target. disturbed
+        says what other programs did to the run, if anything (`undisturbed` leaves such runs out); unreached is what the
+        run is for a target that it did not reach ("failed" or "censored"), settings a dictionary of what tells series
+        apart. wall_s, train_s and samples are those of its end, or of the last event; energy_note says why there is no
+        energy.
 
     Raises:
         UserError: no folder is a readable run (of several, the others are noted and left out), or two have the same
@@ -150,15 +147,9 @@ def _number(value: float | None) -> float:
 def curves(
     folders: Iterable[Path | str], *, metric: str | None = None, runs: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Every evaluation of the runs: CURVE_COLUMNS, one row an evaluation, in order of wall time within a run.
+    """Every evaluation of the runs, finished or not: CURVE_COLUMNS, in order of wall time within a run.
 
-    Args:
-        folders: run folders, finished or not.
-        metric: the metric to read; each run's own target metric if None.
-        runs: `run_table(folders)`, where the caller has it already.
-
-    Returns:
-        Runs that were never evaluated have no rows; `run_table` still lists them.
+    Of each run's own target metric, or of `metric`. `runs` is `run_table(folders)`, where the caller has it already.
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
     runs = run_table(folders) if runs is None else runs
@@ -181,12 +172,7 @@ def _of_metric(metrics: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def default_target(curves: pd.DataFrame, runs: pd.DataFrame) -> float:
-    """The target to start from: the one most runs were given, else the best value that every run reached.
-
-    Args:
-        curves: the evaluations of one job and metric.
-        runs: the same job's rows of `run_table`.
-    """
+    """The target to start from: the one most runs of the job were given, else the best value that all reached."""
     given = runs["target"].dropna()
     if not given.empty:
         return float(given.mode().iloc[0])

@@ -54,7 +54,7 @@ def energy_account(
         assumed_power_w: the power to predict with, instead of the tier's.
 
     Raises:
-        UserError: there is no such run, or a number given is not above zero.
+        UserError: there is no such run, a profiler looked at it, or a number given is not above zero.
     """
     for name, value in (("grid_g_per_kwh", grid_g_per_kwh), ("assumed_power_w", assumed_power_w)):
         if value is not None and not 0 < value < float("inf"):
@@ -84,15 +84,10 @@ def energy_account(
 
 
 def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The curves with a column energy_j: what each run had taken at each evaluation, in joules since its first sample.
+    """The curves with a column energy_j: joules of each run since its first sample; NaN where they were not measurable.
 
-    Args:
-        curves: evaluations, as `curves` gives them.
-        runs: `run_table` of the same runs.
-
-    Returns:
-        NaN where the energy of a run was not measurable; `energy_note` of its row in `runs` says why. Between two
-        samples the power is taken as constant; an evaluation after the last sample has the energy of that.
+    Between two samples the power is taken as constant; an evaluation after the last sample has the energy of that.
+    `runs` is `run_table` of the same runs.
     """
     energy = pd.Series(np.nan, curves.index, dtype=float)
     measured = runs[runs["energy_j"].notna()]
@@ -125,17 +120,17 @@ def _epoch_ns(event: dict[str, Any]) -> float:
 
 def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str) -> Energy:
     """A constant power for the whole time of the run: of each process that trained it, by its events."""
-    if power_w is not None:
-        source = f"{power_w:g} W, as given"
-    elif record.tier is None:
-        return Energy(None, None, f"{why_not}; no estimate: this hardware is in no tier of the catalogue (--power W)")
-    else:
+    source = "as given"
+    if power_w is None:
+        if record.tier is None:
+            why = "this hardware is in no tier of the catalogue"
+            return Energy(None, None, f"{why_not}; no estimate: {why} (--power W)")
         figure = get_tier(record.tier).figure("power_w")
         power_w, source = figure.value, f"the power limit of tier {record.tier} ({figure.source})"
         if power_w is None:
-            why = f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)"
-            return Energy(None, None, why)
-        source = f"{power_w:g} W, {source}"
+            return Energy(
+                None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)"
+            )
     spans: list[tuple[int, int]] = []
     for event in events:
         now = round(_epoch_ns(event))
@@ -144,7 +139,7 @@ def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float |
         spans[-1] = (spans[-1][0], now)
     steps = tuple(Step(begin, end, power_w * (end - begin) / 1e9) for begin, end in spans if end > begin)
     note = f"not measured: a constant power for the run's whole time ({why_not})"
-    return Energy(sum(step.joules for step in steps), source, note, steps)
+    return Energy(sum(step.joules for step in steps), f"{power_w:g} W, {source}", note, steps)
 
 
 def _to_target(events: list[dict[str, Any]], steps: tuple[Step, ...]) -> float | None:

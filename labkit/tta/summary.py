@@ -29,26 +29,21 @@ SUMMARY_COLUMNS = [
 ]  # fmt: skip
 
 
-def summary(
-    curves: pd.DataFrame, runs: pd.DataFrame, target: float | None = None, *, x: str = "wall_s"
-) -> pd.DataFrame:
+def summary(curves: pd.DataFrame, runs: pd.DataFrame, target: float | None = None) -> pd.DataFrame:
     """Time, samples, memory, energy and money that the target took, one row a (job, budget, provenance).
 
     Args:
         curves: one row an evaluation; each job's rows hold one metric.
         runs: one row a run (`run_table`). A run without an evaluation counts too, as failed or as censored at 0 s.
         target: for every job; each job's own (`default_target`) if None.
-        x: the clock of the times, "wall_s" or "train_s". Cost always counts wall seconds.
 
     Returns:
         SUMMARY_COLUMNS. target_given says whether any run was trained to this target; sustained counts the runs that
-        confirmed it, disturbed those that other programs disturbed. The shares, the time's median with its bounds, the
-        expected time with restarts and samples_median are those of `survival`. speed_up and its 95 % interval say how
-        many times as soon the job's fastest row reached the target (`labkit.tta.sooner`; NaN where nothing can be said,
-        as of disturbed runs), and differs_in in which settings this row differs from that one. samples_per_s and
-        energy_j (whole run) are medians over the runs, peak_memory_bytes and peak_gpu_memory_bytes (NaN on a CPU) their
-        maxima; cost_usd is the expected wall time with restarts at the tier's price, and cost_note says what it rests
-        on or why there is none.
+        confirmed it, disturbed those that other programs disturbed. Shares, times and samples_median are those of
+        `survival`. speed_up and its interval say how many times as soon the job's fastest row reached the target
+        (`labkit.tta.sooner`; NaN where nothing can be said, as of disturbed runs), differs_in in which settings this
+        row differs from that one. samples_per_s and energy_j (whole run) are medians over the runs, the peaks of memory
+        maxima; cost_usd is the expected time with restarts at the tier's price, or cost_note says why there is none.
     """
     tables = []
     for (job, metric), own_runs in runs.groupby(["job", "metric"], sort=False, dropna=False):
@@ -56,7 +51,7 @@ def summary(
         goal = target
         if goal is None:
             goal = default_target(own, own_runs) if len(own) else float(own_runs["target"].max())
-        tables.append(_of_job(own, own_runs, goal, x).assign(metric=metric))
+        tables.append(_of_job(own, own_runs, goal).assign(metric=metric))
     return pd.concat(tables, ignore_index=True)[SUMMARY_COLUMNS] if tables else pd.DataFrame(columns=SUMMARY_COLUMNS)
 
 
@@ -76,11 +71,11 @@ def target_columns(times: dict[str, pd.DataFrame], runs: pd.DataFrame, x: str) -
     )
 
 
-def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float, x: str) -> pd.DataFrame:
-    hits = crossings(curves, runs, target, x=x)
+def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float) -> pd.DataFrame:
+    hits = crossings(curves, runs, target)
     series, of_series = (_parts(runs), _parts(hits))
-    times = {axis: survival(curves, runs, target, x=axis) for axis in {x, "wall_s", "samples"}}
-    table = target_columns(times, runs, x)
+    times = {axis: survival(curves, runs, target, x=axis) for axis in ("wall_s", "samples")}
+    table = target_columns(times, runs, "wall_s")
     fastest = int(np.argmin(table["time_median_s"].to_numpy()))
     rows = []
     for number, (own, mine) in enumerate(zip(series, of_series, strict=True)):

@@ -7,8 +7,6 @@ either out altogether would make hard targets look cheap, because only the lucky
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
@@ -32,10 +30,8 @@ def survival(
 ) -> pd.DataFrame:
     """How long each series of runs takes to each target, with how often it gets there and what that costs in all.
 
-    A platform that wins clearly at one target may hardly lead at a slightly harder one (ADMS 2020, arXiv 2003.12366):
-    one target is one point of a curve.
-
-    A harder target never takes less. Where runs were cut off, the estimates of single targets can cross though the
+    A platform that wins clearly at one target may hardly lead at a slightly harder one (ADMS 2020, arXiv 2003.12366).
+    A harder target never takes less: where runs were cut off, the estimates of single targets can cross though the
     times that they estimate cannot; then the largest one of all easier targets counts.
 
     Args:
@@ -45,10 +41,9 @@ def survival(
         x: "wall_s", "train_s", "samples", "energy_j" or "cost_usd", in whose unit the times are.
 
     Returns:
-        SURVIVAL_COLUMNS, one row a series and target. success_low and success_high are the 95 % interval of the share
-        of runs that get there; median, low, high and level are those of `median_time`; where level is NaN, low and high
-        are the fastest and the slowest run, and high is inf if one did not get there. expected, expected_low and
-        expected_high are those of `expected_to_target`.
+        SURVIVAL_COLUMNS, one row a series and target: the 95 % interval of the share of runs that get there; median,
+        low, high and level of `median_time` (where level is NaN, low and high are the fastest and the slowest run, inf
+        if one did not get there); and `expected_to_target`.
     """
     targets = np.atleast_1d(np.asarray(targets, float))
     found = attempts(curves, runs, targets, x)
@@ -85,17 +80,11 @@ def _estimates(own: Attempts) -> dict[str, np.ndarray]:
 
 
 def band(times: pd.DataFrame) -> pd.DataFrame:
-    """The spread of the time at which the runs of a series get to each level of the metric.
+    """The spread of the time at which the runs of a series get to each level of the metric: BAND_COLUMNS.
 
-    The band runs along the x axis, so that where it meets the target line it is the interval of the time to target, and
-    a run that stops once it has reached its target does not bend it. It ends at the level beyond which an edge is
-    unknown.
-
-    Args:
-        times: `survival` of levels of the metric.
-
-    Returns:
-        BAND_COLUMNS: low, median and high as in `times`, kind in words. Series of one run have no rows.
+    `times` is `survival` of levels of the metric. The band runs along the x axis, so that where it meets the target
+    line it is the interval of the time to target, and a run that stops once it has reached its target does not bend it.
+    It ends at the level beyond which an edge is unknown; series of one run have no rows.
     """
     known = times[(times["runs"] > 1) & np.isfinite(times["high"])].reset_index(drop=True)
     kind = [
@@ -129,41 +118,33 @@ def median_time(reached: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.n
     order = np.lexsort((~reached, time), axis=-1)
     reached, time = np.take_along_axis(reached, order, -1), np.take_along_axis(time, order, -1)
     size = time.shape[-1]
-    waiting, first_moment, second_moment = _estimate(reached)
+    waiting, *moments = _estimate(reached)
     counted = size - reached.argmax(-1)
-    tail = np.maximum(0.025, 0.5**counted) + 1e-9
+    tail = (np.maximum(0.025, 0.5**counted) + 1e-9)[..., None]
+    left = np.arange(size)[::-1]
+    # the lower limit after each, which the next to get there would lower, and the upper one, are below one half
+    lower_is_below = (left == 0) | (
+        _share_below_half(*(m * left / (left + n) for n, m in enumerate(moments, 1))) > tail
+    )
+    upper_is_below = 1 - _share_below_half(*moments) <= tail
 
-    def short_of_half(at: np.ndarray) -> np.ndarray:
-        """The lower limit, which the next to get there would lower, is below one half."""
-        left = size - 1 - at
-        moments = _at(first_moment, at) * left / (left + 1), _at(second_moment, at) * left / (left + 2)
-        return (left == 0) | (_share_below_half(*moments) > tail)
+    def first_where(test: np.ndarray) -> np.ndarray:
+        places = np.append(test, np.ones((*test.shape[:-1], 1), bool), axis=-1).argmax(-1)[..., None]
+        ever = np.append(time, np.full((*time.shape[:-1], 1), np.inf), axis=-1)
+        return np.take_along_axis(ever, places, -1)[..., 0]
 
-    def past_half(at: np.ndarray) -> np.ndarray:
-        """The upper limit is below one half."""
-        return 1 - _share_below_half(_at(first_moment, at), _at(second_moment, at)) <= tail
-
-    def half(least: float) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda at: _at(waiting, at) < least
-
-    ever = np.append(time, np.full((*time.shape[:-1], 1), np.inf), axis=-1)
-    tests = (half(0.5 + 1e-9), half(0.5 - 1e-9), short_of_half, past_half)
-    at_half, after_half, low, high = (_at(ever, _first(test, time.shape)) for test in tests)
+    tests = (waiting < 0.5 + 1e-9, waiting < 0.5 - 1e-9, lower_is_below, upper_is_below)
+    at_half, after_half, low, high = map(first_where, tests)
     is_known = reached.any(-1) & (counted >= MIN_RUNS_FOR_INTERVAL)
-    bounds = (np.where(is_known, each, np.nan) for each in (low, high, 1 - 2 * (tail - 1e-9)))
+    bounds = (np.where(is_known, each, np.nan) for each in (low, high, 1 - 2 * (tail[..., 0] - 1e-9)))
     return (at_half + after_half) / 2, *bounds
 
 
 def survival_curve(reached: np.ndarray, time: np.ndarray) -> pd.DataFrame:
     """Kaplan–Meier estimate of the share of runs still short of the target.
 
-    Args:
-        reached: (R,) whether each run reached the target.
-        time: (R,) when it did; inf where it failed, its last evaluation where it was cut off.
-
-    Returns:
-        Columns time and waiting (share still short of the target): from 0, a row a time at which a run got there or was
-        cut off.
+    `reached` (R,) and `time` (R,) are as for `median_time`. Columns time and waiting: from 0, a row a time at which a
+    run got there or was cut off.
     """
     reached, time = np.asarray(reached, bool), np.asarray(time, float)
     order = np.lexsort((~reached, time))
@@ -187,17 +168,3 @@ def _share_below_half(first_moment: np.ndarray, second_moment: np.ndarray) -> np
         scale = (first_moment - second_moment) / (second_moment - first_moment**2)
         share = betainc(first_moment * scale, (1 - first_moment) * scale, 0.5)
     return np.where(first_moment == 1, 0.0, share)
-
-
-def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(values, place[..., None], -1)[..., 0]
-
-
-def _first(test: Callable[[np.ndarray], np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
-    """The first place on the last axis from which on a test is true, by bisection; its length where nowhere."""
-    low, high = np.zeros(shape[:-1], int), np.full(shape[:-1], shape[-1])
-    while (open_ := low < high).any():
-        middle = np.minimum((low + high) // 2, shape[-1] - 1)
-        found = test(middle)
-        low, high = np.where(open_ & ~found, middle + 1, low), np.where(open_ & found, middle, high)
-    return low

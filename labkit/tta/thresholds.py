@@ -24,11 +24,7 @@ CROSSING_COLUMNS = [
 
 
 def higher_is_better(metric: str, runs: pd.DataFrame) -> bool:
-    """Whether a larger value of the metric is the better one.
-
-    Args:
-        metric: its name; of one that labkit does not know, the runs that watched it say so, else it falls as losses do.
-        runs: one row a run (`labkit.tta.run_table`).
+    """Whether a larger value is the better one; of a metric that labkit does not know, `runs` say so, else it falls.
 
     >>> runs = pd.DataFrame({"metric": ["perplexity", "bleu"], "higher_is_better": [False, True]})
     >>> higher_is_better("auc", runs), higher_is_better("bleu", runs), higher_is_better("perplexity", runs)
@@ -53,12 +49,10 @@ class Attempts:
 
     @property
     def reached(self) -> np.ndarray:
-        """(L, R)"""
         return self.evaluation >= 0
 
     @property
     def failed(self) -> np.ndarray:
-        """(L, R)"""
         return np.isinf(self.time)
 
     def of(self, runs: np.ndarray) -> Attempts:

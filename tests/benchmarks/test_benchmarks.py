@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.export import write_clicks
 from labkit.data.clicks.generate import GeneratorConfig
+from labkit.data.clicks.synthetic import write_clicks
 from labkit.models.dlrm import DlrmConfig
 
 CONFIG = DlrmConfig(dense_dim=3, num_rows=(5, 7, 30), embedding_dim=4, bottom_mlp=(8, 4), top_mlp=(6, 1))
@@ -52,31 +52,20 @@ def test_the_textbooks_rows_are_ours(tmp_path):
     assert label.tolist() == rows.labels[:10]
 
 
-def test_ratios_are_of_medians_and_spread_over_turns():
-    from measuring import speed_ups
-
-    (ratio,) = speed_ups("it", {"slow": [2.0, 4.0, 8.0], "fast": [1.0, 1.0, 4.0]}, base="slow")
-    assert (ratio.ratio, ratio.low, ratio.high) == (4.0, 2.0, 4.0)
-    assert (ratio.way_value, ratio.base_value, ratio.unit) == (1000.0, 4000.0, "ms")
-
-
-def test_ways_take_turns():
-    from measuring import in_turn
+def test_ways_take_turns_and_ratios_are_of_medians_or_of_pairs():
+    from measuring import in_turn, paired, speed_ups
 
     calls = []
     taken = in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, turns=2, warm_up=1)
     assert calls == ["a", "b"] * 3
     assert [len(times) for times in taken.values()] == [2, 2]
-
-
-def test_pairs_give_a_geometric_mean_and_its_interval():
-    from measuring import paired
-
+    (ratio,) = speed_ups("it", {"slow": [2.0, 4.0, 8.0], "fast": [1.0, 1.0, 4.0]}, base="slow")
+    assert (ratio.ratio, ratio.low, ratio.high) == (4.0, 2.0, 4.0)
+    assert (ratio.way_value, ratio.base_value, ratio.unit) == (1000.0, 4000.0, "ms")
     ratio = paired("it", "fast", "slow", [1.0, 1.0, 1.0], [2.0, 4.0, 8.0], unit="s")
     assert ratio.ratio == pytest.approx(4.0)
     half = 4.3027 * math.log(2) / math.sqrt(3)  # Student's t of 2 degrees of freedom at 97.5 %
     assert (ratio.low, ratio.high) == pytest.approx((4 * math.exp(-half), 4 * math.exp(half)), rel=1e-4)
-    assert (ratio.way_value, ratio.base_value) == (1.0, 4.0)
 
 
 def test_a_run_that_misses_its_target_leaves_no_ratio_but_what_restarts_cost(capsys):

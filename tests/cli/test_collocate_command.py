@@ -6,12 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.cli.collocate_live import GroupDisplay
@@ -19,7 +18,6 @@ from labkit.cli.console import Console
 from labkit.collocation.launching.group_record import GroupRecord, JobOutcome, RoundRecord, read_group
 from labkit.collocation.launching.plan_run import RoundEvent
 from labkit.collocation.plan.csv_plan import read_csv_plan
-from labkit.process.containment import MARK
 
 SCRIPT = """\
 import sys, time
@@ -183,7 +181,7 @@ def test_a_killed_group_is_resumed_where_it_was_and_runs_stop_ends_one_job(tmp_p
     before = read_group(group)
     assert before.status == "interrupted"
     assert before.rounds[0].status == "done"
-    wait_for(lambda: not processes_of(tmp_path))
+    wait_for(lambda: not marked_where(lambda process: Path(process.cwd()) == tmp_path))
     assert not list(group.glob(".group.json.*"))
 
     script.write_text(script.read_text().replace("range(", "range(10**9 + "))
@@ -200,21 +198,3 @@ def test_a_killed_group_is_resumed_where_it_was_and_runs_stop_ends_one_job(tmp_p
     assert after.rounds[0] == before.rounds[0], "what was done is not run again"
     ends = [(job.status, job.reason, job.attempt) for job in after.rounds[1].jobs]
     assert ends == [("stopped", "stopped by request", 2)] * 2
-
-
-def processes_of(folder: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if MARK in process.environ() and Path(process.cwd()) == folder:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_for(condition) -> None:
-    until = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.1)

@@ -71,4 +71,4 @@ def test_what_cannot_be_is_refused_before_anything_runs(folder, capsys, argument
 
 @pytest.mark.parametrize(("text", "value"), [("8", 8), ("0.5", 0.5), ("None", None), ("cpu", "cpu"), ("'8'", "8")])
 def test_a_parameter_is_a_literal_or_text(text, value):
-    assert literal(text, text) == value
+    assert literal(text) == value

@@ -88,7 +88,7 @@ def test_what_cannot_be_watched_is_refused(arguments, words, tmp_path, capsys):
 
 
 def test_a_tail_gives_each_row_once_although_parts_are_merged(tmp_path):
-    from labkit.telemetry.telemetry_writer import TelemetryWriter
+    from labkit.telemetry.sampling import TelemetryWriter
 
     tail, seen = Tail(tmp_path), []
     with TelemetryWriter(tmp_path, 1) as writer:

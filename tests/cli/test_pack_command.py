@@ -6,16 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.collocation.packing.queue_run import read_queue_record
 from labkit.data.store import shipped_datasets
-from labkit.process.containment import MARK
 
 SCRIPT = """\
 import sys, time
@@ -139,7 +137,7 @@ def test_a_killed_packer_leaves_no_process_and_a_queue_that_can_be_read(queue, t
     wait_for(lambda: (tmp_path / "b").exists() and record().jobs[0].status == "done")
     packer.send_signal(signal.SIGKILL)
     packer.wait(60)
-    wait_for(lambda: not processes_of(tmp_path))
+    wait_for(lambda: not marked_where(lambda process: Path(process.cwd()) == tmp_path))
     before = record()
     assert before.status == "interrupted"
     assert [job.status for job in before.jobs] == ["done", "running"]
@@ -148,21 +146,3 @@ def test_a_killed_packer_leaves_no_process_and_a_queue_that_can_be_read(queue, t
 
     assert main(["pack", "--show", before.id[:20]]) == 0
     assert "2 jobs: measured" in capsys.readouterr().out
-
-
-def processes_of(folder: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if MARK in process.environ() and Path(process.cwd()) == folder:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_for(condition) -> None:
-    until = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < until, "it did not come to that"
-        time.sleep(0.1)

@@ -33,6 +33,7 @@ def test_their_site_has_every_page_without_a_serious_fault_for_a_screen_reader(e
     build_site(executed[0].out.parent, tmp_path)
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
     page = browser.new_context(offline=True).new_page()
+    page.route("**/plotly.min.js", lambda route: route.abort())  # drawn figures are test_site.py's, and take long
     for name in ("index", *(each.out.stem for each in executed)):
         page.goto((tmp_path / f"{name}.html").as_uri())
         page.evaluate(axe)

@@ -62,27 +62,20 @@ def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
     assert [entry["guess"] for entry in kept()] == [4.0]
 
 
-def test_an_answer_without_a_guess_is_not_shown(capsys):
-    with pytest.raises(UserError, match="run the cell with your guess first"):
-        reveal("00.time", 3.0)
-    assert "3" not in capsys.readouterr().out
-
-
 def test_what_has_no_answer_or_no_guess_is_not_scored(capsys):
-    guess("00.speed", 1.0)
-    for nothing in (float("nan"), None):
-        reveal("00.speed", nothing)
-        assert "not scored" in capsys.readouterr().out
-    guess("00.time", ..., "s")
-    assert "write a number of s in place of the dots" in capsys.readouterr().out
-    reveal("00.time", None)
-    assert "You did not guess. There was no answer this time" in capsys.readouterr().out
-    reveal("00.time", 8.0)
-    assert "It is 8 s. You did not guess" in capsys.readouterr().out
-    guess("00.time", 8.0, "s")
-    assert "this guess does not count" in capsys.readouterr().out
-    score_notebook()
-    assert "No guess of this notebook is scored yet" in capsys.readouterr().out
+    with pytest.raises(UserError, match="run the cell with your guess first"):
+        reveal("00.time", 8.0)
+    assert "8" not in capsys.readouterr().out, "an answer without a guess is not shown"
+    for call, words in (
+        (lambda: guess("00.time", ..., "s"), "write a number of s in place of the dots"),
+        (lambda: reveal("00.time", None), "You did not guess. There was no answer this time"),
+        (lambda: reveal("00.time", float("nan")), "not scored"),
+        (lambda: reveal("00.time", 8.0), "It is 8 s. You did not guess"),
+        (lambda: guess("00.time", 8.0, "s"), "this guess does not count"),
+        (score_notebook, "No guess of this notebook is scored yet"),
+    ):
+        call()
+        assert words in capsys.readouterr().out
     assert kept() == []
 
 

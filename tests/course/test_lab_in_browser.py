@@ -13,16 +13,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from made_up import write_run
 from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.course.notebook_file import SOLUTIONS
-from labkit.jobs.background import BackgroundRun
-from labkit.runs import list_runs, read_run
+from labkit.runs import read_run
 
 FIRST = Path(__file__).parents[2] / "notebooks" / SOLUTIONS / "00_start_here.ipynb"
-SMALL = {"data": "synthetic-small", "budget": "one-core", "max_epochs": 1, "target": "0.6"}
 ERROR = "application/vnd.jupyter.error"
-PROMPTS = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((prompt) => prompt.textContent)"
 TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
 TRAINS = """
 import labkit, plotly.graph_objects as go
@@ -67,33 +65,31 @@ class Lab:
         page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=60_000)
         return page
 
-    def run(self, name: str, *sources: str):
-        """A page that shows a notebook of these cells, all of which ran without an error.
+    def run(self, name: str, source: str):
+        """A page that shows a notebook of one cell, which ran without an error.
 
-        A kernel that was not connected yet forgets what it was asked, and the prompts become empty again. So where no
-        cell has been waiting for some seconds and not all have run, it is asked once more.
+        A kernel that was not connected yet forgets what it was asked: as long as the cell neither waits nor has run, it
+        is asked again.
         """
         kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-        cells = [new_code_cell(source) for source in sources]
-        nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), self.folder / name)
-        page, empty_since = self.open(name), -math.inf
+        notebook = new_notebook(cells=[new_code_cell(source)], metadata={"kernelspec": kernel})
+        nbformat.write(notebook, self.folder / name)
+        page, waited_at = self.open(name), -math.inf
 
-        def all_ran() -> bool:
-            nonlocal empty_since
+        def has_run() -> bool:
+            nonlocal waited_at
             if page.locator(".jp-Dialog .jp-mod-accept").count():  # such as which kernel, where its start took long
                 page.locator(".jp-Dialog .jp-mod-accept").first.click()
-            prompts = page.evaluate(PROMPTS)
-            if prompts and all(re.search(r"\[\d+\]", prompt) for prompt in prompts):
-                return True
-            if any("[*]" in prompt for prompt in prompts):
-                empty_since = time.monotonic()
-            elif prompts and time.monotonic() - empty_since > 5:
+            prompt = page.evaluate("document.querySelector('.jp-CodeCell .jp-InputPrompt')?.textContent ?? ''")
+            if "*" in prompt:
+                waited_at = time.monotonic()
+            elif not re.search(r"\d", prompt) and time.monotonic() - waited_at > 5:
                 page.locator(".lm-MenuBar-itemLabel", has_text="Run").first.click()
                 page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-                empty_since = time.monotonic()
-            return False
+                waited_at = time.monotonic()
+            return re.search(r"\d", prompt) is not None
 
-        wait_for(page, all_ran)
+        wait_for(page, has_run)
         assert page.locator(f".jp-OutputArea-output[data-mime-type='{ERROR}']").all_inner_texts() == []
         page.wait_for_selector(".js-plotly-plot .main-svg", timeout=60_000)
         for words in ("Error displaying widget", "Loading widget...", "model not found", "Failed to load model"):
@@ -163,9 +159,8 @@ def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
-    for seed in (0, 1):
-        BackgroundRun("dlrm", lab.folder / "runs", seed=seed, **SMALL).wait()
-    folders = [str(folder) for folder in list_runs(lab.folder / "runs")["folder"]]
+    values = ([0.6, 0.7, 0.75, 0.79, 0.8], [0.58, 0.69, 0.76, 0.78, 0.81])
+    folders = [str(write_run(lab.folder / "runs", each, seed=seed)) for seed, each in enumerate(values)]
     page = lab.run("explorer.ipynb", f"from labkit.widgets import explore\nexplore({folders!r})")
     assert page.evaluate(TRACES)[0] >= 3
     ring = """document.querySelector('.js-plotly-plot').data

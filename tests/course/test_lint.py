@@ -4,7 +4,7 @@ import builtins
 import shlex
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from sound_notebook import NAME, sound_notebook
@@ -37,11 +37,8 @@ def faults_of(tmp_path, notebook) -> list[str]:
         "0 cells tagged parameters": lambda n: n.cells[3].metadata.update(tags=["parameter"]),
         "0 cells tagged results": lambda n: n.cells[-2].update(metadata={}),
         "no parameter profile": lambda n: n.cells[3].update(source='profile = "smoke"'),
-        "imports * from math": lambda n: n.cells[5].update(source="from math import *"),
         'never reveals what guess("a", 1)': lambda n: n.cells[16].update(source="1"),
         "as a line of its own": lambda n: n.cells[5].update(source='guess("a", 1); guess("b", 1)'),
-        "'99.no', which is no exercise": lambda n: n.cells[8].update(source='check("99.no", answer)'),
-        "grade_id 'check-provenance'": lambda n: n.cells[11].metadata.nbgrader.update(grade_id="check-provenance"),
         "has 13 lines": lambda n: n.cells[5].update(source="\n".join(["1"] * 13)),
         "more than 5 lines": lambda n: [
             c.update(source=c.source + "\n1" * 6) for c in n.cells if c.cell_type == "code"
@@ -55,7 +52,6 @@ def faults_of(tmp_path, notebook) -> list[str]:
         "has 2 exercises": lambda n: n.cells.__delitem__(slice(6, 9)),
         "no answer that nbgrader clears": lambda n: n.cells[7].update(source="answer = 1"),
         "not that of a check": lambda n: n.cells[8].metadata.nbgrader.update(points=0),
-        "checks nothing": lambda n: n.cells[8].update(source="answer"),
         "has no code cell": lambda n: n.cells.__delitem__(slice(1, None)),
     }.items(),
 )
@@ -67,16 +63,12 @@ def test_a_fault_is_noticed(tmp_path, fault, plant):
     assert any(fault in line for line in found), found
 
 
-@pytest.mark.parametrize("on_colab", [True, False])
-def test_the_first_code_cell_installs_labkit_on_colab_and_does_nothing_elsewhere(monkeypatch, on_colab):
+def test_the_first_code_cell_installs_labkit_on_colab_and_does_nothing_elsewhere(monkeypatch):
     asked = []
-
-    class Shell:
-        def run_line_magic(self, name, line):
-            asked.append((name, shlex.split(line)))
-
-    monkeypatch.setattr(builtins, "get_ipython", Shell, raising=False)
-    if on_colab:
-        monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    shell = SimpleNamespace(run_line_magic=lambda name, line: asked.append((name, shlex.split(line))))
+    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
     exec(COLAB_CELL, {})
-    assert asked == [("pip", ["install", "--quiet", f"labkit[lab] @ git+{REPOSITORY}@main"])] * on_colab
+    assert asked == []
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    exec(COLAB_CELL, {})
+    assert asked == [("pip", ["install", "--quiet", f"labkit[lab] @ git+{REPOSITORY}@main"])]

@@ -6,7 +6,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -99,47 +98,20 @@ def test_a_full_disk_is_named_with_the_free_space(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def make_old(path: Path) -> None:
-    """Older than the time in which a file may change without its time stamp showing it."""
-    then = time.time() - 60
-    os.utime(path, (then, then))
-
-
-def test_a_file_is_read_again_where_it_may_have_changed(tmp_path, monkeypatch):
-    path = tmp_path / "source"
-
-    def mark() -> dict:
-        return store.file_fingerprint(path, tmp_path / "cache")
-
-    path.write_bytes(b"content")
-    make_old(path)
-    first = mark()
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "hash_file", lambda *_: pytest.fail("read again"))
-        assert mark() == first
-    os.utime(path)  # only touched
-    assert mark() == first
-    make_old(path)
-    mark()
-    for memory in (tmp_path / "cache" / "sources").iterdir():
-        memory.write_text("{")
-    assert mark() == first
-    for content in (b"content!", b"CONTENT"):  # another size, the same size
-        path.write_bytes(content)
-        assert mark() != first
-
-
-def test_a_large_file_is_hashed_by_its_ends_and_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "WHOLE_HASH_BYTES", 100)
+def test_a_file_is_known_by_its_content_and_a_large_one_by_its_ends_and_time(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "END_BYTES", 10)
     path = tmp_path / "source"
-    marks = set()
-    for content in (b"a" * 200, b"a" * 201, b"b" + b"a" * 199, b"a" * 199 + b"b"):
+
+    def mark(content: bytes, seconds: int) -> str:
         path.write_bytes(content)
-        found = store.hash_file(path, len(content))
-        assert found["hashed"] == "ends"
-        marks.add(found["sha256"])
-    assert len(marks) == 4
+        os.utime(path, (seconds, seconds))
+        return str(store.file_fingerprint(path))
+
+    assert mark(b"content", 1) == mark(b"content", 2)
+    assert len({mark(content, 1) for content in (b"content", b"CONTENT", b"content!")}) == 3
+    large = b"a" * 200
+    contents = (large, large + b"a", b"b" + large[1:], large[1:] + b"b")
+    assert len({mark(content, 1) for content in contents} | {mark(large, 2)}) == 5
 
 
 def test_a_tree_is_known_by_names_sizes_and_times(tmp_path):

@@ -59,6 +59,12 @@ class Checkout:
         self.asked = self.log.read_text().splitlines()
         return done
 
+    def set_up(self, *arguments: str, anew: bool) -> None:
+        """Set it up, which makes the environment anew or does not."""
+        done = self.run(*arguments, "setup")
+        assert done.returncode == 0, done.stderr
+        assert any(line.endswith(" venv") for line in self.asked) == anew
+
 
 @pytest.fixture
 def checkout(tmp_path) -> Checkout:
@@ -68,23 +74,20 @@ def checkout(tmp_path) -> Checkout:
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.run()
     assert done.returncode == 0
-    for target in ("setup", "tour", "test", "soak", "lab", "clean"):
-        assert f"make {target} " in done.stdout
+    assert all(f"make {target} " in done.stdout for target in ("setup", "tour", "test", "soak", "lab", "clean"))
     assert not (checkout.folder / ".venv").exists()
 
 
 def test_setup_installs_torch_then_labkit_then_only_what_changed_and_clean_keeps_runs_and_reports(checkout):
     checkout.add_python()
-    done = checkout.run("setup")
-    assert done.returncode == 0, done.stderr
-    assert checkout.asked[0] == "python3 venv"
+    checkout.set_up(anew=True)
     assert checkout.asked[1].endswith(" install torch==2.13.0")
     assert checkout.asked[2].endswith(" install -e .[test]")
-    assert checkout.run("setup").returncode == 0
+    checkout.set_up(anew=False)
     assert checkout.asked == []
     later = checkout.stamp.stat().st_mtime + 10
     os.utime(checkout.folder / "pyproject.toml", (later, later))
-    checkout.run("setup")
+    checkout.set_up(anew=False)
     assert [line.split()[0] for line in checkout.asked] == ["pip", "pip"]
     for folder in ("runs", "report", "labkit/__pycache__"):
         (checkout.folder / folder).mkdir(exist_ok=True)
@@ -94,38 +97,28 @@ def test_setup_installs_torch_then_labkit_then_only_what_changed_and_clean_keeps
     assert not (checkout.folder / "labkit" / "__pycache__").exists()
 
 
-@pytest.mark.parametrize("broken_at", ["torch==", "[test]"])
-def test_interrupted_setup_starts_again_from_nothing(checkout, broken_at):
+def test_an_environment_that_is_interrupted_broken_or_of_another_checkout_is_made_anew(checkout, tmp_path):
     checkout.add_python()
-    assert checkout.run("setup", FAIL_ON=broken_at).returncode != 0
-    assert checkout.run("setup").returncode == 0
-    assert checkout.asked[0] == "python3 venv"
-    assert checkout.stamp.exists()
-
-
-def test_an_environment_that_is_broken_or_of_another_checkout_is_made_anew(checkout, tmp_path):
-    checkout.add_python()
-    checkout.run("setup")
+    for broken_at in ("torch==", "[test]"):
+        assert checkout.run("setup", FAIL_ON=broken_at).returncode != 0
+        assert not checkout.stamp.exists()
+    checkout.set_up(anew=True)
     other = tmp_path / "other"
     shutil.copytree(checkout.folder, other)
-    assert checkout.run("--directory", str(other), "setup").returncode == 0
-    assert checkout.asked[0] == "python3 venv"
+    checkout.set_up("--directory", str(other), anew=True)
     python = checkout.folder / ".venv" / "bin" / "python"
     python.unlink()
     python.symlink_to("/nowhere/python3")
-    assert checkout.run("setup").returncode == 0
-    assert checkout.asked[0] == "python3 venv"
+    checkout.set_up(anew=True)
 
 
 def test_choice_of_torch_is_remembered_and_a_new_choice_makes_the_environment_anew(checkout):
     checkout.add_python()
     index = "https://download.pytorch.org/whl/cpu"
-    checkout.run("setup", "TORCH=torch==2.11.0", f"TORCH_INDEX={index}")
+    checkout.set_up("TORCH=torch==2.11.0", f"TORCH_INDEX={index}", anew=True)
     assert checkout.asked[1].endswith(f" install --index-url {index} torch==2.11.0")
-    checkout.run("setup")
-    assert checkout.asked == []
-    checkout.run("setup", "TORCH=torch==2.12.0", "TORCH_INDEX=")
-    assert checkout.asked[0] == "python3 venv"
+    checkout.set_up(anew=False)
+    checkout.set_up("TORCH=torch==2.12.0", "TORCH_INDEX=", anew=True)
     assert checkout.asked[1].endswith(" install torch==2.12.0")
 
 
@@ -134,7 +127,7 @@ def test_old_python_is_passed_over_for_a_newer_one(checkout):
     script = checkout.bin / "python3"
     script.write_text(script.read_text().replace("#!/bin/sh", "#!/bin/sh\nOLD=1"))
     checkout.add_python("python3.12")
-    assert checkout.run("setup").returncode == 0
+    checkout.set_up(anew=True)
     assert checkout.asked[0] == "python3.12 venv"
 
 
@@ -146,7 +139,6 @@ def test_old_python_is_passed_over_for_a_newer_one(checkout):
         (["python3"], {"NO_ENSUREPIP": "1"}, ("sudo apt install python3-venv",)),
         (["python3"], {"FAIL_ON": "torch=="}, ("make setup PYTHON=python3.12",)),
     ],
-    ids=["no Python", "an old one", "no ensurepip", "no torch for this Python"],
 )
 def test_a_setup_that_cannot_be_says_what_to_install(checkout, installed, environment, words):
     for name in installed:

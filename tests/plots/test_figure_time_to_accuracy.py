@@ -70,8 +70,8 @@ def test_the_x_axis_can_be_samples():
 def test_the_start_at_chance_level_does_not_squash_the_rest():
     values = pd.Series([0.5, 0.51, 0.52, *np.linspace(0.75, 0.79, 12)])
     axis = value_axis(values, 0.78, "auc")
-    assert axis.low > 0.7 and axis.high > 0.79 and not axis.log
-    assert value_axis(pd.Series(np.linspace(0.7, 0.8, 20)), 0.75, "auc").low < 0.7
+    assert axis.at(0) > 0.7 and axis.at(1) > 0.79 and not axis.log
+    assert value_axis(pd.Series(np.linspace(0.7, 0.8, 20)), 0.75, "auc").at(0) < 0.7
 
 
 def test_error_rates_have_a_logarithmic_axis_unless_one_is_zero():

@@ -21,10 +21,8 @@ SHIELDED = ["--token", "***", "--api-key=***", "--data", "~/clicks", "--pad-toke
 
 def written(runs_dir: Path) -> RunWriter:
     config = {"job": "own", "script": f"{HOME}/train.py", "arguments": ARGUMENTS, "train": {"hf_token": "s3cret-words"}}
-    writer = RunWriter.create(
-        runs_dir, "own", config=config, budget={"name": "all-cores"}, tier=None, devices=[], seed=0,
-        provenance=Provenance.now("measured"), software={},
-    )  # fmt: skip
+    of = {"budget": {}, "tier": None, "devices": [], "seed": 0, "software": {}}
+    writer = RunWriter.create(runs_dir, "own", config=config, provenance=Provenance.now("measured"), **of)
     writer.event("fault", kind="error", what=f"no access to {HOME}/x by https://me:pw@host/ with s3cret-words")
     writer.finish("stopped", {"reason": f"train.py --token s3cret-words failed in {HOME}"})
     return writer

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,25 +14,17 @@ from labkit.errors import UserError
 from labkit.runs import Provenance, RunWriter, find_run, list_runs, lock_run, read_events, read_metrics, read_run
 
 
-def new_run(runs_dir, **changes) -> RunWriter:
+def new_run(runs_dir) -> RunWriter:
     return RunWriter.create(
         runs_dir,
         "dlrm-tour",
         config={"job": "dlrm", "train": {"target": 0.78, "target_metric": "auc"}},
-        budget={"name": "one-core"},
-        tier=None,
-        devices=[],
-        seed=3,
-        provenance=Provenance.now("measured"),
-        software={},
-        **changes,
-    )
+        budget={"name": "one-core"}, tier=None, devices=[], seed=3, provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
 
 
-def reopen(folder, *, from_step: int = 0, software=None) -> RunWriter:
-    return RunWriter.reopen(
-        folder, lock_run(folder), from_step=from_step, config={}, software=software or {}, devices=[]
-    )
+def reopen(folder, *, from_step: int = 0, **machine) -> RunWriter:
+    return RunWriter.reopen(folder, lock_run(folder), from_step=from_step, config={}, **machine)
 
 
 def losses(writer: RunWriter, steps: range, value: float = 1.0) -> None:
@@ -43,10 +36,8 @@ def test_what_is_written_is_read(tmp_path):
     writer = new_run(tmp_path)
     losses(writer, range(1, 4))
     writer.event("evaluated", metric="auc", value=math.nan, step=3, wall_s=0.3)
-    writer.record.extra["mlflow_run_id"] = "abc"  # a key of another tool
     writer.finish("done", {"target_reached": False})
     record = read_run(writer.folder)
-    assert record.extra == {"mlflow_run_id": "abc"}
     assert (record.status, record.seed, record.result) == ("done", 3, {"target_reached": False})
     metrics = read_metrics([writer.folder])
     assert metrics["step"].tolist() == [1, 2, 3]
@@ -67,11 +58,17 @@ def test_a_run_whose_writer_died_is_interrupted(tmp_path):
     assert read_metrics([run])["step"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_pid_used_again_is_not_the_writer(tmp_path):
+def test_a_record_is_of_a_running_process_or_of_another_host_whose_folder_changes(tmp_path):
     writer = new_run(tmp_path)
     assert read_run(writer.folder).status == "running"
-    writer.record.pid_started -= 60
+    writer.record.pid_started -= 60  # the number was used again
     writer.record.save(writer.folder)
+    assert read_run(writer.folder).status == "interrupted"
+    writer.record.host = "another-host"
+    writer.record.save(writer.folder)
+    assert read_run(writer.folder).status == "running"
+    for path in writer.folder.iterdir():
+        os.utime(path, (1e9, 1e9))
     assert read_run(writer.folder).status == "interrupted"
 
 
@@ -122,14 +119,14 @@ def test_a_part_that_is_not_whole_is_left_out_by_name(tmp_path):
         assert read_metrics([writer.folder])["step"].tolist() == [0, 1, 2, 3, 4]
 
 
+def no_space(*_, **__):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
     writer = new_run(tmp_path)
     losses(writer, range(3))
     writer.flush()
-
-    def no_space(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     monkeypatch.setattr(pq, "write_table", no_space)
     losses(writer, range(3, 6))
     with pytest.raises(UserError, match=r"disk is full.*--resume"):
@@ -141,17 +138,7 @@ def test_a_full_disk_is_named_and_finished_parts_stay(tmp_path, monkeypatch):
 def test_a_disk_that_is_full_for_the_last_event_leaves_a_finished_record(tmp_path):
     """What could not be written stays in the file's buffer, and is tried again when the file is closed."""
     writer = new_run(tmp_path)
-
-    class Full:
-        def write(self, text):
-            pass
-
-        def flush(self):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        close = flush
-
-    writer._events = Full()
+    writer._events = SimpleNamespace(write=lambda text: None, flush=no_space, close=no_space)
     with pytest.raises(UserError, match="disk is full"):
         writer.event("ended")
     with pytest.raises(UserError, match="disk is full"):
@@ -216,42 +203,20 @@ def test_a_file_system_without_locks_leaves_it_at_the_record(tmp_path, monkeypat
     reopen(writer.folder).finish("done", {})
 
 
-def test_a_run_of_another_host_runs_as_long_as_its_folder_changes(tmp_path):
+def test_a_resume_records_its_machine_sweeps_what_was_half_written_and_says_when_it_is_another(tmp_path):
     writer = new_run(tmp_path)
-    writer.record.host, writer.record.pid = "another-host", 2**22 - 1
-    writer.record.save(writer.folder)
-    assert read_run(writer.folder).status == "running"
-    for path in writer.folder.iterdir():
-        os.utime(path, (1e9, 1e9))
-    assert read_run(writer.folder).status == "interrupted"
-
-
-def test_a_resume_records_its_machine_and_says_when_it_is_another(tmp_path):
-    writer = new_run(tmp_path)
+    (writer.folder / "checkpoint").mkdir()
+    halves = [
+        writer.folder / name for name in ("checkpoint/.latest.pt.77", "metrics/.part-0.parquet.77", ".run.json.77")
+    ]
+    for half in halves:
+        half.write_bytes(b"half")
+    writer.record.host = "another-host"
     writer.finish("stopped", {})
-    record = read_run(writer.folder)
-    record.host = "another-host"
-    record.save(writer.folder)
     reopen(writer.folder, software={"torch": "9"}).finish("stopped", {})
+    assert not any(half.exists() for half in halves)
     resumed = read_events(writer.folder)[-1]
     assert (resumed["host"], resumed["software"]) == (platform.node(), {"torch": "9"})
     record = read_run(writer.folder)
     assert record.host == platform.node()
     assert "times mix two machines" in record.provenance.note
-
-
-def test_a_resume_sweeps_what_a_killed_writer_left_half_written(tmp_path):
-    writer = new_run(tmp_path)
-    losses(writer, range(3))
-    writer.finish("stopped", {})
-    (writer.folder / "checkpoint").mkdir()
-    halves = [
-        writer.folder / "checkpoint" / ".latest.pt.77",
-        writer.folder / "metrics" / ".part-00001.parquet.77",
-        writer.folder / ".run.json.77",
-    ]
-    for half in halves:
-        half.write_bytes(b"half")
-    reopen(writer.folder, from_step=2).finish("stopped", {})
-    assert not any(half.exists() for half in halves)
-    assert read_metrics([writer.folder])["step"].tolist() == [0, 1, 2]

@@ -374,7 +374,7 @@ def read_frames(folder: Path) -> list:
     from labkit.profiling.traces.device_time import device_breakdown
     from labkit.profiling.traces.memory import alive_at_peak
     from labkit.profiling.traces.trace import read_trace
-    from labkit.profiling.work.operators import operators_at_work
+    from labkit.profiling.work import operators_at_work
 
     trace = read_trace(folder / "trace.json")
     frames = [trace.operators, trace.kernels, operators_at_work(trace), device_breakdown(trace)]

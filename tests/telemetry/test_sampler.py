@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from labkit.runs import read_telemetry
 from labkit.telemetry import Sampler, forget_peak_memory, peak_memory
 from labkit.telemetry.sampler import MOST_RESTARTS
+from labkit.telemetry.sampling import Schedule
 
 
 def samples(folder, counter: str) -> list[float]:
@@ -63,8 +65,7 @@ def test_a_killed_job_leaves_no_sampler(tmp_path):
     assert len(read_telemetry([tmp_path])) > 0
 
 
-def test_ctrl_c_in_the_terminal_does_not_reach_the_sampler(tmp_path):
-    """Not even while it still imports: the terminal signals its whole process group."""
+def test_ctrl_c_in_the_terminal_does_not_reach_the_sampler_not_even_while_it_imports(tmp_path):
     done = job(
         tmp_path,
         "signal.signal(signal.SIGINT, lambda *_: None); real = subprocess.Popen\n"
@@ -121,3 +122,19 @@ def test_memory_used_before_the_run_is_not_its_peak(tmp_path):
     with Sampler(tmp_path / "without"):
         pass
     assert peak_memory(tmp_path / "with") - peak_memory(tmp_path / "without") > 300 * 2**20
+
+
+def test_samples_come_on_a_grid_and_what_came_late_is_missed_and_not_made_up_for():
+    clock, date, ms = SimpleNamespace(ns=7), SimpleNamespace(ns=1_000), 10**6
+    schedule = Schedule(10, lambda: clock.ns, lambda: date.ns)
+    for number in range(100):
+        clock.ns += round(1e9 * schedule.wait_s())
+        assert clock.ns - 7 == number * 100 * ms
+        assert schedule.arrive() == 0
+        clock.ns += 30 * ms + number  # a sample takes its time, never the same
+    date.ns = 0  # a system clock that is set moves no sample
+    assert schedule.now_ns() == 1_000 + clock.ns - 7
+    clock.ns = 7 + 10_250 * ms
+    assert schedule.wait_s() == 0
+    assert schedule.arrive() == 2  # those at 10.0 and 10.1 s; this is the one of 10.2, late
+    assert schedule.wait_s() == 0.05

@@ -19,10 +19,8 @@ def run(tmp_path, monkeypatch):
 
     def make(*, rapl: bool = True, tier: str | None = None):
         now = [1_700_000_000]
-        monkeypatch.setattr(
-            "labkit.runs.writer.timestamp",
-            lambda: time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(now[0])),
-        )
+        when = lambda: time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(now[0]))  # noqa: E731
+        monkeypatch.setattr("labkit.runs.writer.timestamp", when)
         writer = RunWriter.create(
             tmp_path, "t", config={}, budget={"torch_name": "cpu"}, tier=tier, devices=[{"torch_name": "cpu"}], seed=0,
             provenance=Provenance.now("measured"), software={},
@@ -48,12 +46,16 @@ def run(tmp_path, monkeypatch):
     return make
 
 
-def test_measured_energy_in_every_unit(run):
-    account = energy_account(run(), grid_g_per_kwh=360)
+def test_measured_energy_in_every_unit_and_no_prediction_stands_in_for_it(run):
+    folder = run(tier="raspberry-pi-5")
+    account = energy_account(folder, grid_g_per_kwh=360)
     assert (account.kind, account.source) == ("measured", "RAPL")
     assert (account.energy_j, account.average_power_w) == (300, 30)
     assert (account.energy_per_sample_j, account.energy_to_target_j) == (0.3, 120)
     assert account.carbon_g == pytest.approx(300 / 3.6e6 * 360)
+    assert energy_account(folder, estimate=True, assumed_power_w=500).energy_j == 300
+    with pytest.raises(UserError, match="grid_g_per_kwh is -1"):
+        energy_account(folder, grid_g_per_kwh=-1)
 
 
 def test_without_counters_there_is_no_number_unless_a_prediction_is_asked_for(run):
@@ -68,21 +70,11 @@ def test_without_counters_there_is_no_number_unless_a_prediction_is_asked_for(ru
     assert energy_account(folder, assumed_power_w=5).energy_j == 50
 
 
-def test_a_prediction_never_stands_in_for_a_measurement(run):
-    assert energy_account(run(tier="raspberry-pi-5"), estimate=True, assumed_power_w=500).kind == "measured"
-
-
 @pytest.mark.parametrize(("tier", "why"), [(None, "in no tier"), ("cloud-cpu-2", "power of tier cloud-cpu-2")])
 def test_without_a_known_power_nothing_is_predicted(run, tier, why):
     account = energy_account(run(rapl=False, tier=tier), estimate=True)
     assert account.energy_j is None
     assert why in account.note and "--power" in account.note
-
-
-def test_numbers_that_make_no_sense_are_refused(run):
-    folder = run()
-    with pytest.raises(UserError, match="grid_g_per_kwh is -1"):
-        energy_account(folder, grid_g_per_kwh=-1)
 
 
 def test_the_command_prints_what_each_number_is(run, capsys):

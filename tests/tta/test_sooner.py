@@ -23,10 +23,6 @@ def test_pairs_of_seeds_give_the_ratio_of_geometric_means_and_students_interval(
     assert sooner.low > 1 and sooner.seeds == 3
 
 
-def test_seeds_that_lie_apart_leave_the_difference_unsure():
-    assert speed_up(hits([1.0, 2.0, 4.0]), than=hits([2.0, 1.5, 5.0])).low < 1
-
-
 def test_a_seed_run_twice_counts_once():
     assert speed_up(hits([1.0, 1.1, 1.2], [0, 0, 1]), than=hits([2.0, 2.1, 2.2], [0, 1, 2])) is None
     twice = speed_up(hits([1.0, 1.0, 2.0, 4.0], [0, 0, 1, 2]), than=hits([2.0, 4.4, 7.6]))
@@ -44,9 +40,12 @@ def test_runs_without_a_seed_are_apart_but_never_paired():
     assert (unpaired.low, unpaired.high) == pytest.approx((np.exp(interval.low), np.exp(interval.high)))
 
 
-def test_where_a_run_did_not_arrive_nothing_is_claimed():
+def test_nothing_is_claimed_where_a_run_did_not_arrive_and_little_where_seeds_lie_apart():
     assert speed_up(hits([1.0, 1.1, 1.2, np.inf]), than=hits([2.0, 2.2, 2.4])) is None
     assert speed_up(hits([1.0, 1.1, 1.2]), than=hits([2.0, 2.2, 2.4, np.inf])) is None
+    assert speed_up(hits([1.0, 2.0, 4.0]), than=hits([2.0, 1.5, 5.0])).low < 1
+    fast, slow = hits([1.0, 1.1, 1.05]), hits([1.3, 1.5, 1.6])
+    assert speed_up(fast, than=slow).low > speed_up(fast, than=slow, among=5).low, "picked among several"
 
 
 def test_the_interval_covers_by_simulation_and_claims_nothing_of_equals():
@@ -58,8 +57,3 @@ def test_the_interval_covers_by_simulation_and_claims_nothing_of_equals():
         covered += sooner.low <= 1.5 <= sooner.high
         claimed += speed_up(hits(fast), than=hits(slow / 1.5)).low > 1
     assert covered >= 0.90 * draws and claimed <= 0.06 * draws  # 95 % and 2.5 %, give or take two standard errors
-
-
-def test_a_pair_that_was_picked_among_several_needs_a_clearer_difference():
-    fast, slow = hits([1.0, 1.1, 1.05]), hits([1.3, 1.5, 1.6])
-    assert speed_up(fast, than=slow).low > speed_up(fast, than=slow, among=5).low

@@ -55,13 +55,6 @@ def test_a_row_says_how_many_times_as_soon_the_fastest_was_and_in_what_they_diff
     assert np.isnan(table.loc["all-cores", "speed_up"]) and table.loc["all-cores", "differs_in"] == ()
 
 
-def test_cost_counts_wall_time_whatever_the_clock():
-    curves, runs = made_up([[0.6, 0.8]], tier=PRICED.name)
-    by_wall, by_training = (summary(curves, runs, x=x) for x in ("wall_s", "train_s"))
-    assert by_training["time_median_s"].item() == by_wall["time_median_s"].item() / 2
-    assert by_training["cost_usd"].item() == by_wall["cost_usd"].item()
-
-
 def test_an_hour_costs_the_price_of_an_hour_and_what_has_none_says_why():
     assert cost_usd(3600, PRICED.name).value_usd == pytest.approx(PRICED.rental_price_usd_per_h)
     curves, _ = made_up([[0.5] * 360], tier=PRICED.name)

@@ -38,7 +38,7 @@ def test_each_view_has_a_figure_words_and_code(profile):
 
 
 def test_the_line_of_code_draws_the_same(profile):
-    from labkit.plots.step_bars import figure_icicle
+    from labkit.plots.gantt import figure_icicle
     from labkit.profiling.call_tree import call_tree
 
     view = profile_view(profile.folder)

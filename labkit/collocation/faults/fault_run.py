@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,18 +24,18 @@ from labkit.collocation.faults.fault import FAULTS, Fault
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.cpu import leased_cpu
 from labkit.collocation.modes.place import Place, Share
-from labkit.collocation.plan.mistakes import did_you_mean
 from labkit.collocation.plan.plan import MODES
 from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.rows import did_you_mean
 from labkit.errors import UserError
 from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.process.containment import marked
-from labkit.process.supervised import JobProcess, SupervisedJobs, how_ended
+from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
 
 FAULTY = "faulty"
-PROGRAM = (sys.executable, "-m", "labkit.collocation.faults.faulty_client")
+PROGRAM = "labkit.collocation.faults.faulty_client"
 POLITE_S = 1.0
 """For clients without a fault to end when all is over."""
 DEAF_S = 0.5

@@ -17,14 +17,13 @@ from labkit.collocation.launching.round import JobEvent, Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.choice import mode_shares
 from labkit.collocation.modes.place import Place, Share
-from labkit.collocation.plan.job_names import told_of_mix
 from labkit.collocation.plan.plan import Plan
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.errors import UserError
 from labkit.hardware.device_choice import find_device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
-from labkit.process.supervised import JobProcess, SupervisedJobs
+from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs.atomic import temporary_of
 from labkit.runs.private import HIDDEN
 from labkit.runs.record import own_process, timestamp

@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.collocation.launching.group_record import ENDED, JobOutcome, RoundRecord
 from labkit.errors import UserError
-from labkit.process.supervised import JobProcess, SupervisedJobs, SupervisorDied, how_ended
+from labkit.process.supervisor import JobProcess, SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest
 

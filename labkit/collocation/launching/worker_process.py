@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from labkit.collocation.modes.place import Share
 from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.budgets.names import parse_budget
 from labkit.jobs.command import script_of
-from labkit.process.supervised import JobProcess
+from labkit.process.supervisor import JobProcess
 from labkit.tracking.command import ScriptCommand
 
-WORKER = (sys.executable, "-m", "labkit.tracking.worker")
+WORKER = "labkit.tracking.worker"
 
 
 def script_command(job: PlannedJob) -> ScriptCommand:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from labkit.collocation.plan.job_settings import read_setting, read_settings
-from labkit.collocation.plan.mistakes import Mistakes
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.yaml_plan import Fields, note_unknown, read_field, read_jobs, read_yaml
+from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, read_settings
+from labkit.collocation.plan.yaml_plan import read_yaml
 from labkit.errors import UserError
 
 EXAMPLE = """\
@@ -132,27 +130,26 @@ def read_queue(path: Path) -> list[QueuedJob]:
     Raises:
         UserError: with every mistake of every row.
     """
-    fields, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
-    note_unknown(fields, ("jobs", "seconds"), mistakes)
-    seconds = read_field(fields, "seconds", mistakes, partial(read_setting, kind=float))
-    if "jobs" not in fields:
-        mistakes.add(fields.place, "there is no job in it: list some under jobs.")
-    queue = []
-    for row, job in read_jobs(fields, mistakes, None if seconds is None else f"{seconds}", NUMBERS):
-        with mistakes.noting(row.place):
-            queue.append(_queued(row, job))
+    top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    asked = read_settings(top, {"jobs": Row, "seconds": float}, mistakes)
+    if "jobs" not in top:
+        mistakes.add(top.place, "there is no job in it: list some under jobs.")
+    numbers, queue = dict.fromkeys(NUMBERS, float), []
+    for job, known in read_jobs(
+        asked.get("jobs", ()), (path.parent,), mistakes, seconds=asked.get("seconds"), others=numbers
+    ):
+        with mistakes.noting(job.where):
+            queue.append(_queued(job, **known))
     mistakes.raise_if_any()
     return queue
 
 
-def _queued(row: Fields, job: PlannedJob) -> QueuedJob:
-    known = read_settings({name: row[name] for name in NUMBERS if name in row}, dict.fromkeys(NUMBERS, float))
-    arrives_s, memory_bytes = known.pop("arrives", 0.0), job.memory_bytes
-    if not known:
-        return QueuedJob(job, arrives_s)
-    needed = (("memory", memory_bytes), ("utilisation", known.get("utilisation")))
+def _queued(
+    job: PlannedJob, arrives: float = 0.0, utilisation: float | None = None, duration: float | None = None
+) -> QueuedJob:
+    if utilisation is None and duration is None:
+        return QueuedJob(job, arrives)
+    needed = (("memory", job.memory_bytes), ("utilisation", utilisation))
     if missing := [name for name, value in needed if value is None]:
         raise UserError(f"there is no {' and no '.join(missing)} of the job alone: write it, or leave the rest out.")
-    return QueuedJob(
-        job, arrives_s, JobProfile(memory_bytes, known["utilisation"], known.get("duration"), memory_bytes)
-    )
+    return QueuedJob(job, arrives, JobProfile(job.memory_bytes, utilisation, duration, job.memory_bytes))

@@ -60,9 +60,9 @@ def check_queue(
             why_not.append("the packer chooses devices: leave device, cores, gpu_percent and mig_profile away")
         needs, source = own.memory_estimate_bytes if own else job.memory_bytes, "needs by the queue"
         if needs is None:
-            if job.likeness not in estimated:
-                estimated[job.likeness] = _estimated(job, estimate)
-            needs, source = estimated[job.likeness], "needs by its first steps"
+            if job.job_key not in estimated:
+                estimated[job.job_key] = _estimated(job, estimate)
+            needs, source = estimated[job.job_key], "needs by its first steps"
         if isinstance(needs, str):
             rows.append(CheckedQueueJob(queued, source, why_not=(*why_not, needs)))
             continue

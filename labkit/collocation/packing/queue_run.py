@@ -19,10 +19,9 @@ from labkit.collocation.packing.policy import Admission, PackingDevice, Policy
 from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob, TrackedJob
 from labkit.collocation.packing.schedule import Schedule, schedule_of
 from labkit.collocation.packing.scheduler import Scheduler
-from labkit.collocation.plan.job_names import told_of_mix
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.json_data import check_shape
-from labkit.process.supervised import SupervisedJobs, SupervisorDied, how_ended
+from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
 from labkit.runs.record import timestamp
 from labkit.tracking.stop import StopRequest

@@ -51,7 +51,7 @@ class RecordedProfiles:
 
     def of(self, job: PlannedJob) -> JobProfile | None:
         """The profile of a job that differs in name, seed and place at most; None where it was never measured."""
-        return next((each.profile for each in self.jobs if each.job.likeness == job.likeness), None)
+        return next((each.profile for each in self.jobs if each.job.job_key == job.job_key), None)
 
     def fill(self, queue: Sequence[QueuedJob]) -> list[QueuedJob]:
         """The queue with what is recorded of its jobs, where a row does not say it itself."""

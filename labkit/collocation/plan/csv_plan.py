@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labkit.collocation.plan.job_names import numbered, safe_name
-from labkit.collocation.plan.job_settings import jobs_of
-from labkit.collocation.plan.mistakes import Mistakes, did_you_mean
 from labkit.collocation.plan.plan import MODES, Plan, Workload
-from labkit.collocation.plan.planned_job import MIG_PROFILE, PlannedJob
-from labkit.collocation.plan.short_form import item_jobs, split_words
-from labkit.collocation.plan.yaml_plan import read_text
+from labkit.collocation.plan.planned_job import MIG_PROFILE
+from labkit.collocation.plan.rows import Mistakes, Row, did_you_mean, numbered, read_jobs, read_text, safe_name
+from labkit.collocation.plan.short_form import item_row
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 
@@ -31,28 +28,16 @@ NOTHING = ("", "-", "nan", "none")
 BEYOND = "fields beyond the header"
 
 
-class CsvRow(dict[str, str]):
-    """A row's cells by column, without white space round them."""
-
-    place: str
-    """The file and its line"""
-
-    @property
-    def planned(self) -> tuple[str, ...]:
-        """What it asks for: all but what became of it."""
-        return tuple(value for column, value in self.items() if column not in ("Status", "Run"))
-
-
 @dataclass(frozen=True)
 class CsvPlan:
     """The rows of a file that are still to run."""
 
     plan: Plan
-    rows: Mapping[str, Mapping[str, CsvRow]]
+    rows: Mapping[str, Mapping[str, Row]]
     """Workload's name → job's name → its row"""
     notices: tuple[str, ...]
     """What the user should know, one a sentence"""
-    table: tuple[CsvRow, ...]
+    table: tuple[Row, ...]
     """All rows of the file"""
     status_file: Path
     """The same table with the statuses, beside the file: labkit changes no file of its user's"""
@@ -80,9 +65,9 @@ def read_csv_plan(path: Path) -> CsvPlan:
     table, mistakes = _read_table(path), Mistakes(str(path))
     status_file = path.with_suffix(".status.csv")
     before = _read_table(status_file) if status_file.exists() else []
-    groups: dict[tuple[str, str], list[CsvRow]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in table:
-        if same := next((old for old in before if old.planned == row.planned), None):
+        if same := next((old for old in before if _asked(old) == _asked(row)), None):
             before.remove(same)
             row.update(Status=same["Status"] or row["Status"], Run=same["Run"] or row["Run"])
         if row["Experiment"] and row["Workload"]:
@@ -91,7 +76,7 @@ def read_csv_plan(path: Path) -> CsvPlan:
             what = "field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both."
             mistakes.add(row.place, what)
     workloads: list[Workload] = []
-    rows: dict[str, dict[str, CsvRow]] = {}
+    rows: dict[str, dict[str, Row]] = {}
     notices: list[str] = []
     for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
         if finished := sum(FINISHED in row["Status"] for row in together):
@@ -109,18 +94,21 @@ def read_csv_plan(path: Path) -> CsvPlan:
     return CsvPlan(Plan(safe_name(path.stem), tuple(workloads)), rows, tuple(notices), tuple(table), status_file)
 
 
-def _read_table(path: Path) -> list[CsvRow]:
+def _asked(row: Row) -> list[str]:
+    """All of a row but what became of it."""
+    return [value for column, value in row.items() if column not in ("Status", "Run")]
+
+
+def _read_table(path: Path) -> list[Row]:
     # white space before a cell is passed over, as radT has pandas do it
     text = io.StringIO(read_text(path), newline="")
     reader = csv.DictReader(text, restkey=BEYOND, restval="", skipinitialspace=True, strict=True)
     columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-    if twice := [name for name in columns if columns.count(name) > 1]:
-        raise UserError(f"{path}, line 1: column {twice[0]!r} is there twice: rename one.")
-    if missing := [column for column in COLUMNS if column not in columns]:
+    if missing := [column for column in COLUMNS if columns.count(column) != 1]:
         raise UserError(
-            f"{path}, line 1: there is no column {', '.join(missing)}, but {', '.join(columns) or 'none'}: a header "
-            "names Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, in any order, and "
-            "commas separate them."
+            f"{path}, line 1: the columns are {', '.join(columns) or 'none'}, and each of {', '.join(missing)} must be "
+            "there once: a header names Experiment,Workload,Name,Status,Run,Devices,Collocation,Listeners,File,Params, "
+            "in any order, and commas separate them."
         )
     rows = []
     try:
@@ -131,24 +119,23 @@ def _read_table(path: Path) -> list[CsvRow]:
                     f"{place}: it has {len(columns) + len(cells[BEYOND])} fields, and the header {len(columns)}: put a "
                     "field with commas in double quotes, or add the missing column to the header."
                 )
-            rows.append(CsvRow((name, cell.strip()) for name, cell in cells.items()))
-            rows[-1].place = place
+            rows.append(Row(((name, cell.strip()) for name, cell in cells.items()), place))
     except csv.Error as error:
         place = f"{path}, line {reader.line_num + 1}"
         raise UserError(f"{place}: this is no CSV ({error}): close quotes, or write them twice.") from None
     return [row for row in rows if any(row.values())]
 
 
-def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, notices: list[str]) -> Workload | None:
+def _workload(name: str, rows: list[Row], folder: Path, mistakes: Mistakes, notices: list[str]) -> Workload | None:
     """Jobs that run together, in the rows' order; None where a row has a mistake, which is noted."""
-    jobs, modes = [], []
+    plain, modes = [], []
     for row in rows:
         for listener in (row.get("Listeners") or row.get("Profilers") or "").lower().replace(" ", "").split("+"):
             if listener not in (*SAMPLED, *NOTHING):
                 why = "a profiler slows the neighbours, too; `labkit profile` runs a job under one alone"
                 notices.append(f"{row.place}: {listener} is left out: {why}.")
         with mistakes.noting(row.place):
-            job, mode = _job(row, folder)
+            job, mode = _plain_row(row)
             modes.append(mode)
             if mode != modes[0]:
                 raise UserError(
@@ -156,32 +143,27 @@ def _workload(name: str, rows: list[CsvRow], folder: Path, mistakes: Mistakes, n
                     "workload: rows that run together share in one way; make them equal, or give this one another "
                     "Workload."
                 )
-            jobs.append(job)
+            plain.append(job)
+    jobs = [job for job, _ in read_jobs(plain, (folder, Path()), mistakes)]
     if len(jobs) < len(rows):
         return None
-    named = zip(jobs, numbered([job.name for job in jobs]), strict=True)
     usual = "alone" if len(jobs) == 1 else "cpu-shared" if jobs[0].device == "cpu" else "naive"
-    return Workload(name, modes[0] or usual, tuple(replace(job, name=job_name) for job, job_name in named))
+    # radT starts a script in its own folder, and its paths count on that
+    folders = [None if job.is_labkits else str(Path(job.script).parent) for job in jobs]
+    started = (replace(job, folder=its_folder) for job, its_folder in zip(jobs, folders, strict=True))
+    return Workload(name, modes[0] or usual, tuple(started))
 
 
-def _job(row: CsvRow, folder: Path) -> tuple[PlannedJob, str | None]:
-    """The job of a row, and its mode where it names one."""
-    device, (mode, mig_profile) = _device(row["Devices"]), _mode_and_profile(row["Collocation"])
-    file, params, folders = row["File"], row.get("Params", ""), (folder, Path())
-    if file.endswith(".py"):
-        (job,) = jobs_of(file, row.place, folders, arguments=split_words(params))
-        # radT starts a script in its own folder, and its paths count on that
-        job = replace(job, folder=str(Path(job.script).parent))
-    else:
-        job, *copies = item_jobs(file, row.place, folders)
-        if params or copies or job.device or job.mig_profile:
-            raise UserError(
-                "field 'File': Params are a script's; settings of labkit's job stand in brackets after it, as in "
-                "dlrm:tour[batch_size=256], in double quotes where there are commas. Devices and Collocation say where "
-                "it runs, and each copy has a row of its own."
-            )
-    name = job.name if row.get("Name", "") in NOTHING else safe_name(row["Name"])
-    return replace(job, name=name, device=device, mig_profile=mig_profile), mode
+def _plain_row(row: Row) -> tuple[Row, str | None]:
+    """A row with the fields of plans of ours, and its mode where it names one."""
+    mode, mig_profile = _mode_and_profile(row["Collocation"])
+    file, params, name = row["File"], row.get("Params"), row.get("Name", "")
+    found = Row({"job": file}, row.place) if file.endswith(".py") else item_row(file, row.place)
+    asked = {"device": _device(row["Devices"]), "mig_profile": mig_profile, "arguments": params}
+    asked["name"] = None if name in NOTHING else safe_name(name)
+    if again := [field for field in ("copies", *asked) if field in found]:
+        raise UserError(f"field 'File': {', '.join(again)} cannot stand in it: they have a column, and a copy a row.")
+    return Row(found | {field: value for field, value in asked.items() if value}, row.place), mode
 
 
 def _device(text: str) -> str:

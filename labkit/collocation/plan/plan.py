@@ -14,13 +14,10 @@ from labkit.jobs.presets import NO_TARGET
 MODES = ("alone", "naive", "mps", "mig", "cpu-shared", "cpu-pinned")
 """`alone` runs the jobs one after another; `naive` and `cpu-shared` are plain processes, on a GPU and on a CPU."""
 CPU_MODES = ("cpu-shared", "cpu-pinned")
-DEFAULT_TIMEOUT_S = 3600.0
 ENDLESS = 10**6
 """Epochs that no run comes to"""
 ENDS = ("--target", "--max-seconds", "--max-epochs")
 """Flags by which a job says its end"""
-BASELINES = ("each", "one", "none")
-"""Every job alone, one of those that differ in their seed only, or none"""
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,8 @@ class Workload:
             raise UserError(f"{self.name}: mode {self.mode!r} is unknown: choose one of {', '.join(MODES)}.")
         if not self.jobs:
             raise UserError(f"{self.name}: there is no job in it: name at least one.")
-        names = set()
-        for job in self.jobs:
-            if job.name in names:
-                raise UserError(
-                    f"{job.where or self.name}: another job of this workload is called {job.name}, too: give each a "
-                    "name of its own."
-                )
-            names.add(job.name)
+        if len({job.name for job in self.jobs}) < len(self.jobs):
+            raise UserError(f"{self.name}: two of its jobs have one name: give each a name of its own.")
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class Plan:
     device: str | None = None
     """cpu, or a GPU's number or UUID; None takes the first GPU where there is one"""
     repeats: int = 1
-    timeout_s: float = DEFAULT_TIMEOUT_S
+    timeout_s: float = 3600.0
     """For each round, counted from its start"""
     spin: bool = False
     """Whether idle CPU threads of a job wait busily, as OpenMP's do by default, or give their core to its neighbours"""
@@ -68,12 +59,9 @@ class Plan:
         if not self.workloads:
             raise UserError(f"the plan {self.name!r} has no workload: name at least one job and one mode.")
         names = [(workload.mode, workload.name) for workload in self.workloads]
-        if again := [name for name in names if names.count(name) > 1]:
-            mode, name = again[0]
-            raise UserError(
-                f"two workloads of mode {mode} are called {name!r}: name each mode only once, and each workload by "
-                "itself."
-            )
+        for mode, name in names:
+            if names.count((mode, name)) > 1:
+                raise UserError(f"two workloads of mode {mode} are called {name!r}: give each a name of its own.")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Plan:
@@ -90,11 +78,12 @@ def with_baseline(plan: Plan, baseline: str = "each") -> Plan:
 
     Args:
         plan: as it was asked for.
-        baseline: one of BASELINES. Seeds reach a target at different times, so `each` is exact, and takes longer.
+        baseline: each job alone; one of those that differ in their seed only, which is shorter, and not exact, as seeds
+            reach a target at different times; or none.
     """
 
     def key(job: PlannedJob) -> tuple:
-        return job.likeness, job.seed if baseline == "each" else None
+        return job.job_key, job.seed if baseline == "each" else None
 
     if baseline == "none":
         return plan

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,25 +47,22 @@ class PlannedJob:
     """Where it was asked for, for messages: a file and its line, or the item of --jobs"""
 
     def __post_init__(self):
-        wrong = ""
         if not NAME.fullmatch(self.name):
-            wrong = (
+            raise UserError(
                 f"name {self.name!r} names a file, too: use up to 60 letters, digits and . _ + - only, a letter or "
                 "digit first."
             )
-        elif self.cores is not None and self.cores < 1:
-            wrong = f"cores is {self.cores}: give a whole number from 1."
-        elif self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
-            wrong = f"gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100."
-        elif self.mig_profile is not None and not MIG_PROFILE.fullmatch(self.mig_profile):
-            wrong = (
+        if self.cores is not None and self.cores < 1:
+            raise UserError(f"cores is {self.cores}: give a whole number from 1.")
+        if self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
+            raise UserError(f"gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100.")
+        if self.mig_profile is not None and not MIG_PROFILE.fullmatch(self.mig_profile):
+            raise UserError(
                 f"mig_profile {self.mig_profile!r} is no MIG profile: write one such as 3g.40gb (`nvidia-smi mig "
                 "-lgip` lists those of your GPU)."
             )
-        elif self.memory_bytes is not None and self.memory_bytes <= 0:
-            wrong = f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB."
-        if wrong:
-            raise UserError(f"{self.where}: {wrong}" if self.where else wrong)
+        if self.memory_bytes is not None and self.memory_bytes <= 0:
+            raise UserError(f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB.")
 
     @property
     def is_labkits(self) -> bool:
@@ -83,7 +83,7 @@ class PlannedJob:
         return f"{self.script}:{preset}"
 
     @property
-    def likeness(self) -> tuple:
+    def job_key(self) -> tuple:
         """Equal for jobs that differ in name, seed and place only, which share one profile."""
         return (self.script, self.arguments)
 
@@ -91,3 +91,29 @@ class PlannedJob:
     def from_dict(cls, values: dict[str, Any]) -> PlannedJob:
         """From what `asdict` gave, by way of JSON."""
         return cls(**values | {"arguments": tuple(values["arguments"])})
+
+
+def mix_words(labels: Iterable[str]) -> str:
+    """Jobs that run together in words, most copies first.
+
+    >>> mix_words(["speech:tour", "dlrm:tour", "dlrm:tour"])
+    '2 × dlrm:tour + speech:tour'
+    """
+    counts = sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0]))
+    return " + ".join(label if times == 1 else f"{times} × {label}" for label, times in counts)
+
+
+def told_of_mix(mode: str, jobs: Sequence[PlannedJob], words: str | None = None) -> dict[str, Any]:
+    """What the record of a run says of the jobs that it shared a device with, itself included.
+
+    Args:
+        mode: of the sharing.
+        jobs: all of them.
+        words: for them; None takes `mix_words`.
+    """
+    keys = repr(sorted(repr(job.job_key) for job in jobs))
+    return {
+        "mode": mode,
+        "jobs": mix_words(job.label for job in jobs) if words is None else words,
+        "mix": hashlib.blake2s(keys.encode(), digest_size=3).hexdigest(),
+    }

@@ -16,7 +16,7 @@ from labkit.telemetry import peak_memory
 from labkit.tracking.ending import unreached
 
 JOB_COLUMNS = [
-    "round", "workload", "mode", "repeat", "job", "label", "likeness", "status", "reason", "wall_s", "steps", "samples",
+    "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "reason", "wall_s", "steps", "samples",
     "steps_per_s", "window_s", "window_steps_per_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target",
     "metric", "peak_memory_bytes", "on", "device", "go_at", "ended_at", "provenance", "run",
     "folder", "disturbed", "course",
@@ -34,7 +34,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     with fewer neighbours, and would flatter the mode.
 
     Returns:
-        JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `likeness`
+        JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `job_key`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
         job that did not reach its target is known to have been short of it, inf where it failed and never will. course
         is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other programs
@@ -46,7 +46,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     folder = Path(group_folder)
     group = read_group(folder)
     kinds = {
-        (workload.name, workload.mode, job.name): repr(job.likeness)
+        (workload.name, workload.mode, job.name): repr(job.job_key)
         for workload in group.plan.workloads
         for job in workload.jobs
     }
@@ -60,12 +60,12 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         until_s = float(np.min([last_step_s(course) for _, course in own]))  # NaN where one of them has no run
         for job, (row, progress) in zip(round_.jobs, own, strict=True):
             rate = float(np.interp(until_s, *progress[::-1])) / until_s if until_s > 0 else np.nan
-            likeness = kinds.get((round_.workload, round_.mode, job.job), job.label)
+            job_key = kinds.get((round_.workload, round_.mode, job.job), job.label)
             window = {"window_s": until_s, "window_steps_per_s": rate, "course": progress}
-            rows.append(known | row | {"likeness": likeness} | window)
+            rows.append(known | row | {"job_key": job_key} | window)
     table = pd.DataFrame(rows, columns=JOB_COLUMNS)
     # a job that broke before it had a run was to reach the target of those like it
-    alike = table.groupby("likeness", sort=False)[["target", "metric"]].transform("first")
+    alike = table.groupby("job_key", sort=False)[["target", "metric"]].transform("first")
     table = table.assign(target=table["target"].fillna(alike["target"]), metric=table["metric"].fillna(alike["metric"]))
     return table.astype(dict.fromkeys(NUMBERS, float))
 

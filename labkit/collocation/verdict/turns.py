@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.plan.job_names import mix_words
+from labkit.collocation.plan.planned_job import mix_words
 from labkit.collocation.verdict.group_frames import last_step_s
 from labkit.telemetry import Energy
 
@@ -48,7 +48,7 @@ def turn_table(jobs: pd.DataFrame, energies: Mapping[int, Energy]) -> pd.DataFra
                 turns.append(together.assign(job=list(planned["job"]), mix=mix))
     for _, own in jobs[jobs["mode"] != "alone"].groupby("round"):
         if not own["status"].isin(["waiting", "running"]).any():
-            turns.append(own.reset_index(drop=True).assign(mix=mixes[_likenesses(own)][0]))
+            turns.append(own.reset_index(drop=True).assign(mix=mixes[_job_keys(own)][0]))
     if not turns:
         return jobs.iloc[:0].assign(**dict.fromkeys(["turn", "mix", *DERIVED], None))
     return pd.concat(
@@ -96,7 +96,7 @@ def _mixes(jobs: pd.DataFrame) -> dict[tuple[str, ...], tuple[str, pd.DataFrame]
     found: dict[tuple[str, ...], pd.DataFrame] = {}
     for _, own in jobs.groupby(["workload", "mode"], sort=False):
         first = own.drop_duplicates("job")
-        found.setdefault(_likenesses(first), first)
+        found.setdefault(_job_keys(first), first)
     words = {kinds: mix_words(first["label"]) for kinds, first in found.items()}
     count = Counter(words.values())
     return {
@@ -105,13 +105,13 @@ def _mixes(jobs: pd.DataFrame) -> dict[tuple[str, ...], tuple[str, pd.DataFrame]
     }
 
 
-def _likenesses(own: pd.DataFrame) -> tuple[str, ...]:
-    return tuple(sorted(own["likeness"]))
+def _job_keys(own: pd.DataFrame) -> tuple[str, ...]:
+    return tuple(sorted(own["job_key"]))
 
 
 def _alone(job: pd.Series, alone: pd.DataFrame) -> pd.DataFrame:
     """The runs alone of a job: those of its name that train the same, else all that train the same."""
-    alike = alone[alone["likeness"] == job["likeness"]]
+    alike = alone[alone["job_key"] == job["job_key"]]
     named = alike[alike["job"] == job["job"]]
     return alike if named.empty else named
 

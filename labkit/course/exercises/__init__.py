@@ -27,7 +27,7 @@ def check(name: str, answer: Any, **given: Any) -> None:
     exercise = all_exercises().get(name)
     if exercise is None:
         raise UserError(f"there is no exercise {name!r}: the names are {', '.join(all_exercises())}.")
-    print(exercise.check(answer, given))
+    print(exercise.check(name, answer, given))
 
 
 @functools.cache
@@ -35,7 +35,5 @@ def all_exercises() -> dict[str, Exercise]:
     """Every exercise by its name, in the order of the notebooks."""
     found: dict[str, Exercise] = {}
     for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__)):
-        for exercise in importlib.import_module(f"{__name__}.{module}").EXERCISES:
-            assert exercise.name not in found, exercise.name
-            found[exercise.name] = exercise
+        found |= importlib.import_module(f"{__name__}.{module}").EXERCISES
     return found

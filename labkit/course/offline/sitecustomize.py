@@ -1,13 +1,9 @@
 """Loaded by every Python process of a notebook that `labkit course run` executes: no connection leaves this machine.
 
-Python imports a module of this name at its start, from the first place on its path that has one; the one that would
-have been imported otherwise is run at the end.
+Python imports a module of this name at its start, from the first place on its path that has one.
 """
 
-import importlib.machinery
-import importlib.util
 import os
-import pathlib
 import socket
 import sys
 
@@ -31,8 +27,3 @@ def _refuse_outside(event, args):
 
 
 sys.addaudithook(_refuse_outside)
-
-_here = str(pathlib.Path(__file__).resolve().parent)
-_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _here])
-if _spec is not None and _spec.loader is not None:
-    _spec.loader.exec_module(importlib.util.module_from_spec(_spec))

@@ -11,7 +11,7 @@ Shapes: n rows of a block, D dense features, F tables, L lookups a bag, K latent
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,16 +199,27 @@ class ClickGenerator:
         terms = self._terms(dense, self._draw_categorical(rng, CALIBRATION_ROWS))
         spread = {name: float(np.sqrt(VARIANCE_SHARES[name]) / term.std()) for name, term in terms.items()}
         logit = np.sort(sum(spread[name] * term.astype(np.float64) for name, term in terms.items()))
-        # More scale means more certainty and a higher AUC: halve the interval.
-        low, high = 0.0, 30.0
-        for _ in range(30):
-            scale = (low + high) / 2
-            bias = _bias_for(scale * logit, self.config.base_rate)
-            if expected_auc(1 / (1 + np.exp(-(scale * logit + bias)))) < self.config.bayes_auc:
-                low = scale
-            else:
-                high = scale
-        self._bias, self._scales = bias, {name: scale * part for name, part in spread.items()}
+
+        def bias_of(scale: float) -> float:
+            def too_few(bias: float) -> bool:
+                logits = np.clip(scale * logit + bias, -500, 500)
+                return (1 / (1 + np.exp(-logits))).mean() < self.config.base_rate
+
+            return _bisect(too_few, -100.0, 100.0)
+
+        def too_uncertain(scale: float) -> bool:  # more scale means more certainty and a higher AUC
+            return expected_auc(1 / (1 + np.exp(-(scale * logit + bias_of(scale))))) < self.config.bayes_auc
+
+        scale = _bisect(too_uncertain, 0.0, 30.0)
+        self._bias, self._scales = bias_of(scale), {name: scale * part for name, part in spread.items()}
+
+
+def _bisect(too_low: Callable[[float], bool], low: float, high: float) -> float:
+    """About the lowest number that is not too low."""
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_low(middle) else (low, middle)
+    return middle
 
 
 def expected_auc(probability: np.ndarray) -> float:
@@ -216,17 +227,6 @@ def expected_auc(probability: np.ndarray) -> float:
     (N,)."""
     negatives = np.cumsum(1 - probability) - (1 - probability)
     return float((probability * negatives).sum() / (probability.sum() * (1 - probability).sum()))
-
-
-def _bias_for(logit: np.ndarray, base_rate: float) -> float:
-    low, high = -100.0, 100.0
-    for _ in range(30):
-        bias = (low + high) / 2
-        if (1 / (1 + np.exp(-np.clip(logit + bias, -500, 500)))).mean() < base_rate:
-            low = bias
-        else:
-            high = bias
-    return bias
 
 
 def _draw_effects(probability: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -257,45 +257,9 @@ class ZipfSampler:
         self.probability = np.empty(num_rows)
         """(num_rows,): the chance of each row"""
         self.probability[row_of] = by_rank
-        self._keep, alias = alias_table(by_rank)
-        self._first, self._second = row_of, row_of[alias]
+        cumulative = np.cumsum(by_rank)
+        self._row_of, self._cumulative = row_of, cumulative / cumulative[-1]
 
     def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
         """Rows, int32 (size,)."""
-        place = rng.random(size)
-        place *= len(self._keep)
-        slot = place.astype(np.int32)
-        place -= slot
-        return np.where(place < self._keep.take(slot), self._first.take(slot), self._second.take(slot))
-
-
-def alias_table(probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The alias method's table (Walker 1977): slot i stands for i with chance `keep[i]`, else for `alias[i]`.
-
-    Built without a loop by sweeping once over the cumulative deficits of the light slots and the cumulative
-    excesses of the heavy ones (Hübschle-Schneider and Sanders, "Parallel Weighted Random Sampling", ESA
-    2019).
-
-    Returns:
-        `keep` float64 (R,) and `alias` int64 (R,).
-
-    >>> keep, alias = alias_table(np.array([0.5, 0.25, 0.25]))
-    >>> keep.round(2).tolist(), alias[1:].tolist()
-    ([1.0, 0.75, 0.75], [0, 0])
-    """
-    weight = probability * (len(probability) / probability.sum())
-    keep, alias = np.ones_like(weight), np.arange(len(weight))
-    light, heavy = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
-    if len(light) == 0:
-        return keep, alias
-    deficit, excess = np.cumsum(1 - weight[light]), np.cumsum(weight[heavy] - 1)
-    begins = np.concatenate([[0.0], deficit[:-1]])
-    keep[light] = weight[light]
-    alias[light] = heavy[np.searchsorted(excess, begins, side="right").clip(max=len(heavy) - 1)]
-    # The last light slot that begins within a heavy slot's excess may take more than is left of it; the
-    # heavy slot then becomes light itself, and the next heavy one makes it good.
-    taken = np.concatenate([[0.0], deficit])[np.searchsorted(begins, excess, side="left")]
-    keep[heavy] = (1 - (taken - excess)).clip(0, 1)
-    alias[heavy[:-1]] = heavy[1:]
-    keep[heavy[-1]] = 1
-    return keep, alias
+        return self._row_of.take(np.searchsorted(self._cumulative, rng.random(size), side="right"))

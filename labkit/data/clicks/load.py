@@ -7,23 +7,22 @@ import difflib
 from pathlib import Path
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import delimiter_of, read_header
-from labkit.data.clicks.criteo import criteo_files, is_criteo, preflight, prepare_criteo
+from labkit.data.clicks.columns import read_header
+from labkit.data.clicks.criteo import criteo_files, is_criteo
+from labkit.data.clicks.prepare import preflight, prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
-from labkit.data.clicks.schema import EXAMPLE, CriteoSchema, TableSchema, override, read_schema
+from labkit.data.clicks.schema import EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes, prepare_synthetic
-from labkit.data.clicks.tabular import preflight_table, prepare_table
 from labkit.data.store import (
     Progress,
-    disk_full,
+    check_disk,
     file_fingerprint,
     fingerprint,
-    free_disk_bytes,
     prepare_once,
     prepared_root,
     shipped_datasets,
 )
-from labkit.errors import DataError, UserError
+from labkit.errors import UserError
 
 
 def load_clicks(
@@ -60,27 +59,36 @@ def load_clicks(
     if not path.exists():
         raise _unknown(data)
     chosen = override(find_schema(path) if schema is None else read_schema(Path(schema)), options)
-    return _load_files(path, chosen, root, on_bad_row, seed, progress)
+    files, bad = criteo_files(path), BadRows(on_bad_row)
+    mark = fingerprint(
+        format=FORMAT_VERSION,
+        sources=[file_fingerprint(file) for file in files],
+        schema=dataclasses.asdict(chosen),
+        on_bad_row=on_bad_row,
+        seed=seed,
+    )
+    folder = root / "clicks" / f"{path.stem}-{mark}"
+
+    def build(temporary: Path) -> None:
+        progress(0.0, preflight(files, folder, chosen))
+        told = {"name": path.stem, "fingerprint": mark, "seed": seed, "bad": bad, "progress": progress}
+        prepare_files(temporary, files, chosen, **told)
+
+    return ClickLog(prepare_once(folder, build))
 
 
-def find_schema(path: Path) -> TableSchema | CriteoSchema:
+def find_schema(path: Path) -> TableSchema:
     """The schema of a file that is known without being told.
 
     Raises:
         UserError: the file is none of those.
     """
-    if path.is_dir():
-        return CriteoSchema()
-    if path.stat().st_size == 0:
-        raise DataError("The file is empty.", fix="Give a file with rows.", file=path)
-    if is_criteo(path):
-        return CriteoSchema()
+    if path.is_dir() or is_criteo(path):
+        return schema_of({"layout": "criteo"})
     for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
         schema = read_schema(file)
-        if isinstance(schema, TableSchema):
-            names = read_header(path, delimiter_of(path, schema.separator))
-            if set(schema.columns) <= set(names):
-                return schema
+        if schema.layout == "table" and set(schema.columns) <= set(read_header(path, schema)):
+            return schema
     raise UserError(
         f"{path} is neither in Criteo's layout (40 fields separated by tabs, no header) nor a table known by "
         "its header, so what its columns mean has to be said: write a schema and pass it with --schema FILE, "
@@ -98,36 +106,8 @@ def _load_synthetic(name: str, root: Path, seed: int, progress: Progress, option
     folder = root / "clicks" / f"{name}-{mark}"
 
     def build(temporary: Path) -> None:
-        needed_bytes = config_bytes(config)
-        if needed_bytes > free_disk_bytes(temporary):
-            raise disk_full(folder, needed_bytes)
+        check_disk(folder, config_bytes(config))
         prepare_synthetic(temporary, config, name=name, fingerprint=mark, progress=progress)
-
-    return ClickLog(prepare_once(folder, build))
-
-
-def _load_files(
-    path: Path, schema: TableSchema | CriteoSchema, root: Path, on_bad_row: str, seed: int, progress: Progress
-) -> ClickLog:
-    criteo = isinstance(schema, CriteoSchema)
-    files, bad = criteo_files(path) if criteo else [path], BadRows(on_bad_row)
-    mark = fingerprint(
-        format=FORMAT_VERSION,
-        sources=[file_fingerprint(file, root) for file in files],
-        schema=dataclasses.asdict(schema),
-        on_bad_row=on_bad_row,
-        seed=None if criteo else seed,
-    )
-    folder = root / "clicks" / f"{path.stem}-{mark}"
-
-    def build(temporary: Path) -> None:
-        told = {"name": path.stem, "fingerprint": mark, "bad": bad, "progress": progress}
-        if criteo:
-            progress(0.0, preflight(files, folder))
-            prepare_criteo(temporary, files, schema, **told)
-        else:
-            progress(0.0, preflight_table(path))
-            prepare_table(temporary, path, schema, seed=seed, **told)
 
     return ClickLog(prepare_once(folder, build))
 

@@ -11,7 +11,6 @@ features, L lookups a bag.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from labkit.data.store import read_json, write_json
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SPLITS = ("train", "validation", "test")
 
 
@@ -85,7 +84,7 @@ class ClickWriter:
     The number of rows need not be known beforehand: the headers of the .npy files have room for it.
     """
 
-    def __init__(self, folder: Path, *, dense_dim: int, num_tables: int, pooling_factor: int = 1):
+    def __init__(self, folder: Path, dense_dim: int, num_tables: int, pooling_factor: int = 1):
         self.rows = 0
         self._kinds = ((np.float32, (dense_dim,)), (np.int32, (num_tables, pooling_factor)), (np.uint8, ()))
         self._files = [(folder / f"{part}.npy").open("wb") for part in PARTS]
@@ -111,15 +110,6 @@ class ClickWriter:
             file.seek(0)
             facts = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (self.rows, *shape)}
             np.lib.format.write_array_header_1_0(file, facts)
-
-
-def blocks(folder: Path, part: str, block_rows: int, stop: int | None = None) -> Iterator[np.ndarray]:
-    """Writable views of its first `stop` rows, block by block; each is unmapped before the next, to save memory."""
-    stop = len(np.load(folder / f"{part}.npy", mmap_mode="r")) if stop is None else stop
-    for first in range(0, stop, block_rows):
-        array = np.load(folder / f"{part}.npy", mmap_mode="r+")
-        yield array[first : min(first + block_rows, stop)]
-        del array
 
 
 def write_meta(folder: Path, *, splits: dict[str, int], pooling_factor: int = 1, **facts) -> None:

@@ -3,132 +3,145 @@
 from __future__ import annotations
 
 import math
+import re
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from labkit.data.bad_rows import BadRows
-from labkit.data.clicks.columns import Columns
-from labkit.data.clicks.schema import Label, TableSchema
+from labkit.data.clicks.columns import Block, Fault
+from labkit.data.clicks.generate import signed_log
+from labkit.data.clicks.schema import TableSchema
 from labkit.errors import DataError
 
 LARGEST = 2.0**64
 """No integer type goes further; squares of such numbers still can be added up."""
 TOO_FAR = 1e9
-"""A value so many times as far from a column's middle as its inner 98 % are wide leaves those no differences that
-training could see, once mean and standard deviation are taken out."""
-
-
-class Checked:
-    """Columns (N rows), and which of their rows can be used."""
-
-    def __init__(self, columns: Columns, missing: tuple[str, ...] = ()):
-        self.columns = columns
-        self.usable = np.ones(len(columns.records), dtype=bool)
-        self._missing = pa.array(["", *missing])
-        self._faults = list(columns.bad)
-
-    def fault(self, wrong: np.ndarray, field: str, reason: str) -> None:
-        """Leave out rows that are `wrong` (N,); {} in the reason stands for the field's value."""
-        rows = np.flatnonzero(wrong & self.usable)
-        self.usable[rows] = False
-        values = self.columns.values[field]
-        self._faults += [
-            (int(self.columns.records[row]), field, reason.replace("{}", f"{values[row].as_py()!r:.60}", 1))
-            for row in rows.tolist()
-        ]
-
-    def report(self, bad: BadRows) -> None:
-        """Report the faults in the order of the file.
-
-        Raises:
-            DataError: there is one, and `bad` says to stop.
-        """
-        faults = sorted(self._faults, key=lambda fault: fault[0])[: 1 if bad.policy == "error" else None]
-        lines = self.columns.lines([record for record, _, _ in faults])
-        for record, field, reason in faults:
-            bad.add(DataError(reason, fix="Mend the row.", file=self.columns.path, line=lines[record], field=field))
-
-    def label(self, label: Label) -> np.ndarray:
-        """Which rows are positive: bool (N,)."""
-        text = self.columns.values[label.column]
-        positive = is_in(text, pa.array(label.positive))
-        negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
-        expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
-        self.fault(~positive & ~negative, label.column, f"The label {{}} is none of {expected}.")
-        return positive
-
-    def numbers(self, name: str) -> np.ndarray:
-        """A column as float64 (N,), NaN where missing."""
-        values = self.columns.values[name]
-        if not pa.types.is_string(values.type):
-            # not safe: of an integer beyond 2^53 a float64 has the first 53 bits
-            numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            self.fault(np.isinf(numbers), name, "The value {} is not a finite number.")
-            return numbers
-        absent = is_in(values, self._missing)
-        try:
-            numbers = pc.cast(pc.if_else(pa.array(absent), None, values), pa.float64()).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:
-            numbers = np.array([_number(value) for value in values.to_pylist()])
-        self.fault(~absent & ~np.isfinite(numbers), name, "The value {} is not a finite number.")
-        return np.where(absent, np.nan, numbers)
-
-    def categories(self, name: str) -> pa.DictionaryArray:
-        """A column (N,) as a dictionary's, "" where missing."""
-        values = self.columns.values[name]
-        return pc.if_else(pc.is_in(values, self._missing), "", values).dictionary_encode()
+"""A value so many times as far from the middle of its column as its inner 98 % are wide leaves those no differences
+that training could see, once mean and standard deviation are taken out."""
+HEXADECIMAL = re.compile("[0-9a-fA-F]{0,8}")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The usable rows (N) of a table, not yet learnt from."""
+    """Usable rows (N), not yet learnt from."""
 
     label: np.ndarray
-    """uint8 (N,)"""
+    """bool (N,)"""
     dense: np.ndarray
-    """float64 (N, D), NaN where missing"""
-    categorical: list[pa.DictionaryArray]
-    """F columns (N,); "" where missing"""
-    split_values: np.ndarray | None
-    """The column that says the split, where there is one."""
+    """float64 (N, D), signed logarithms where the schema says so; NaN where missing"""
+    categorical: np.ndarray
+    """uint32 (N, F): a number for each value"""
+    fold: np.ndarray
+    """uint8 (N,): 1 where the schema's split column says validation, 2 where it says test"""
 
 
-def usable_rows(columns: Columns, schema: TableSchema, bad: BadRows) -> Rows:
-    """Check every row of a table; those that cannot be used go to `bad`.
+Refuse = Callable[[np.ndarray, str, str], None]
+"""Leaves out rows (N,) for a reason, in which {} stands for the field's value."""
 
-    Raises:
-        DataError: a row is bad and `bad` says to stop, or none is usable.
+
+class RowChecker:
+    """Turns the blocks of files into numbers; what cannot be used goes to `bad`.
+
+    Values of Criteo's categories are their own numbers; with the vocabulary "hash" those of others are numbered by
+    CRC-32, else in the order they are met.
     """
-    checked = Checked(columns, schema.missing)
-    positive = checked.label(schema.label)
-    dense = np.empty((len(positive), len(schema.dense)))
-    for index, name in enumerate(schema.dense):
-        dense[:, index] = checked.numbers(name)
-        if name not in schema.log:
-            checked.fault(
-                _too_far(dense[:, index], checked.usable),
-                name,
-                "Beside the value {} all others of the column would be one number; if it is right, list the column "
-                "under `log` in the schema, and if it means missing, list it under `missing`.",
-            )
-    split = schema.split.column
-    if split is not None:
-        split_text = pc.cast(columns.values[split], pa.string())
-        checked.fault(is_in(split_text, pa.array(["", *schema.missing])), split, "The split {} is missing.")
-    checked.report(bad)
-    usable = checked.usable
-    if not usable.any():
-        raise DataError("The file has no usable row.", fix="Give a file with rows.", file=columns.path)
-    keep = pa.array(usable)
-    return Rows(
-        positive[usable].astype(np.uint8),
-        dense[usable],
-        [checked.categories(name).filter(keep) for name in schema.categorical],
-        None if split is None else split_text.filter(keep).to_numpy(zero_copy_only=False),
-    )
+
+    def __init__(self, schema: TableSchema, bad: BadRows):
+        self.schema, self.bad = schema, bad
+        self._missing = pa.array(["", *schema.missing])
+        self._numbers: dict[str, dict[str, int]] = {name: {} for name in schema.categorical}
+
+    def check(self, path: Path, block: Block) -> Rows:
+        """The usable rows of a block.
+
+        Raises:
+            DataError: a row is bad and `bad` says to stop.
+        """
+        usable, faults = np.ones(len(block.lines), dtype=bool), list(block.faults)
+
+        def refuse(wrong: np.ndarray, name: str, reason: str) -> None:
+            for row in np.flatnonzero(wrong & usable).tolist():
+                value = f"{block.values[name][row].as_py()!r:.60}"
+                faults.append((int(block.lines[row]), name, reason.replace("{}", value, 1)))
+                usable[row] = False
+
+        schema = self.schema
+        label = self._label(block.values[schema.label.column], refuse)
+        dense = np.empty((len(label), len(schema.dense)))
+        for index, name in enumerate(schema.dense):
+            dense[:, index] = self._dense(name, block.values[name], usable, refuse)
+        categorical = np.empty((len(label), len(schema.categorical)), np.uint32)
+        for index, name in enumerate(schema.categorical):
+            categorical[:, index] = self._categorical(name, block.values[name], refuse)
+        fold = self._fold(block, refuse)
+        self._report(path, faults)
+        return Rows(label[usable], dense[usable], categorical[usable], fold[usable])
+
+    def _report(self, path: Path, faults: list[Fault]) -> None:
+        for line, field, reason in sorted(faults, key=lambda fault: fault[0]):
+            self.bad.add(DataError(reason, fix="Mend the row.", file=path, line=line, field=field))
+
+    def _label(self, text: pa.Array, refuse: Refuse) -> np.ndarray:
+        label = self.schema.label
+        positive = is_in(text, pa.array(label.positive))
+        negative = is_in(text, pa.array(label.negative)) if label.negative else ~positive & ~is_in(text, self._missing)
+        expected = ", ".join(map(repr, [*label.positive, *(label.negative or ["any other value"])]))
+        refuse(~positive & ~negative, label.column, f"The label {{}} is none of {expected}.")
+        return positive
+
+    def _dense(self, name: str, values: pa.Array, usable: np.ndarray, refuse: Refuse) -> np.ndarray:
+        if pa.types.is_string(values.type):
+            absent = is_in(values, self._missing)
+            try:
+                numbers = pc.cast(pc.if_else(pa.array(absent), None, values), pa.float64())
+                numbers = numbers.to_numpy(zero_copy_only=False)
+            except pa.ArrowInvalid:
+                numbers = np.array([_number(value) for value in values.to_pylist()])
+        else:
+            # not safe: of an integer beyond 2^53 a float64 has the first 53 bits
+            numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            absent = np.isnan(numbers)
+        refuse(~absent & ~np.isfinite(numbers), name, "The value {} is not a finite number.")
+        numbers = np.where(absent, np.nan, numbers)
+        if self.schema.layout == "criteo":
+            wrong = (np.abs(numbers) >= 1e18) | (np.floor(numbers) < numbers)
+            refuse(wrong, name, "The value {} is not an integer of up to 18 digits.")
+        if name in self.schema.log:
+            return signed_log(numbers)
+        reason = (
+            "Beside the value {} all others of the column would be one number; if it is right, list the column under "
+            "`log` in the schema, and if it means missing, list it under `missing`."
+        )
+        refuse(_too_far(numbers, usable), name, reason)
+        return numbers
+
+    def _categorical(self, name: str, values: pa.Array, refuse: Refuse) -> np.ndarray:
+        column = values.dictionary_encode()  # equal texts are looked at once
+        texts, known = column.dictionary.to_pylist(), self._numbers[name]
+        if self.schema.layout == "criteo":
+            numbers = [int(text or "0", 16) if HEXADECIMAL.fullmatch(text) else -1 for text in texts]
+        else:
+            texts = ["" if text in self.schema.missing else text for text in texts]
+            hashed = self.schema.vocabulary == "hash"
+            numbers = [zlib.crc32(text.encode()) if hashed else known.setdefault(text, len(known)) for text in texts]
+        found = np.array(numbers, np.int64)[column.indices.to_numpy()]
+        refuse(found < 0, name, "The category {} is not a number of up to 8 hexadecimal digits.")
+        return found.astype(np.uint32)
+
+    def _fold(self, block: Block, refuse: Refuse) -> np.ndarray:
+        split, fold = self.schema.split, np.zeros(len(block.lines), np.uint8)
+        if split.column is not None:
+            values = pc.cast(block.values[split.column], pa.string())
+            refuse(is_in(values, self._missing), split.column, "The split {} is missing.")
+            for number, chosen in ((1, split.validation_values), (2, split.test_values)):
+                fold[is_in(values, pa.array(chosen, pa.string()))] = number
+        return fold
 
 
 def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:
@@ -137,7 +150,7 @@ def is_in(values: pa.Array, chosen: pa.Array) -> np.ndarray:
 
 
 def _too_far(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """Which of the values (N,) would leave the others of their column without differences."""
+    """Which of the values (N,) would leave the others of their block without differences."""
     known = values[usable & np.isfinite(values)]
     if len(known) == 0:
         return np.zeros(len(values), dtype=bool)

@@ -1,4 +1,4 @@
-"""The small TOML file that says what the columns of a table mean, or how to prepare Criteo's layout."""
+"""The small TOML file that says what the columns of a table mean; Criteo's layout is one that is known."""
 
 from __future__ import annotations
 
@@ -15,28 +15,6 @@ EXAMPLE = """\
 label = { column = "clicked", positive = ["1"] }
 dense = ["price", "age"]
 categorical = ["city", "device"]"""
-
-
-@dataclass(frozen=True)
-class CriteoSchema:
-    """How to prepare files in Criteo's layout."""
-
-    vocabulary: str = "frequency"
-    """"frequency": frequent values get a row of their own; "hash": every value gets one by its hash."""
-    min_count: int = 4
-    """With "frequency": a value seen less often in the training rows shares row 0."""
-    max_rows_per_table: int = 200_000
-    """The most rows of an embedding table, row 0 included."""
-    validation: float | None = None
-    """Share of the rows, taken before the test rows; None: half of the last day."""
-    test: float | None = None
-    """Share of the rows, the last ones; None: half of the last day."""
-
-    def __post_init__(self):
-        if self.vocabulary not in ("frequency", "hash"):
-            raise UserError(f'vocabulary is {self.vocabulary!r}: choose "frequency" or "hash".')
-        _check_vocabulary(self.min_count, self.max_rows_per_table)
-        _check_shares(self.validation or 0.0, self.test or 0.0)
 
 
 @dataclass(frozen=True)
@@ -66,20 +44,27 @@ class Split:
     test_values: tuple[str, ...] = ()
     last_rows: int | None = None
     """The last so many rows are the test rows."""
-    test: float = 0.1
-    """Share of the rows drawn at random for test, by the seed."""
-    validation: float = 0.1
-    """Share of what is left drawn at random for validation, by the seed, unless the column says it."""
+    by_time: bool = False
+    """The last rows are for test, those before them for validation."""
+    test: float | None = None
+    """Share of the rows for test; None: 0.1 drawn at random by the seed, or by time half of the last day."""
+    validation: float | None = None
+    """Share for validation; None: 0.1 of what is left drawn at random by the seed, or by time half of the last day."""
 
     def __post_init__(self):
-        _check_shares(self.validation, self.test)
+        validation, test = self.validation or 0.0, self.test or 0.0
+        if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
+            raise UserError(
+                f"validation is {validation} and test is {test}: give shares between 0 and 1 that together leave "
+                "rows to train on."
+            )
         if self.column is not None and not self.test_values:
             raise UserError(f"split.column is {self.column!r}: say in split.test_values which values mean test.")
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What the columns of a CSV, TSV or Parquet file mean."""
+    """What the columns of CSV, TSV or Parquet files mean."""
 
     label: Label
     dense: tuple[str, ...] = ()
@@ -97,13 +82,23 @@ class TableSchema:
     names: tuple[str, ...] = ()
     """The columns' names where the text file has no header line."""
     split: Split = field(default_factory=Split)
+    vocabulary: str = "frequency"
+    """"frequency": frequent values get a row of their own; "hash": every value gets one by its hash."""
     min_count: int = 2
-    """A category seen less often in the training rows shares row 0."""
+    """With "frequency": a value seen less often in the training rows shares row 0."""
     max_rows_per_table: int = 200_000
     """The most rows of an embedding table, row 0 included."""
+    layout: str = "table"
+    """"criteo": all below is known, integers and hexadecimal numbers are expected, and nothing is quoted."""
 
     def __post_init__(self):
-        _check_vocabulary(self.min_count, self.max_rows_per_table)
+        choices = (("layout", ("table", "criteo")), ("vocabulary", ("frequency", "hash")))
+        for name, known in choices:
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f'{name} is {value!r}: choose "{known[0]}" or "{known[1]}".')
+        for name, least in (("min_count", 1), ("max_rows_per_table", 2)):
+            if (value := getattr(self, name)) < least:
+                raise UserError(f"{name} is {value}, and must be {least} or more.")
         if not self.dense or not self.categorical:
             raise UserError(
                 f"The schema names {len(self.dense)} dense and {len(self.categorical)} categorical columns, "
@@ -130,8 +125,28 @@ class TableSchema:
         return [name for name in dict.fromkeys(names) if name is not None]
 
 
-def read_schema(path: Path) -> TableSchema | CriteoSchema:
-    """Read a schema; `layout = "criteo"` makes it a Criteo one.
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+DENSE_NAMES = [f"I{number}" for number in range(1, 14)]
+CATEGORICAL_NAMES = [f"C{number}" for number in range(1, 27)]
+CRITEO = {
+    "label": {"column": "label", "positive": ["1"], "negative": ["0"]},
+    "dense": DENSE_NAMES,
+    "categorical": CATEGORICAL_NAMES,
+    "log": DENSE_NAMES,
+    "names": ["label", *DENSE_NAMES, *CATEGORICAL_NAMES],
+    "separator": "\t",
+    "min_count": 4,
+    "split": {"by_time": True},
+    "layout": "criteo",
+}
+"""What `layout = "criteo"` stands for."""
+
+
+def read_schema(path: Path) -> TableSchema:
+    """Read a schema.
 
     Raises:
         UserError: no such file, bad TOML, an unknown or missing key, or a value of the wrong kind.
@@ -142,13 +157,15 @@ def read_schema(path: Path) -> TableSchema | CriteoSchema:
         raise UserError(f"There is no schema file {path}: check the path given to --schema.") from None
     except (ValueError, RecursionError) as error:  # bad TOML, no UTF-8, numbers of thousands of digits
         raise UserError(f"{path} is not a TOML file: {error}. Mend it; a schema looks like\n{EXAMPLE}") from error
-    layout = content.pop("layout", "table")
-    if layout not in ("table", "criteo"):
-        raise UserError(f'{path}: layout is {layout!r}; choose "table" or "criteo".')
     try:
-        return _build(CriteoSchema if layout == "criteo" else TableSchema, content)
+        return schema_of(content)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def schema_of(content: dict) -> TableSchema:
+    """The schema that a file's content says."""
+    return _build(TableSchema, (CRITEO if content.get("layout") == "criteo" else {}) | content)
 
 
 def _build(kind: type, content: dict, prefix: str = ""):
@@ -185,6 +202,7 @@ def _known(given: dict, kind, what: str, prefix: str = "") -> dict[str, dataclas
 KINDS = {
     "int": (int, "a whole number"),
     "float": ((int, float), "a number"),
+    "bool": (bool, "true or false"),
     "str": (str, "a text"),
     "tuple": (list, "a list"),
     "dict": (dict, "a table"),
@@ -198,7 +216,7 @@ def _convert(value, annotation: str, name: str):
     """A TOML value as the field of a dataclass takes it."""
     begins = re.match(r"\w+", annotation)[0]
     kind, words = KINDS[begins]
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise UserError(f"{name!r} is {value!r}, and must be {words}.")
     match begins:
         case "tuple":  # A label written as a number or a truth value in TOML is compared as it stands in a text file.
@@ -210,21 +228,3 @@ def _convert(value, annotation: str, name: str):
         case "Label" | "Split":
             return _build({"Label": Label, "Split": Split}[begins], value, f"{name}.")
     return value
-
-
-def _check_shares(validation: float, test: float) -> None:
-    if not (0 <= validation < 1 and 0 <= test < 1 and validation + test < 1):
-        raise UserError(
-            f"validation is {validation} and test is {test}: give shares between 0 and 1 that together leave "
-            "rows to train on."
-        )
-
-
-def _check_vocabulary(min_count: int, max_rows_per_table: int) -> None:
-    for name, value, least in (("min_count", min_count, 1), ("max_rows_per_table", max_rows_per_table, 2)):
-        if value < least:
-            raise UserError(f"{name} is {value}, and must be {least} or more.")
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names))

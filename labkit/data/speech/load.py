@@ -65,7 +65,7 @@ def load_speech(
         format=FORMAT_VERSION,
         name=source.name,
         folder=str(source.folder.resolve()),
-        listings=[file_fingerprint(path, root)["sha256"] for path in source.listings],
+        listings=[file_fingerprint(path)["sha256"] for path in source.listings],
         files=tree_fingerprint(source.folder, source.files),
         alphabet=alphabet.characters,
         on_bad_row=on_bad_row,

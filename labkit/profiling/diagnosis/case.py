@@ -13,7 +13,7 @@ import numpy as np
 
 from labkit.hardware.calibration import Calibration
 from labkit.profiling.step_time import IDLE, OTHER, OWN_IDLENESS, StepTime
-from labkit.profiling.work.operators import Inputs, Work, operator_work
+from labkit.profiling.work import Inputs, Work, operator_work
 
 SHORT_LAUNCHES = 10
 """A call whose own time is shorter than so many times the cost of asking is hardly there for its arithmetic."""

@@ -106,7 +106,7 @@ def _run(command: list[str]) -> int:
             for each in started[::-1]:
                 each.terminate()
             psutil.wait_procs(started, GRACE_S)
-            kill_until_gone(lambda: started, process.poll)
+            kill_until_gone(lambda: started)
 
 
 def _end_after(launcher: int) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.profiling.traces.nesting import innermost
+from labkit.profiling.traces.nesting import ancestors, innermost
 from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST
 from labkit.profiling.traces.trace_file import TraceError
 
@@ -66,12 +66,9 @@ def device_breakdown(trace: Trace) -> pd.DataFrame:
 def launched_us(trace: Trace) -> np.ndarray:
     """How long the kernels ran that each event of a trace, and what it called, launched (N,)."""
     direct = launched_directly_us(trace)
-    parent, total = trace.events["parent"].to_numpy(), direct.copy()
-    for row in np.flatnonzero(direct).tolist():  # to all that enclose it
-        above = parent[row]
-        while above >= 0:
-            total[above] += direct[row]
-            above = parent[above]
+    total = direct.copy()
+    for above in ancestors(trace.events["parent"].to_numpy()):
+        np.add.at(total, above[above >= 0], direct[above >= 0])
     return total
 
 

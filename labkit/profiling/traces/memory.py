@@ -66,11 +66,9 @@ def _operators_at(trace: Trace, times_us: np.ndarray) -> list[str]:
     names = trace.events["name"].astype(str)
     found = []
     for row in innermost(trace.events[is_operator], parents, times_us).tolist():
-        if row < 0:
-            found.append("outside of operators")
-            continue
         outer = row
         while parents[outer] >= 0 and is_operator[parents[outer]]:
             outer = parents[outer]
-        found.append(names[row] if outer == row else f"{names[row]} in {names[outer]}")
+        around = "" if outer == row else f" in {names[outer]}"
+        found.append(f"{names[row]}{around}" if row >= 0 else "outside of operators")
     return found

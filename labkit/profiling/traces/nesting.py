@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,22 @@ def nest(lane: np.ndarray, start_us: np.ndarray, duration_us: np.ndarray) -> tup
     has_parent = parent >= 0
     np.subtract.at(self_us, parent[has_parent], duration_us[has_parent])
     return parent, self_us
+
+
+def ancestors(parent: np.ndarray) -> Iterator[np.ndarray]:
+    """The row of each event's parent, of that one's, and so on: (N,) each, −1 where there is none."""
+    above = parent
+    while (above >= 0).any():
+        yield above
+        above = np.where(above >= 0, parent[above], -1)
+
+
+def within(marked: np.ndarray, parent: np.ndarray) -> np.ndarray:
+    """Whether each event lies within a marked one, at whatever depth (N,)."""
+    inside = np.zeros(len(marked), dtype=bool)
+    for above in ancestors(parent):
+        inside |= (above >= 0) & marked[above]
+    return inside
 
 
 def innermost(events: pd.DataFrame, parent: np.ndarray, moments_us: np.ndarray) -> np.ndarray:

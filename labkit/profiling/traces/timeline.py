@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.profiling.step_time import recorded_steps
+from labkit.profiling.traces.nesting import ancestors
 from labkit.profiling.traces.trace import ON_THE_DEVICE, ON_THE_HOST, Trace
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def timeline(trace: Trace) -> pd.DataFrame:
     begin, end = chosen["start_us"], chosen["start_us"] + chosen["duration_us"]
     inside = events[(events["start_us"] >= begin) & (events["start_us"] < end)]
     host = inside[inside["category"].isin(ON_THE_HOST)]
-    host = host.assign(level=_depth(events["parent"].to_numpy())[host.index])
+    depth = sum((above >= 0).astype(int) for above in ancestors(events["parent"].to_numpy()))
+    host = host.assign(level=np.broadcast_to(depth, len(events))[host.index])
     host = host[host["level"] <= DEEPEST]
     device = inside[inside["category"].isin(ON_THE_DEVICE)].assign(level=0)
     lanes = sorted(host["lane"].astype(str).unique(), key=lambda lane: (lane != chosen["lane"], lane))
@@ -63,12 +65,3 @@ def _rows(events: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
 def _stream(lane: str) -> str:
     device, _, stream = lane.partition("/")
     return f"GPU {device} {stream if stream.startswith('stream') else f'stream {stream}'}"
-
-
-def _depth(parent: np.ndarray) -> np.ndarray:
-    """How many events each one lies within."""
-    depth, above = np.zeros(len(parent), dtype=int), parent.copy()
-    while (has_parent := above >= 0).any():
-        depth[has_parent] += 1
-        above[has_parent] = parent[above[has_parent]]
-    return depth

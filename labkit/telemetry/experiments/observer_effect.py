@@ -1,32 +1,42 @@
 """What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise.
 
-Run as a program, it is a process of its own that runs a load under one observer.
+Observers are samplers, commands that ask again and again, and profilers. Run as a program, it is a process of its own
+that runs a load under one of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
 from labkit.telemetry.experiments.gpu_sweep import PUBLISHED
-from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer, observers
 from labkit.telemetry.memory import own_peak_bytes
+from labkit.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
     import pandas as pd
 
+NOBODY, NOBODY_OUTSIDE = "nobody", "nobody, a process of its own"
+"""Looking not at all, and what an observer that starts the program is compared with."""
+SAMPLER_HZ = (1, 10, 100)
 CONFIDENCE = 0.95
 LONGEST_S = 300.0
 """For a process of its own: its imports, the steps, and what a profiler writes at its end."""
@@ -36,6 +46,36 @@ LOADS = {"light": (32, 64), "heavy": (1024, 512)}
 """Samples a step, and width of the layers."""
 _MNIST_S = {"baseline": (48.7, 48.3), "nvidia-smi": (48.1, 48.4), "dcgmi": (48.4,), "nsys": (49.4,)}
 """A paper's seconds of five epochs of an MNIST CNN under each observer, run by run (`PUBLISHED`)."""
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Something that looks while a load runs."""
+
+    name: str
+    watching: Callable[[], AbstractContextManager] = contextlib.nullcontext
+    """Makes the context in which it looks."""
+    why_not: str | None = None
+    """Why it cannot look here."""
+    around: Sequence[str] | None = None
+    """Where it must start the program itself: the command before the program's."""
+
+
+def observers() -> list[Observer]:
+    """Every observer that labkit knows, nobody first; those that cannot look here say why."""
+    # NVIDIA Nsight Systems, as its command line profiles by default
+    nsys = ["nsys", "profile", "--output", "report"]
+    return [
+        Observer(NOBODY),
+        *(Observer(f"labkit's sampler, {hz} Hz", partial(_sampler, hz)) for hz in SAMPLER_HZ),
+        _loop("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv", "-l", "1"),
+        _loop("dcgmi", "dmon", "-e", "1002,1003", "-d", "1000"),
+        Observer("torch.profiler", _profiler),
+        Observer("torch.profiler, shapes", partial(_profiler, record_shapes=True)),
+        Observer("torch.profiler, stacks", partial(_profiler, with_stack=True)),
+        Observer("torch.profiler, memory", partial(_profiler, profile_memory=True)),
+        Observer("nsys", around=nsys, why_not=_absent("nsys")),
+    ]
 
 
 def observe(
@@ -60,18 +100,17 @@ def observe(
 
     able = [observer for observer in by if observer.why_not is None and _can_look(load, observer)]
     if any(observer.around for observer in able):
-        able.append(Observer(NOBODY_OUTSIDE, around=lambda folder: []))
+        able.append(Observer(NOBODY_OUTSIDE, around=()))
     step = _make_load(load)
     steps = min(MOST_STEPS, max(3, round(1000 * seconds / _step_time_ms(step, Observer(NOBODY), 3))))
     order, rows = random.Random(seed), []
     for number in range(rounds):
         for observer in order.sample(able, len(able)):
-            if observer.around:
-                step_time_ms = _of_a_process(load, observer, steps)["step_time_ms"]
-            else:
-                step_time_ms = _step_time_ms(step, observer, steps)
+            if observer.around is None:
+                beside, step_time_ms = NOBODY, _step_time_ms(step, observer, steps)
                 gc.collect()  # what a profiler wrote down hangs together in circles
-            beside = NOBODY_OUTSIDE if observer.around else NOBODY
+            else:
+                beside, step_time_ms = NOBODY_OUTSIDE, _of_a_process(load, observer, steps)["step_time_ms"]
             rows.append((observer.name, beside, number, step_time_ms, "measured"))
     return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])
 
@@ -85,7 +124,7 @@ def overhead(observed: pd.DataFrame) -> pd.DataFrame:
     """
     import numpy as np
     import pandas as pd
-    from scipy.stats import t as student
+    from scipy.stats import ttest_1samp
 
     times = observed.pivot(index="round", columns="observer", values="step_time_ms")
     rows = []
@@ -93,9 +132,10 @@ def overhead(observed: pd.DataFrame) -> pd.DataFrame:
         if name == beside:
             continue
         logs = np.log(times[name] / times[beside])
-        half = student.ppf((1 + CONFIDENCE) / 2, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
-        low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
-        rows.append((name, math.exp(logs.mean()), low, high, _verdict(low, high), "measured"))
+        ratio, (low, high) = math.exp(logs.mean()), np.exp(ttest_1samp(logs, 0).confidence_interval(CONFIDENCE))
+        verdict = f"{abs(100 * (ratio - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
+        verdict = "not distinguishable from noise" if low <= 1 <= high else verdict
+        rows.append((name, ratio, low, high, verdict, "measured"))
     columns = ["observer", "ratio", "low", "high", "verdict", "provenance"]
     return pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
 
@@ -129,6 +169,44 @@ def observer_ratios() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["observer", "ratio", "low", "high", "provenance"])
 
 
+def _absent(tool: str) -> str | None:
+    return None if shutil.which(tool) else f"{tool} is not on PATH"
+
+
+@contextlib.contextmanager
+def _sampler(hz: int) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, Sampler(Path(folder), hz=hz):
+        yield
+
+
+def _loop(*command: str) -> Observer:
+    @contextlib.contextmanager
+    def watching() -> Iterator[None]:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
+
+    return Observer(f"{command[0]} every second", watching, _absent(command[0]))
+
+
+@contextlib.contextmanager
+def _profiler(**options: bool) -> Iterator[None]:
+    from torch.profiler import profile
+
+    # Kineto's library writes to standard error at each start, end and allocation
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with profile(**options):
+            yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def _can_look(load: str, observer: Observer) -> bool:
     if observer.around:
         try:
@@ -140,12 +218,12 @@ def _can_look(load: str, observer: Observer) -> bool:
 
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
-    inside = NOBODY if observer.around else observer.name
+    inside = observer.name if observer.around is None else NOBODY
     program = [sys.executable, "-m", "labkit.telemetry.experiments.observer_effect", load, inside, str(steps)]
-    with tempfile.TemporaryDirectory() as folder:
-        before = observer.around(Path(folder)) if observer.around else []
+    command = [*(observer.around or ()), *program]
+    with tempfile.TemporaryDirectory() as folder:  # for a report
         try:
-            run = subprocess.run([*before, *program], capture_output=True, text=True, check=False, timeout=LONGEST_S)
+            run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S, cwd=folder)
         except subprocess.TimeoutExpired as error:
             raise UserError(f"The load did not end within {LONGEST_S:g} s under {observer.name}.") from error
     # an observer around it says what it does, too
@@ -154,12 +232,6 @@ def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]
         said = (run.stderr or run.stdout).strip().splitlines()
         raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}.")
     return json.loads(told[-1])
-
-
-def _verdict(low: float, high: float) -> str:
-    if low <= 1 <= high:
-        return "not distinguishable from noise"
-    return f"{abs(100 * (math.sqrt(low * high) - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
 
 
 def _make_load(name: str) -> Callable[[], object]:

@@ -6,11 +6,14 @@ It needs DCGM's host engine and, mostly, its rights; where it does not run, each
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import threading
+import time
 from collections.abc import Iterable, Iterator
 
 from labkit.hardware.device import Device
 from labkit.telemetry.reading import Reading
-from labkit.telemetry.sources.tool_stream import NoCommand, ToolStream
 
 SOURCE = "DCGM dmon"
 FIELDS = {
@@ -26,8 +29,12 @@ FIELDS = {
 """By column of its table: our counter, unit, ours in DCGM's, and DCGM's number (dcgm_fields.h, DCGM_FI_PROF_*)."""
 LEAST_MS = 100
 """DCGM samples its profiling counters no faster."""
-NOT_LISTED = "dcgmi does not list this GPU"
-_ROW = re.compile(r"\s*GPU[\s-]*(\d+)\s+(.*)")
+STALE_PERIODS = 3
+"""What is older than so many periods, and a second, is not told as now."""
+ANSWER_S, PATIENCE_S = 10.0, 2.0
+"""For `dcgmi` to list GPUs, and to end when asked."""
+NOT_LISTED, NO_ROW = "dcgmi does not list this GPU", "dcgmi has printed no row of this GPU yet"
+_ROW = re.compile(r"GPU[\s-]*(\d+)\s+(.*)")
 
 
 class DcgmCounters:
@@ -39,52 +46,71 @@ class DcgmCounters:
         # DCGM numbers all GPUs of the host; in a container, or with another order, NVML's numbers are others
         self._numbers: dict[str, int] = {}
         self._period_ms = max(LEAST_MS, round(1000 / hz))
-        # two tables of all GPUs, each with its two lines of heading
-        keep = 2 * (len(self._wanted) + 2)
-        self._stream = ToolStream("dcgmi", self._arguments, period_s=self._period_ms / 1000, keep=keep)
-        self._columns: list[str] = []
+        self._rows: dict[int, dict[str, str]] = {}
+        """By GPU the cells of its latest row, by column"""
+        self._heard_at = time.monotonic()
+        self._process: subprocess.Popen | None = None
+        self._why = self._start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        if self._process is not None:
+            self._listener.start()
 
     def read(self) -> Iterator[Reading]:
         """Yield the latest row of each GPU."""
-        rows = self._rows(self._stream.lines())
+        is_silent = time.monotonic() - self._heard_at > max(1.0, STALE_PERIODS * self._period_ms / 1000)
+        rows, why_not = ({}, "dcgmi says nothing") if is_silent else (self._rows, NO_ROW)
         for uuid in self._wanted:
             cells = rows.get(self._numbers.get(uuid, -1))
-            why_not = NOT_LISTED if self._numbers and uuid not in self._numbers else self._stream.why
+            why = self._why or (why_not if uuid in self._numbers else NOT_LISTED)
             for column, (counter, unit, scale, _) in FIELDS.items():
-                value, why = (None, why_not or "dcgmi has printed no row of this GPU yet")
-                if cells is not None:
-                    value, why = _number(cells.get(column), scale)
-                yield Reading(uuid, "device", counter, value, unit, SOURCE, why)
+                value, note = (None, why) if cells is None else _number(cells.get(column), scale)
+                yield Reading(uuid, "device", counter, value, unit, SOURCE, note)
 
     def close(self) -> None:
         """End `dcgmi`."""
-        self._stream.close()
+        if self._process is not None:
+            self._process.terminate()
+            self._listener.join(PATIENCE_S)
+            self._process.kill()
+            self._listener.join(PATIENCE_S)
 
-    def _arguments(self, stream: ToolStream) -> list[str]:
-        said, listed, number = stream.ask(["discovery", "-l"]), {}, None
-        for line in said:
-            if row := re.match(r"\|\s*(\d+)\s*\|", line):
-                number = int(row[1])
-            if (uuid := re.search(r"Device UUID:\s*(GPU-[\w-]+)", line)) and number is not None:
-                listed[uuid[1]] = number
-        if not listed:
-            raise NoCommand(f"dcgmi lists no GPU: {said[-1] if said else 'it says nothing'}")
-        self._numbers = {uuid: number for uuid, number in listed.items() if uuid in self._wanted}
-        if not self._numbers:
-            raise NoCommand(NOT_LISTED)
-        fields = ",".join(str(number) for *_, number in FIELDS.values())
-        gpus = ",".join(map(str, sorted(self._numbers.values())))
-        return ["dmon", "-e", fields, "-i", gpus, "-d", str(self._period_ms)]
+    def _start(self) -> str | None:
+        """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists; why it cannot be, or None."""
+        if shutil.which("dcgmi") is None:
+            return "dcgmi is not on PATH"
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        how |= {"text": True, "errors": "replace"}
+        try:
+            said = subprocess.run(["dcgmi", "discovery", "-l"], timeout=ANSWER_S, check=False, **how).stdout
+            listed, number = {}, -1
+            for line in said.splitlines():
+                if row := re.match(r"\|\s*(\d+)\s*\|", line):
+                    number = int(row[1])
+                if uuid := re.search(r"Device UUID:\s*(GPU-[\w-]+)", line):
+                    listed[uuid[1]] = number
+            if not listed:
+                return f"dcgmi lists no GPU: {said.strip() or 'it says nothing'}"
+            self._numbers = {uuid: listed[uuid] for uuid in self._wanted if uuid in listed}
+            if not self._numbers:
+                return NOT_LISTED
+            fields = ",".join(str(number) for *_, number in FIELDS.values())
+            gpus = ",".join(map(str, sorted(self._numbers.values())))
+            command = ["dcgmi", "dmon", "-e", fields, "-i", gpus, "-d", str(self._period_ms)]
+            self._process = subprocess.Popen(command, **how)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"dcgmi does not start: {error}"
+        return None
 
-    def _rows(self, lines: list[str]) -> dict[int, dict[str, str]]:
-        """By GPU the cells of its latest row, by column."""
-        rows = {}
-        for line in lines:
-            if line.lstrip().startswith("#"):
-                self._columns = line.lstrip("# ").split()[1:]
-            elif (row := _ROW.match(line)) and self._columns:
-                rows[int(row[1])] = dict(zip(self._columns, row[2].split(), strict=False))
-        return rows
+    def _listen(self) -> None:
+        columns, last = [], ""
+        for line in filter(None, map(str.strip, self._process.stdout)):
+            self._heard_at, last = time.monotonic(), line
+            if line.startswith("#"):
+                columns = line.lstrip("# ").split()[1:]
+            elif (row := _ROW.match(line)) and columns:
+                self._rows[int(row[1])] = dict(zip(columns, row[2].split(), strict=False))
+        self._why = f"dcgmi ended with status {self._process.wait()}{last and f': {last}'}"
+        self._rows.clear()
 
 
 def _number(text: str | None, scale: float) -> tuple[float | None, str | None]:

@@ -6,10 +6,9 @@ a MIG slice they are those of its GPU instance, which compute instances may shar
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pynvml
@@ -38,25 +37,20 @@ class GpmCounters:
 
     def __init__(self, nvml: Nvml, devices: Iterable[Device]):
         """Read these devices where they can be."""
-        self._nvml = nvml
         self._targets = [_Target(nvml, device) for device in devices]
 
     def supports(self, device: Device) -> bool:
-        """Whether this device can be read now."""
-        return any(target.device == device and target.is_ready for target in self._targets)
+        """Whether this device can be read."""
+        return any(target.device == device and target.why is None for target in self._targets)
 
     def read(self) -> Iterator[Reading]:
         """Yield the averages since the last reading."""
         for target in self._targets:
-            scope = "mig" if target.device.kind == "mig" else "device"
-            try:
-                values, why = target.averages(), None
-            except _NoAnswer as reason:
-                values, why = {}, str(reason)
-            for counter, (metric, unit, scale) in _METRICS.items() if values is not None else ():
-                value, reason = values.get(metric, (None, why))
+            scope, averages = "mig" if target.device.kind == "mig" else "device", target.averages()
+            for counter, (metric, unit, scale) in _METRICS.items():
+                value, why = averages.get(metric, (None, target.why))
                 value = None if value is None else scale * value
-                yield Reading(target.device.uuid, scope, counter, value, unit, SOURCE, reason)
+                yield Reading(target.device.uuid, scope, counter, value, unit, SOURCE, why)
 
     def close(self) -> None:
         """Give the samples' memory back to the driver."""
@@ -64,94 +58,62 @@ class GpmCounters:
             target.close()
 
 
-class _NoAnswer(Exception):
-    """NVML does not answer, and why."""
-
-
 class _Target:
     """A GPU or a slice, and its two latest samples."""
 
     def __init__(self, nvml: Nvml, device: Device):
         self.device, self._nvml = device, nvml
-        self.why: str | None = None
-        """Why there is nothing to read, for good"""
         self._samples: list[Any] = []
-        self._take: Callable[[Any], Any] | None = None
-        """Fills a sample; None until the GPU was found"""
-        self._has_before, self._opening = False, 0
-        with contextlib.suppress(_NoAnswer):  # said, or asked again, at the first reading
-            self._find()
+        self.why: str | None = None
+        """Why there is nothing to read"""
+        try:
+            self._begin()
+        except LookupError as error:
+            self.why = str(error.args[0])
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether its first sample could be taken."""
-        return self._take is not None
-
-    def averages(self) -> dict[int, tuple[float | None, str | None]] | None:
-        """By metric (value, reason); None at the first sample.
-
-        Raises:
-            _NoAnswer: there are none.
-        """
+    def averages(self) -> dict[int, tuple[float | None, str | None]]:
+        """By metric (value, reason), since the sample before; empty where there is nothing to read."""
         if self.why is not None:
-            raise _NoAnswer(self.why)
-        if self._take is None or self._opening != self._nvml.openings:
-            was_known = self._take is not None
-            self._find()
-            if was_known:
-                raise _NoAnswer("the session with the driver was opened anew")
-            return None
+            return {}
         before, now = self._samples
-        had_before, self._has_before = self._has_before, False
-        self._must(self._take(now))
-        self._samples, self._has_before = [now, before], True
-        return self._between(before, now) if had_before else None
+        answer = self._take(now)
+        if answer.reason is None:
+            asked = pynvml.c_nvmlGpmMetricsGet_t()
+            asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
+            asked.sample1, asked.sample2 = before, now
+            for place, (metric, _, _) in enumerate(_METRICS.values()):
+                asked.metrics[place].metricId = metric
+            answer, self._samples = self._nvml.read("nvmlGpmMetricsGet", asked), [now, before]
+        if answer.reason is not None:
+            return {metric: (None, answer.reason) for metric, _, _ in _METRICS.values()}
+        return {each.metricId: _value(each) for each in answer.value.metrics[: len(_METRICS)]}
 
     def close(self) -> None:
         for sample in self._samples:
             self._nvml.read("nvmlGpmSampleFree", sample)
-        self._samples, self.why = [], self.why or "closed"
 
-    def _find(self) -> None:
+    def _begin(self) -> None:
         """Find the GPU and take the first sample."""
-        nvml, self._take = self._nvml, None
-        if self._opening != nvml.openings:
-            self._opening, self._samples = nvml.openings, []  # they were of a session that is closed
-        gpu = self._ask("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
-        if not self._ask("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
-            self.why = "this GPU has no performance monitoring through NVML (Hopper and later have)"
-            raise _NoAnswer(self.why)
+        gpu = self._must("nvmlDeviceGetHandleByUUID", self.device.gpu_uuid)
+        if not self._must("nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
+            raise LookupError("this GPU has no performance monitoring through NVML (Hopper and later have)")
         if self.device.kind == "mig":
-            instance = self._ask("nvmlDeviceGetGpuInstanceId", self._ask("nvmlDeviceGetHandleByUUID", self.device.uuid))
-            take = functools.partial(nvml.read, "nvmlGpmMigSampleGet", gpu, instance)
+            of_slice = self._must("nvmlDeviceGetHandleByUUID", self.device.uuid)
+            instance = self._must("nvmlDeviceGetGpuInstanceId", of_slice)
+            self._take = functools.partial(self._nvml.read, "nvmlGpmMigSampleGet", gpu, instance)
         else:
-            take = functools.partial(nvml.read, "nvmlGpmSampleGet", gpu)
-        while len(self._samples) < 2:
-            self._samples.append(self._ask("nvmlGpmSampleAlloc"))
-        self._must(take(self._samples[0]))  # support is believed once a sample could be taken
-        self._take, self._has_before = take, True
+            self._take = functools.partial(self._nvml.read, "nvmlGpmSampleGet", gpu)
+        for _ in range(2):
+            self._samples.append(self._must("nvmlGpmSampleAlloc"))
+        if reason := self._take(self._samples[0]).reason:  # support is believed once a sample could be taken
+            raise LookupError(reason)
 
-    def _between(self, before: Any, now: Any) -> dict[int, tuple[float | None, str | None]]:
-        asked = pynvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(_METRICS)
-        asked.sample1, asked.sample2 = before, now
-        for place, (metric, _, _) in enumerate(_METRICS.values()):
-            asked.metrics[place].metricId = metric
-        answer = self._nvml.read("nvmlGpmMetricsGet", asked)
-        if answer.reason is not None:  # what one question lacks is not the end of all
-            raise _NoAnswer(answer.reason)
-        return {each.metricId: _value(each) for each in answer.value.metrics[: len(_METRICS)]}
-
-    def _ask(self, call: str, *arguments: Any) -> Any:
-        return self._must(self._nvml.read(call, *arguments))
-
-    def _must(self, answer: Any) -> Any:
+    def _must(self, call: str, *arguments: Any) -> Any:
         """The value of an answer without which nothing can be read."""
-        if answer.reason is None:
-            return answer.value
-        if answer.is_final:
-            self.why = answer.reason
-        raise _NoAnswer(answer.reason)
+        answer = self._nvml.read(call, *arguments)
+        if answer.reason is not None:
+            raise LookupError(answer.reason)
+        return answer.value
 
 
 def _value(metric: Any) -> tuple[float | None, str | None]:

@@ -48,7 +48,7 @@ def open_ladder(
             told = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
             sources.append(Patient(told, "NVML", on_fault))
         if is_jetson():
-            sources.append(JetsonCounters(hz, gpus[0].uuid if gpus else JETSON))
+            sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
         ladder = Ladder(sources)
         stack.callback(ladder.close)
         yield ladder

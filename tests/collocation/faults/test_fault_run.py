@@ -21,7 +21,7 @@ def test_a_segmentation_fault_ends_its_own_process_only_and_a_fresh_client_is_tr
 
     def refused_twice(run, name, *how):  # as an MPS server does for a while
         process = really(run, name, *how)
-        return replace(process, program=("false",)) if name in ("fresh-after-1", "fresh-after-2") else process
+        return replace(process, module="no_such_module") if name in ("fresh-after-1", "fresh-after-2") else process
 
     monkeypatch.setattr(FaultRun, "process", refused_twice)
     crash = run_fault("segfault", "cpu-shared", seconds=0.25)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from light_commands import processes_of
+from light_job import processes_of
 
 from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
 from labkit.collocation.launching.worker_process import worker_process
 from labkit.collocation.modes.place import Share
-from labkit.collocation.plan.job_names import told_of_mix
-from labkit.collocation.plan.planned_job import PlannedJob
+from labkit.collocation.plan.planned_job import PlannedJob, told_of_mix
 from labkit.hardware.budgets.budget import THREAD_VARIABLES
-from labkit.process.supervised import JobProcess, SupervisedJobs
+from labkit.process.supervisor import JobProcess, SupervisedJobs
 from labkit.runs import read_metrics, read_run
 from labkit.tracking.stop import StopRequest
 
@@ -71,8 +70,8 @@ def test_a_job_that_dies_or_is_deaf_to_sigterm_is_told_and_its_neighbours_go_on(
 # a supervisor for which SIGKILL does nothing, as where a driver keeps a process in state D
 POWERLESS = """#!{python}
 import os, sys, psutil
-from labkit.process import containment, supervisor
-containment.GONE_S = supervisor.TERM_S = supervisor.TIDY_S = 0.2
+from labkit.process import child, containment, supervisor
+containment.GONE_S = child.TERM_S = supervisor.TIDY_S = 0.2
 os.kill = os.killpg = psutil.Process.kill = lambda *of: None
 psutil.Process.status = lambda process: psutil.STATUS_DISK_SLEEP
 supervisor._Supervisor().run()
@@ -86,7 +85,7 @@ def test_a_job_that_sigkill_cannot_end_is_named_and_not_waited_for(tmp_path, mon
     processes = processes_of(tmp_path, "stays deaf", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     outcomes, _, record = run_round(processes, timeout_s=6.0)
-    assert outcomes["job-0"].status == "timed_out"
+    assert outcomes["job-0"].status == "timed_out", outcomes
     assert outcomes["job-0"].reason.startswith("not done 6 s after it was started; process ")
     assert record.left
     for pid in record.left:
@@ -173,36 +172,26 @@ optimiser.step()
 """
 
 
-def test_scripts_end_as_they_say(tmp_path):
-    greedy = "torch.ones(2**32)"
+def test_scripts_end_as_they_say_or_as_by_ctrl_c(tmp_path):
+    greedy, saved = "torch.ones(2**32)", tmp_path / "saved"
+    waits = f"try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    open({str(saved)!r}, 'w').close()\n    raise"
     endings = {"sys.exit(3)": "failed", "1 / 0": "failed", "sys.exit(0)": "done", greedy: "out_of_memory"}
-    processes = []
+    endings[waits] = "stopped"
+    processes, stop, happened = [], StopRequest(), []
     for number, ending in enumerate(endings):
         script = tmp_path / f"ends-{number}.py"
-        script.write_text(f"{STEP}import sys\n{ending}\n")
+        script.write_text(f"{STEP}import sys, time\n{ending}\n")
         share = {"memory_bytes": 2 * 2**30} if ending == greedy else {}
         processes.append(process_of(PlannedJob(script.stem, str(script)), tmp_path, **share))
-    outcomes, _, _ = run_round(processes)
-    assert [outcome.status for outcome in outcomes.values()] == list(endings.values())
-    runs = [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()]
-    assert runs[:3] == ["failed", "failed", "done"]
-    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["ends-3"].reason
-
-
-def test_a_script_is_stopped_as_by_ctrl_c(tmp_path):
-    script = tmp_path / "long.py"
-    script.write_text(
-        f"{STEP}import time\nfrom pathlib import Path\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
-        f"    Path({str(tmp_path / 'saved')!r}).touch()\n    raise\n"
-    )
-    stop = StopRequest()
 
     def ask(event):
-        if event.event["kind"] == "Progress":
+        happened.append((event.job, event.event["kind"]))
+        if ("ends-4", "Progress") in happened and [kind for _, kind in happened].count("Over") == 4:
             stop.request("SIGINT")
 
-    job = PlannedJob("long", str(script))
-    outcomes, _, _ = run_round([process_of(job, tmp_path)], on_event=ask, stop=stop, polite_s=20)
-    assert outcomes["long"].status == "stopped"
-    assert (tmp_path / "saved").exists()
-    assert read_run(tmp_path / outcomes["long"].run).status == "stopped"
+    outcomes, _, _ = run_round(processes, on_event=ask, stop=stop, polite_s=20)
+    assert [outcome.status for outcome in outcomes.values()] == list(endings.values())
+    runs = [read_run(tmp_path / outcome.run).status for outcome in outcomes.values()]
+    assert runs[:3] == ["failed", "failed", "done"] and runs[4] == "stopped"
+    assert saved.exists()
+    assert "more memory than its budget 'memory=2048MiB' allows" in outcomes["ends-3"].reason

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import light_job
 import psutil
 import pytest
 from queues import GIB
@@ -22,7 +21,6 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.hardware.devices import cpu_device
 from labkit.tracking.stop import StopRequest
 
-PROGRAM = Path(__file__).with_name("waiting_job.py")
 FREE = [{"monitored_free_bytes": 8 * GIB}]
 
 
@@ -54,7 +52,7 @@ DEVICE = LiveDevice(PackingDevice("cpu", 8 * GIB), Share("all cores"), cpu_devic
 
 
 def job(name, *words, gib=1.0, utilisation=0.2, arrives_s=0.0) -> QueuedJob:
-    planned = PlannedJob(name, str(PROGRAM), tuple(str(word) for word in words))
+    planned = PlannedJob(name, light_job.__file__, words)
     return QueuedJob(planned, arrives_s, JobProfile(int(gib * GIB), utilisation, 2.0))
 
 
@@ -64,7 +62,7 @@ def started(monkeypatch):
     processes = []
 
     def light(*arguments):
-        processes.append(replace(worker_process(*arguments), program=(sys.executable, str(PROGRAM))))
+        processes.append(replace(worker_process(*arguments), module="light_job", environment=light_job.PATH))
         return processes[-1]
 
     monkeypatch.setattr(queue_run, "worker_process", light)
@@ -96,8 +94,8 @@ def apart(one, other) -> bool:
 def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, started):
     # a can end only beside b, and b gets ready only when a has gone: a barrier, or turns, would wait for ever
     shared = [
-        job("a", "touch", tmp_path / "a", "wait", tmp_path / "b"),
-        job("b", "await", tmp_path / "a", "touch", tmp_path / "b"),
+        job("a", f"touch={tmp_path / 'a'}", f"wait={tmp_path / 'b'}"),
+        job("b", f"await={tmp_path / 'a'}", f"touch={tmp_path / 'b'}"),
     ]
     record = run(shared, tmp_path)
     assert record.status == "done"
@@ -105,7 +103,7 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, starte
     assert [job.attempts[0].run for job in record.jobs] == ["run-of-a", "run-of-b"]
     assert not apart(record.jobs[0].attempts[0], record.jobs[1].attempts[0])
 
-    record = run([job(name, "touch", tmp_path / name) for name in "cde"], tmp_path, "exclusive")
+    record = run([job(name, f"touch={tmp_path / name}") for name in "cde"], tmp_path, "exclusive")
     attempts = [job.attempts[0] for job in record.jobs]
     assert record.status == "done"
     assert all(apart(one, other) for one in attempts for other in attempts if one is not other)
@@ -117,10 +115,10 @@ def test_jobs_share_without_a_barrier_and_exclusive_takes_turns(tmp_path, starte
 
 def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started):
     queue = [
-        job("beside", "wait", tmp_path / "full"),
-        job("greedy", "greedy", tmp_path / "full"),
-        job("hopeless", "always-greedy", "-"),
-        job("wrong", "fail", "-"),
+        job("beside", f"wait={tmp_path / 'full'}"),
+        job("greedy", f"greedy={tmp_path / 'full'}"),
+        job("hopeless", "always-greedy"),
+        job("wrong", "fails"),
     ]
     record = run(queue, tmp_path)
     assert endings(record) == {
@@ -144,7 +142,7 @@ def test_who_ran_out_of_memory_runs_again_alone_and_only_once(tmp_path, started)
 def test_a_kill_counts_as_out_of_memory_only_where_memory_was_full(tmp_path, started, free_gib, ends):
     # the second reading comes while it runs, and lets it die
     monitor = FixedMonitor([FREE, [{"monitored_free_bytes": free_gib * GIB}], FREE], tmp_path / "looked")
-    queue = [job("victim", "wait", tmp_path / "looked", "killed", tmp_path / "once")]
+    queue = [job("victim", f"wait={tmp_path / 'looked'}", f"killed={tmp_path / 'once'}")]
     record = run(queue, tmp_path, monitor=monitor)
     assert endings(record) == {"victim": ends}
     assert "SIGKILL" in record.jobs[0].attempts[0].reason
@@ -158,9 +156,9 @@ def test_a_stopped_queue_ends_what_runs_and_starts_nothing_more(tmp_path, starte
             stop.request("SIGINT")
 
     queue = [
-        job("first", "touch", tmp_path / "first"),
-        job("long", "await", tmp_path / "first", "stay", "-"),
-        job("later", "touch", tmp_path / "later", arrives_s=1000),
+        job("first", f"touch={tmp_path / 'first'}"),
+        job("long", f"await={tmp_path / 'first'}", "stays"),
+        job("later", f"touch={tmp_path / 'later'}", arrives_s=1000),
     ]
     record = run(queue, tmp_path, stop=stop, on_event=ask)
     assert record.status == "stopped"
@@ -178,7 +176,7 @@ def test_a_killed_supervisor_stops_the_queue(tmp_path, started):
                     if "labkit.process.supervisor" in child.cmdline():
                         child.kill()
 
-    record = run([job(name, "wait", tmp_path / "go") for name in "ab"], tmp_path, on_event=kill)
+    record = run([job(name, f"wait={tmp_path / 'go'}") for name in "ab"], tmp_path, on_event=kill)
     assert record.status == "stopped"
     assert {ending for each in endings(record).values() for ending in each} == {"stopped"}
     assert "the supervisor of the jobs ended" in record.jobs[0].attempts[0].reason

@@ -14,7 +14,9 @@ from labkit.errors import UserError
 
 
 def test_a_generated_log_is_prepared_once_and_memory_mapped(tmp_path, monkeypatch):
-    log = load_clicks("synthetic-small", cache_dir=tmp_path)
+    seen = []
+    log = load_clicks("synthetic-small", cache_dir=tmp_path, progress=lambda fraction, text: seen.append(fraction))
+    assert seen == sorted(seen) and seen[-1] == 1.0
     train = log.split("train")
     assert isinstance(train.dense, np.memmap) and not train.dense.flags.writeable
     assert (train.dense.dtype, train.categorical.dtype, train.label.dtype) == (np.float32, np.int32, np.uint8)
@@ -23,10 +25,6 @@ def test_a_generated_log_is_prepared_once_and_memory_mapped(tmp_path, monkeypatc
     monkeypatch.setattr("labkit.data.clicks.load.prepare_synthetic", lambda *_, **__: pytest.fail("prepared again"))
     again = load_clicks("synthetic-small", cache_dir=tmp_path)
     assert again.fingerprint == log.fingerprint and again.folder == log.folder
-
-
-def test_the_reported_bayes_auc_is_the_true_probabilities(tmp_path):
-    log = load_clicks("synthetic-small", cache_dir=tmp_path)
     blocks = ClickGenerator(SYNTHETIC["synthetic-small"]).blocks("test", 6000)
     truth = np.concatenate([block.probability for block in blocks])
     assert log.info["bayes_auc"] == pytest.approx(auc(np.array(log.split("test").label), truth), abs=1e-12)
@@ -45,11 +43,6 @@ def test_options_and_seed_make_another_log(tmp_path):
     assert logs[3].split("test").dense.shape == (100, 2)
 
 
-def test_an_option_that_is_none_of_the_generators_is_named(tmp_path):
-    with pytest.raises(UserError, match="'dens_dim' is unknown: did you mean 'dense_dim'"):
-        load_clicks("synthetic-small", cache_dir=tmp_path, dens_dim=3)
-
-
 def test_generated_tables_can_be_bounded_like_any(tmp_path):
     sizes = {"train_rows": 500, "validation_rows": 100, "test_rows": 100}
     log = load_clicks("synthetic-small", cache_dir=tmp_path, max_rows_per_table=100, **sizes)
@@ -57,20 +50,16 @@ def test_generated_tables_can_be_bounded_like_any(tmp_path):
     assert log.split("train").categorical.max() < 100
 
 
-def test_progress_goes_from_0_to_1(tmp_path):
-    seen = []
-    load_clicks("synthetic-small", cache_dir=tmp_path, progress=lambda fraction, text: seen.append(fraction))
-    assert seen == sorted(seen) and seen[-1] == 1.0
-
-
-def test_a_disk_that_is_too_small_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("labkit.data.clicks.load.free_disk_bytes", lambda folder: 1000)
+def test_bad_options_and_disks_that_are_too_small_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="'dens_dim' is unknown: did you mean 'dense_dim'"):
+        load_clicks("synthetic-small", cache_dir=tmp_path, dens_dim=3)
+    monkeypatch.setattr("labkit.data.store.free_disk_bytes", lambda folder: 1000)
     with pytest.raises(UserError, match="needs about"):
         load_clicks("synthetic-small", cache_dir=tmp_path)
 
 
 def test_arrays_grow_by_blocks_and_are_ordinary_npy_files(tmp_path):
-    with ClickWriter(tmp_path, dense_dim=2, num_tables=1) as writer:
+    with ClickWriter(tmp_path, 2, 1) as writer:
         for rows in (3, 0, 4):
             writer.append(np.ones((rows, 2)), np.full((rows, 1, 1), 5), np.zeros(rows))
     dense = np.load(tmp_path / "dense.npy")

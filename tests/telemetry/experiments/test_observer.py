@@ -9,8 +9,16 @@ import pytest
 from fake_nvml import put_on_path
 
 from labkit.errors import UserError
-from labkit.telemetry.experiments.observer_effect import observe, observer_ratios, overhead, peak_memory_bytes
-from labkit.telemetry.experiments.observers import NOBODY, NOBODY_OUTSIDE, Observer, observers
+from labkit.telemetry.experiments.observer_effect import (
+    NOBODY,
+    NOBODY_OUTSIDE,
+    Observer,
+    observe,
+    observer_ratios,
+    observers,
+    overhead,
+    peak_memory_bytes,
+)
 
 
 def made_up(ratios: dict[str, float], noise: float, seed: int = 0) -> pd.DataFrame:
@@ -96,15 +104,11 @@ def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_o
     assert set(frame["observer"]) == {NOBODY}
 
 
-def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
+def test_observers_that_cannot_look_say_why_and_a_papers_ratios_come_from_its_seconds(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     tools = {"nvidia-smi every second": "nvidia-smi", "dcgmi every second": "dcgmi", "nsys": "nsys"}
     missing = {each.name: each.why_not for each in observers() if each.why_not}
     assert missing == {name: f"{tool} is not on PATH" for name, tool in tools.items()}
-
-
-def test_the_papers_ratios_come_from_its_seconds():
     frame = observer_ratios().set_index("observer")
     assert frame.loc["nsys", "ratio"] == pytest.approx(49.4 / 48.5)
     assert frame.loc["nvidia-smi", "low"] == pytest.approx(48.1 / 48.7)
-    assert set(frame["provenance"]) == {"recorded, published at EuroMLSys 2023"}

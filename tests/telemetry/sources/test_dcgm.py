@@ -9,10 +9,8 @@ from gpus import devices, gpus
 
 from labkit.hardware.device import Device
 from labkit.hardware.nvml import Nvml
-from labkit.telemetry.sources import tool_stream
 from labkit.telemetry.sources.dcgm import DcgmCounters
 from labkit.telemetry.sources.machine import open_ladder
-from labkit.telemetry.sources.tool_stream import ToolStream
 
 # As dcgmi 3 and 4 print it; what tensor cores do is not available on the GPU
 DCGMI = f"""#!/bin/sh
@@ -25,6 +23,7 @@ if [ "$1" = discovery ]; then
     exit
 fi
 echo "$@" > "$0.args"
+echo $$ > "$0.pid"
 echo '#Entity   SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
 echo 'ID'
 while :; do
@@ -60,24 +59,8 @@ def test_dcgm_fills_what_nvml_lacks_and_is_not_started_where_gpm_tells(tmp_path,
     assert values == share | {"pcie_tx": 10 * 2**20, "pcie_rx": 20 * 2**20, "nvlink_tx": 0, "nvlink_rx": 0}
     assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
     assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
+    assert not psutil.pid_exists(int(asked.with_name("dcgmi.pid").read_text()))
     assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in asked.read_text()
-
-
-def test_a_tool_that_ends_is_told_in_its_words_and_started_again_later(tmp_path, monkeypatch):
-    code = f"cd {tmp_path}\necho x >> starts\ncat starts\n[ -e ok ] && sleep 99\nexit 1\n"
-    put_on_path(tmp_path, monkeypatch, "tool", f"#!/bin/sh\n{code}")
-    monkeypatch.setattr(tool_stream, "RESTART_S", 1.0)
-    stream = ToolStream("tool", lambda _: [], period_s=100, keep=9)
-    assert wait_for(lambda: stream.why) and wait_for(lambda: "ended" in (stream.why or ""))
-    assert stream.why == "tool ended with status 1: x" and not stream.lines()
-    (tmp_path / "ok").touch()
-    assert wait_for(lambda: len(stream.lines()) >= 2)
-    assert stream.why is None
-    tool = psutil.Process(stream._process.pid)
-    beside = tool.children()
-    stream.close()
-    assert not psutil.wait_procs([tool, *beside], timeout=20)[1]
-    assert not stream._thread.is_alive()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +68,15 @@ def test_a_tool_that_ends_is_told_in_its_words_and_started_again_later(tmp_path,
     [
         ("GPU-not-there", DCGMI, "dcgmi does not list this GPU"),
         (FIRST, "#!/bin/sh\necho Error: no host engine; exit 1", "dcgmi lists no GPU: Error: no host engine"),
+        (FIRST, None, "dcgmi is not on PATH"),
         (FIRST, DCGMI.replace("echo '#Entity", "echo No rights; exit 3; echo '#"), "status 3: No rights"),
     ],
 )
 def test_what_dcgm_does_not_tell_says_why_in_its_words(tmp_path, monkeypatch, gpu, script, words):
-    put_on_path(tmp_path, monkeypatch, "dcgmi", script)
+    if script is None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        put_on_path(tmp_path, monkeypatch, "dcgmi", script)
     counters = DcgmCounters([Device(kind="gpu", index=0, name="x", torch_name="cuda:0", uuid=gpu)], hz=2)
     assert wait_for(lambda: all(r.value is None and words in r.note for r in counters.read()))
     counters.close()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from light_commands import processes_of
+from light_job import processes_of
 
 from labkit.collocation.launching.group_record import JobOutcome, RoundRecord
 from labkit.collocation.launching.round import Round
-from labkit.process.supervised import SupervisedJobs
+from labkit.process.supervisor import SupervisedJobs
 from labkit.runs.atomic import replace_text, temporary_of
 from labkit.tracking.stop import StopRequest
 
-HOW = ["stays", "stays deaf", "stays breeds", "stays deaf breeds sibling"]
+HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]
 
 
 def main(folder: Path, needs_mps: bool) -> None:

@@ -1,0 +1,369 @@
+"""Plans as one line of text, in YAML and in radT's CSV: what they come to, and what is said of every mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+import pytest
+
+from labkit.collocation.plan.csv_plan import read_csv_plan
+from labkit.collocation.plan.plan import Plan
+from labkit.collocation.plan.rows import MOST_COPIES
+from labkit.collocation.plan.short_form import parse_jobs
+from labkit.collocation.plan.yaml_plan import read_yaml_plan
+from labkit.errors import UserError
+
+HEADER = "Experiment,Workload,Name,Status,Run,Devices,Collocation,File,Listeners,Params\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A working folder with two scripts, and a folder `plans`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("plans", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "code" / "train.py").write_text("")
+    return tmp_path
+
+
+def written(folder, name: str, text: str):
+    path = (folder / "plans" / name).relative_to(folder)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def from_yaml(folder):
+    return lambda text, **options: read_yaml_plan(written(folder, "mix.yaml", text), **options)
+
+
+@pytest.fixture
+def from_csv(folder):
+    return lambda rows, header=HEADER: read_csv_plan(written(folder, "plan.csv", header + rows))
+
+
+def refusal(read, *text: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        read(*text)
+    return str(caught.value).splitlines()
+
+
+def test_copies_have_names_and_seeds_of_their_own():
+    jobs = parse_jobs("dlrm:tour x3, speech:tour,")
+    assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3", "speech-tour"]
+    assert [job.seed for job in jobs] == [0, 1, 2, 0]
+    assert {job.arguments for job in jobs} == {("--preset", "tour", "--seed", "{seed}")}
+    assert [job.label for job in jobs] == ["dlrm:tour"] * 3 + ["speech:tour"]
+    assert [job.seed for job in parse_jobs("dlrm[seed=5] x2")] == [5, 6], "they count up from the one given"
+    jobs = parse_jobs("train.py --seed {seed} x2, train.py x2")
+    assert [(job.arguments, job.seed) for job in jobs] == [
+        (("--seed", "{seed}"), 0), (("--seed", "{seed}"), 1), ((), 0), ((), 0),
+    ]  # fmt: skip
+    jobs = parse_jobs("dlrm:tour, dlrm:tour[batch_size=64], dlrm")
+    assert [job.name for job in jobs] == ["dlrm-tour-1", "dlrm-tour-2", "dlrm-tour-3"], "they are numbered together"
+    assert jobs[0].job_key == jobs[2].job_key != jobs[1].job_key, "the usual preset need not be named"
+
+
+def test_settings_stand_in_brackets_and_arguments_survive_as_they_were_quoted(folder):
+    (job,) = parse_jobs("dlrm:tour[batch_size=256, max_epochs=1,data='my clicks, all.csv',target=auc=0.7,memory=1GiB]")
+    assert (job.script, job.label, job.memory_bytes) == ("dlrm", "dlrm:tour", 2**30)
+    assert job.arguments == (
+        "--preset", "tour", "--batch-size", "256", "--data", "my clicks, all.csv", "--max-epochs", "1", "--target",
+        "auc=0.7", "--seed", "{seed}",
+    )  # fmt: skip
+    jobs = parse_jobs("train.py --lr 0.1 --note 'two words, a comma' --sizes [1,2] x2, dlrm")
+    assert jobs[0].arguments == ("--lr", "0.1", "--note", "two words, a comma", "--sizes", "[1,2]")
+    assert [job.name for job in jobs] == ["train-1", "train-2", "dlrm-tour"]
+    (folder / "my [1].py").write_text("")
+    (job,) = parse_jobs("'my [1].py'[cores=1,gpu_percent=50] a 'x3'")
+    assert (job.script, job.arguments, job.cores, job.gpu_percent) == ("my [1].py", ("a", "x3"), 1, 50.0)
+
+
+def test_every_mistake_of_a_line_is_told_at_once():
+    assert refusal(parse_jobs, "dlmr:tour, speech, dlrm:tuor x2, dlrm[batch_szie=3,seed=x], nope.py, dlrm x0") == [
+        "--jobs: 6 mistakes to mend before anything can start:",
+        "job 1 of --jobs (dlmr:tour): job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
+        "job 3 of --jobs (dlrm:tuor x2): preset 'tuor' of dlrm is unknown: did you mean 'tour'?",
+        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'batch_szie': it is unknown: did you mean 'batch_size'?",
+        "job 4 of --jobs (dlrm[batch_szie=3,seed=x]), field 'seed': 'x' is not a whole number: write one, such as 256.",
+        "job 5 of --jobs (nope.py): there is no script nope.py: check the path, which counts from the working folder.",
+        f"job 6 of --jobs (dlrm x0): 0 copies cannot be: give a whole number from 1 to {MOST_COPIES}.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "there is no job in it: write jobs such as dlrm:tour x3"),
+        ("dlrm,,speech", "job 2 of --jobs (): there is no job in it"),
+        ("dlrm 'x", 'a quote or bracket in "dlrm \'x" is not closed'),
+        ("dlrm[seed=1, speech", "a quote or bracket in 'dlrm[seed=1' is not closed"),
+        ("dlrm[seed]", "'seed' is no setting: write name=value in the brackets"),
+        ("dlrm[seed=1,seed=2]", "it stands there twice"),
+        ("dlrm x 3", "'x 3' is not understood after dlrm: only a script has arguments"),
+        ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
+        ("train.py[batch_size=3]", "What is the script's own goes among its arguments."),
+        ("dlrm[max_epochs=0]", "max_epochs (--max-epochs) is 0: give a whole number above 0."),
+        ("dlrm[target=78]", "write 0.78 for 78 %"),
+        ("dlrm[max_seconds=nan]", "'nan' is not a number"),
+        ("dlrm[target=good]", "target: 'good' is not a number: write a value such as 0.78"),
+        ("dlrm[data=--x]", "expected one argument"),
+        ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
+        ("dlrm[runs_dir=x]", "field 'runs_dir': it is unknown"),
+        ("dlrm[cores=0]", "cores is 0: give a whole number from 1."),
+        ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
+        ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
+        ("dlrm[budget=half]", "the mode decides what a job may use"),
+        ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
+        ("dlrm[optimiser=sgd]", "would not suit sgd: give one with --lr."),
+        ("dlrm:kaggle", "name yours with --data"),
+        ("dlrm x99999", "99999 copies cannot be"),
+    ],
+)
+def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
+    assert part in " ".join(refusal(parse_jobs, text))
+
+
+def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
+    code = (
+        "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
+        f"labkit.collocation.plan.short_form as s; s.parse_jobs({__file__!r} + ' x2'); "
+        "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_plan_in_yaml_gives_its_fields(from_yaml):
+    plan = from_yaml(
+        "name: first\ndevice: 0\nmode: [alone, cpu-shared]\nrepeats: 3\ntimeout: 90\nseconds: 2.5\n"
+        "jobs:\n  - {job: dlrm:tour, copies: 2, lr: 1e-3}\n  - {job: speech, max_seconds: 9, cores: 1, memory: 2GiB}\n"
+    )
+    assert (plan.name, plan.device, plan.repeats, plan.timeout_s) == ("first", "0", 3, 90.0)
+    assert [(workload.name, workload.mode) for workload in plan.workloads] == [("alone",) * 2, ("cpu-shared",) * 2]
+    first, second, speech = plan.workloads[0].jobs
+    assert plan.workloads[1].jobs == plan.workloads[0].jobs
+    told = ("--preset", "tour", "--lr", "0.001", "--max-seconds", "2.5", "--seed", "{seed}")
+    assert (first.arguments, first.seed) == (second.arguments, 0) == (told, 0)
+    assert (second.name, second.seed) == ("dlrm-tour-2", 1)
+    assert speech.arguments[2:4] == ("--max-seconds", "9.0") and (speech.cores, speech.memory_bytes) == (1, 2**31)
+    assert speech.where == "plans/mix.yaml, line 9"
+    plan = from_yaml("jobs:\n- job: dlrm\n", default_mode="alone")
+    assert (plan.name, plan.device, plan.repeats, plan.spin) == ("mix", None, 1, False)
+    assert [workload.mode for workload in plan.workloads] == ["alone"]
+    assert Plan.from_dict(json.loads(json.dumps(asdict(plan)))) == plan
+
+
+def test_workloads_are_groups_with_modes_of_their_own(from_yaml):
+    plan = from_yaml(
+        "mode: naive\nworkloads:\n- {name: pair, mode: [alone, cpu-pinned], jobs: [{job: dlrm, copies: 2}]}\n"
+        "- jobs: [{job: speech}]\n"
+    )
+    assert [(w.name, w.mode, len(w.jobs)) for w in plan.workloads] == [
+        ("pair-alone", "alone", 2), ("pair-cpu-pinned", "cpu-pinned", 2), ("workload-2", "naive", 1),
+    ]  # fmt: skip
+
+
+def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_plan(from_yaml, folder):
+    (folder / "plans" / "train.py").write_text("")
+    (folder / "plans" / "clicks.csv").write_text("")
+    (folder / "plans" / "synthetic").mkdir()
+    jobs = (
+        from_yaml(
+            "mode: alone\njobs:\n- &usual {job: dlrm, target: 0.80, name: 2024-01-01}\n- {<<: *usual, name: on}\n"
+            "- {script: train.py, arguments: [--lr, 1e-3, yes, two words]}\n- {script: train.py, arguments: -n 'a b'}\n"
+            "- {job: dlrm, name: on, data: clicks.csv}\n- {job: dlrm, data: synthetic}\n"
+        )
+        .workloads[0]
+        .jobs
+    )
+    assert [job.name for job in jobs] == ["2024-01-01", "on-1", "train-1", "train-2", "on-2", "dlrm-tour"]
+    assert jobs[0].arguments[2:4] == jobs[1].arguments[2:4] == ("--target", "0.80")
+    assert jobs[2].arguments == ("--lr", "1e-3", "yes", "two words") and jobs[2].script == "plans/train.py"
+    assert jobs[3].arguments == ("-n", "a b")
+    assert jobs[4].arguments[2:4] == ("--data", "plans/clicks.csv")
+    assert jobs[5].arguments[2:4] == ("--data", "synthetic"), "a dataset's name stays"
+
+
+def test_every_mistake_of_a_yaml_is_told_at_once(from_yaml):
+    found = refusal(
+        from_yaml,
+        "mode: alone\n"
+        "jobs:\n"
+        "  - job: dlmr:tour\n"
+        "    batch_szie: 4\n"
+        "  - script: nope.py\n"
+        "  - {job: dlrm, seed: x}\n"
+        "  - {job: dlrm, target: 78}\n"
+        "  - {job: dlrm, budget: half}\n"
+        "  - {job: speech}\n",
+    )
+    assert found == [
+        "plans/mix.yaml: 5 mistakes to mend before anything can start:",
+        "plans/mix.yaml, line 3: job 'dlmr' is unknown: did you mean 'dlrm'? A script's name ends in .py.",
+        "plans/mix.yaml, line 5: there is no script plans/nope.py: check the path, which counts from the plan's "
+        "folder.",
+        "plans/mix.yaml, line 6, field 'seed': 'x' is not a whole number: write one, such as 256.",
+        "plans/mix.yaml, line 7: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 (write "
+        "0.78 for 78 %).",
+        "plans/mix.yaml, line 8, field 'budget': the mode decides what a job may use: leave budget away, or give "
+        "cores and memory for mode cpu-pinned.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("nmae: x\nmode: alone\njobs: [{job: dlrm}]", "line 1, field 'nmae': it is unknown: did you mean 'name'?"),
+        ("mode: cpu-shred\njobs: [{job: dlrm}]", "line 1, field 'mode': 'cpu-shred' is unknown: did you mean "),
+        ("mode: [alone, alone]\njobs: [{job: dlrm}]", "two workloads of mode alone"),
+        ("mode: alone\nbudget: half\njobs: [{job: dlrm}]", "field 'budget': the mode decides"),
+        ("mode: alone\nrepeats: 0\njobs: [{job: dlrm}]", "repeats is 0: give a whole number from 1."),
+        ("mode: alone\ntimeout: soon\njobs: [{job: dlrm}]", "field 'timeout': 'soon' is not a number"),
+        ("mode: alone", "there is no job: list jobs that run together under jobs"),
+        ("mode: alone\njobs: []", "field 'jobs': a list belongs here whose items have fields"),
+        ("mode: alone\njobs: [dlrm:tour]", "begin each as in `- job: dlrm:tour`"),
+        ("mode: alone\njobs: [{job: dlrm}]\nworkloads: [{jobs: [{job: dlrm}]}]", "both are there: put all jobs in one"),
+        ("mode: alone\nworkloads: [{name: a}]", "line 2: there is no job in it"),
+        ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
+        ("mode: alone\njobs: [{job: dlrm, arguments: a}]", "only a script has arguments"),
+        ("mode: alone\njobs: [{job: dlrm, job: speech}]", "line 2: this is no YAML (field 'job' stands there twice)"),
+        ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "name 'a/b' names a file, too"),
+        ("mode: alone\njobs: [{job: dlrm, memory: lots}]", "field 'memory': 'lots' is not a size: write one"),
+        ("mode: alone\njobs: [{job: dlrm, seed: [1]}]", "field 'seed': a list stands where one value belongs"),
+        ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
+        ("mode: alone\nworkloads: [{name: a, jobs: [{job: dlrm}]}, {name: a, jobs: [{job: dlrm}]}]", "two workloads"),
+        ("jobs:\n\t- x", "line 2: this is no YAML (found character '\\t' that cannot start any token)"),
+        ("", "it holds no fields: a plan looks like"),
+        ("[" * 5000, "this is no YAML (maximum recursion depth exceeded"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_yaml_names_its_place_and_the_fix(from_yaml, text, part):
+    assert part in "\n".join(refusal(from_yaml, text))
+
+
+def test_rows_of_one_workload_of_a_csv_run_together_as_their_columns_say(from_csv):
+    found = from_csv(
+        "0,1,one,,,0,-,../code/train.py,smi+top,\"--batch-size 128 --note 'two, words'\"\n"
+        "0,2,a,,,0,-,../code/train.py,smi,\n"
+        "0,2,b,,,GPU-1a2b,-,code/train.py,SMI+nsys,\n"
+        "\n"
+        "0,3,,,,0,MPS,../code/train.py,smi,\n"
+        "1,3,MIG shared gpu 1,,,2,3g.20gb,../code/train.py,smi,\n"
+        "1,3,MIG shared gpu 2,,,2.0,1g.5gb,../code/train.py,smi,\n"
+        "2,1,,,,cpu,nan,../code/train.py,top,\n"
+        "2,1,,,,,-,../code/train.py,top\n"
+        "2,2,,,,cpu,cpu-pinned,dlrm:tour,top,\n"
+    )
+    assert [(w.name, w.mode, [(j.name, j.device, j.mig_profile) for j in w.jobs]) for w in found.plan.workloads] == [
+        ("0-1", "alone", [("one", "0", None)]),
+        ("0-2", "naive", [("a", "0", None), ("b", "GPU-1a2b", None)]),
+        ("0-3", "mps", [("train", "0", None)]),
+        ("1-3", "mig", [("MIG-shared-gpu-1", "2", "3g.20gb"), ("MIG-shared-gpu-2", "2", "1g.5gb")]),
+        ("2-1", "cpu-shared", [("train-1", "cpu", None), ("train-2", "cpu", None)]),
+        ("2-2", "cpu-pinned", [("dlrm-tour", "cpu", None)]),
+    ]
+    first, (_, other) = found.plan.workloads[0].jobs[0], found.plan.workloads[1].jobs
+    assert first.arguments == ("--batch-size", "128", "--note", "two, words")
+    assert (first.script, first.folder) == ("plans/../code/train.py", "plans/../code")
+    assert other.script == "code/train.py", "found from the working folder too, as radT has it"
+    (notice,) = found.notices
+    assert notice.startswith("plans/plan.csv, line 4: nsys is left out") and "`labkit profile`" in notice
+
+
+def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_there(from_csv):
+    rows = (
+        "0,1,,FINISHED quick-fox (0),r1,0,-,gone.py,smi,\n"
+        "0,2,a,FINISHED,r2,0,-,../code/train.py,smi,\n"
+        "0,2,b,FAILED,r3,0,-,../code/train.py,smi,\n"
+        '0,3,c,,,0,-,../code/train.py,smi,"--note ""x, y"""\n'
+    )
+    found = from_csv(rows)
+    assert [(w.name, len(w.jobs)) for w in found.plan.workloads] == [("0-2", 2), ("0-3", 1)]
+    assert found.notices == (
+        "0-1 is finished, and left out.",
+        "0-2: 1 of 2 rows are finished; they run together, so all run again.",
+    )
+    found.record("0-3", "c", "FINISHED", "20261121-x")
+    assert (found.status_file.parent / "plan.csv").read_text() == HEADER + rows, "its user's file is as it was"
+    assert found.status_file.name == "plan.status.csv"
+    assert '0,3,c,FINISHED,20261121-x,0,-,../code/train.py,smi,"--note ""x, y"""' in found.status_file.read_text()
+    assert [w.name for w in from_csv(rows).plan.workloads] == ["0-2"]
+    assert [w.name for w in from_csv(rows.replace("x, y", "z")).plan.workloads] == ["0-2", "0-3"], "another job"
+    for job in ("a", "b"):
+        found.record("0-2", job, "FINISHED", "20261121-y")
+    (told,) = refusal(from_csv, rows)
+    assert "as every row is finished: delete plan.status.csv, or empty the Status" in told
+
+
+def test_columns_stand_in_any_order_and_others_are_kept(from_csv):
+    found = from_csv(
+        "x,../code/train.py,7,0,,,-,top,\n", "Mine, File,Workload,Experiment,Status,Run,Collocation,Profilers,Devices\n"
+    )
+    found.record("0-7", "train", "FINISHED", "r1")
+    assert found.status_file.read_text().splitlines()[1] == "x,../code/train.py,7,0,FINISHED,r1,-,top,"
+
+
+def test_every_mistake_of_a_csv_is_told_at_once(from_csv):
+    found = refusal(
+        from_csv,
+        "0,1,,,,0,-,../code/trian.py,smi,\n"
+        "0,2,,,,0+1,-,../code/train.py,smi,\n"
+        "0,3,,,,0,-,../code/train.py,smi,\n"
+        "0,3,,,,0,MPS,../code/train.py,smi,\n"
+        "0,4,,,,0,-,../code/train.py,smi,--note 'open\n",
+    )
+    assert found == [
+        "plans/plan.csv: 4 mistakes to mend before anything can start:",
+        "plans/plan.csv, line 2: there is no script plans/../code/trian.py nor ../code/trian.py: check the path, which "
+        "counts from the plan's folder.",
+        "plans/plan.csv, line 3, field 'Devices': '0+1' is not understood: write one GPU's number or UUID, or cpu; "
+        "jobs on several have a row each.",
+        "plans/plan.csv, line 5, field 'Collocation': it is mps here, and - in another row of the workload: rows that "
+        "run together share in one way; make them equal, or give this one another Workload.",
+        "plans/plan.csv, line 6, field 'arguments': the arguments \"--note 'open\" end inside a quote, or in a "
+        "backslash: close the quote, or put the backslash in quotes.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "part"),
+    [
+        ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
+        ("0,1,,,,0,-,dlmr:tour,,", "job 'dlmr' is unknown: did you mean 'dlrm'?"),
+        ("0,1,,,,0,-,dlrm:tour,,--lr 1", "'--lr 1' is not understood after dlrm:tour: only a script has arguments"),
+        ("0,1,,,,0,-,dlrm:tour[device=1] x2,,", "field 'File': copies, device cannot stand in it"),
+        ("0,1,,,,0,-,,,", "there is no job in it"),
+        ("0,1,,,,0,-,../code/train.py,,a,b", "line 2: it has 11 fields, and the header 10"),
+        (",1,,,,0,-,../code/train.py,,", "field 'Experiment' or 'Workload' is empty"),
+        ('0,1,,,,0,-,../code/train.py,,\n0,2,"a\nb,,', "line 3: this is no CSV (unexpected end of data): close quotes"),
+        ("", "nothing is left to run, as it has no rows"),
+    ],
+)
+def test_a_mistake_in_a_csv_names_its_row_and_the_fix(from_csv, row, part):
+    assert part in "\n".join(refusal(from_csv, row + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "missing"),
+    [
+        ("Experiment,Workload,Run,Devices,Colocation,File\n", "Status, Collocation"),
+        (HEADER.replace("Name", "Run"), "Run"),
+        (HEADER.replace(",", ";"), "Experiment, Workload"),
+        ("", "Experiment, Workload"),
+    ],
+)
+def test_a_header_that_lacks_something_is_told(from_csv, header, missing):
+    told = "\n".join(refusal(from_csv, "", header))
+    assert f"each of {missing}" in told and "in any order, and commas separate them." in told
+
+
+@pytest.mark.parametrize(("name", "read"), [("mix.yaml", read_yaml_plan), ("mix.csv", read_csv_plan)])
+def test_a_plan_that_is_not_there_is_told(folder, name, read):
+    assert "check the path." in refusal(read, folder / name)[0]
+    (folder / name).write_bytes(b"a: \xff")
+    assert "byte 3 is not UTF-8" in refusal(read, folder / name)[0]

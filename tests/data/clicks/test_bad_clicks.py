@@ -1,0 +1,220 @@
+"""Bad tables, bad files in Criteo's layout and bad schemas: each is named with its place, and rows can be skipped."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from labkit.data.clicks import columns, load_clicks
+from labkit.errors import DataError, UserError
+
+HEADER = "clicked,unused,price,age,city"
+TABLE = [HEADER, *(f"{'yes' if row % 2 else 'no'},n{row},{row}.5,{row % 7},city{row % 3}" for row in range(40))]
+CRITEO = 'layout = "criteo"'
+
+
+def with_line(lines: list[str], number: int, line: str) -> list[str]:
+    return [*lines[: number - 1], line, *lines[number:]]
+
+
+@pytest.fixture(scope="module")
+def criteo(generated) -> list[str]:
+    """500 good lines."""
+    return generated.read_text().splitlines()[:500]
+
+
+def spoil(line: str, field: int, value: str) -> str:
+    values = line.split("\t")
+    values[field] = value
+    return "\t".join(values)
+
+
+# the bad row of a table, or the field and value that are bad in a row of Criteo's; the field of the error, its words
+FAULTS = {
+    "too few fields": ("yes,n,3.5,1", None, "has 4 fields"),
+    "too many fields": ("yes,n,3.5,1,city1,more", None, "has 6 fields"),
+    "a label that is neither": ("2,n,3.5,1,city1", "clicked", "'2' is none of 'yes', 'no'"),
+    "a missing label": (",n,3.5,1,city1", "clicked", "'' is none of"),
+    "a word for a number": ("yes,n,cheap,1,city1", "price", "'cheap' is not a finite number"),
+    "an infinite number": ("yes,n,inf,1,city1", "price", "'inf' is not a finite number"),
+    "an undeclared marker": ("yes,n,NA,1,city1", "price", "'NA' is not a finite number"),
+    "not UTF-8": ("yes,n,3.5,1,cit\udce9", "city", "not UTF-8"),
+    "not UTF-8 and too few fields": ("yes,n\udce9,3.5", None, "has 3 fields"),
+    "a number that drowns the others": ("yes,n,1e200,1,city1", "price", "'1e200' all others of the column"),
+    "a number that drowns the others, squared or not": ("yes,n,-1e15,1,city1", "price", "'-1e15' all others"),
+    "criteo: 41 fields": ((39, "1\t"), None, "has 41 fields"),
+    "criteo: a label that is neither": ((0, "2"), "label", "'2' is none of '1', '0'"),
+    "criteo: a word for an integer": ((5, "many"), "I5", "'many' is not a finite number"),
+    "criteo: a fraction for an integer": ((13, "1.5"), "I13", "'1.5' is not an integer"),
+    "criteo: an integer too long": ((1, "9" * 19), "I1", "not an integer of up to 18 digits"),
+    "criteo: no hexadecimal": ((14, "68fd1e6g"), "C1", "'68fd1e6g' is not a number"),
+    "criteo: too many digits": ((39, "123456789"), "C26", "of up to 8 hexadecimal digits"),
+    "criteo: not UTF-8": ((20, "\udcff"), "C7", "is not UTF-8"),
+    "criteo: a quote": ((20, '"'), "C7", "is not a number of up to 8 hexadecimal"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_row_is_named_by_file_line_and_field(prepare, criteo, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 8000)  # some lines, so that the line may lie in a later block
+    spoilt, field, words = FAULTS[fault]
+    is_table = isinstance(spoilt, str)
+    lines, more = (TABLE, {}) if is_table else (criteo, {"schema": CRITEO})
+    for line in (2, len(lines)):
+        bad = with_line(lines, line, spoilt if is_table else spoil(lines[line - 1], *spoilt))
+        with pytest.raises(DataError) as caught:
+            prepare(bad, **more)
+        assert (caught.value.file, caught.value.line, caught.value.field) == (tmp_path / "a.csv", line, field)
+        assert words in str(caught.value) and "--on-bad-row skip" in str(caught.value)
+
+
+def test_the_first_bad_row_is_reported_and_skipped_rows_are_counted_and_listed(prepare):
+    lines = with_line(TABLE, 7, "yes,n,cheap,1,city1")
+    lines[20] = "yes,n"
+    lines[30] = "maybe,n,cheap,1,city1"  # two faults, one row
+    lines[35] = "yes,n\udce9,2.5,1,ü"  # not UTF-8, but in a column that nobody asked for
+    with pytest.raises(DataError) as caught:
+        prepare(lines)
+    assert caught.value.line == 7
+    lines[3] = 'yes,"two\n\nlines",1.5,1,city1'  # after it, lines and rows are no longer one to one
+    log = prepare(lines, on_bad_row="skip")
+    assert log.info["rows"] == 37 and log.info["skipped"]["rows"] == 3
+    listed = [(row["line"], row["field"]) for row in log.info["skipped"]["first"]]
+    assert listed == [(9, "price"), (23, None), (33, "clicked")]
+
+
+@pytest.mark.parametrize("block_bytes", [6000, 2**20])
+def test_skipped_rows_have_their_lines_in_every_block_and_a_policy_has_its_own_data(
+    prepare, criteo, monkeypatch, block_bytes
+):
+    monkeypatch.setattr(columns, "BLOCK_BYTES", block_bytes)
+    bad_lines = [1, 2, 100, 101, 102, 333, 500]
+    lines = [spoil(line, 0, "x") if number in bad_lines else line for number, line in enumerate(criteo, 1)]
+    log = prepare([*lines, *["bad"] * 150], schema=CRITEO, on_bad_row="skip")
+    assert log.info["rows"] == 493 and log.info["skipped"]["rows"] == 157
+    listed = [row["line"] for row in log.info["skipped"]["first"]]
+    assert listed[:7] == bad_lines and len(listed) == 100
+    with pytest.raises(DataError, match="line 1,"):
+        prepare(None, schema=CRITEO)
+    with pytest.raises(UserError, match="on_bad_row is 'ignore'"):
+        prepare(None, schema=CRITEO, on_bad_row="ignore")
+
+
+def test_odd_tables_that_are_good(prepare):
+    assert prepare([*TABLE[:10], "", *TABLE[10:], "", ""]).info["rows"] == 40  # empty lines
+    lines = [f"{HEADER},{'x' * 200_000}", *(row + "," for row in TABLE[1:])]
+    split = 'split = { column = "city", test_values = ["city2"] }'
+    assert (prepare(lines, split).split("test").dense.shape) == (13, 2)  # a long field; a feature that splits
+
+
+PACKED = gzip.compress("\n".join([HEADER, *TABLE[1:] * 500]).encode())
+FILES = {
+    "a missing column, with near ones": ([HEADER.replace("city", "citty"), *TABLE[1:]], "city", None, "'citty' is"),
+    "a repeated column": ([HEADER.replace("age", "price"), *TABLE[1:]], None, 1, "'price' more than once"),
+    "a header that is not UTF-8": ([HEADER.replace("unused", "not\udce9"), *TABLE[1:]], None, 1, "iconv"),
+    "no rows": ([HEADER], None, None, "no usable row"),
+    "no bytes": (b"", None, None, "empty"),
+    "one class only": ([line.replace("yes", "no") for line in TABLE], "clicked", None, "nothing to learn"),
+    "a split without rows": (TABLE[:5], None, None, "leave a split empty"),
+    "half a gzip file": (PACKED[: len(PACKED) // 2], None, None, r"cut short or damaged.*gzip -t"),
+    "a gzip file with a wrong sum": (PACKED[:-6] + bytes(6), None, None, "cut short or damaged"),
+    "a gzip file with more behind it": (PACKED + b"more", None, None, "cut short or damaged"),
+    "one endless line": (TABLE[0].encode() + b"\n" + b"1," * 2**23, None, None, "a line, or a text in quotes"),
+    "no Parquet behind its first bytes": (b"PAR1" + bytes(100), None, None, "Parquet file is damaged"),
+}
+
+
+@pytest.mark.parametrize("fault", FILES)
+def test_a_file_that_cannot_be_used_is_named(prepare, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(columns, "LONGEST_BYTES", 2**22)
+    content, field, line, words = FILES[fault]
+    for policy in ("error", "skip"):
+        with pytest.raises(DataError, match=words) as caught:
+            prepare(content, on_bad_row=policy)
+        assert (caught.value.file, caught.value.field, caught.value.line) == (tmp_path / "a.csv", field, line)
+
+
+def parquet(tmp_path, **changes) -> bytes:
+    made = {"clicked": ["no", "yes"] * 20, "price": range(40), "age": range(40), "city": ["a", "b"] * 20} | changes
+    pq.write_table(pa.table(made), tmp_path / "made.parquet", write_page_checksum=True)
+    return (tmp_path / "made.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "line", "words"),
+    [
+        ({"city": [["a"], ["b"]] * 20}, "city", None, "neither texts nor numbers"),
+        ({"city": [b"\xe9", b"b"] * 20}, "city", None, "neither texts nor numbers"),
+        ({"clicked": ["no", "yes"] * 3 + ["no", "maybe"] + ["yes"] * 32}, "clicked", 8, "'maybe' is none of"),
+        ({"price": [1.0] * 8 + [float("inf")] * 32}, "price", 9, "not a finite number"),
+    ],
+)
+def test_bad_values_in_parquet_are_named_by_column_and_row(prepare, tmp_path, changes, field, line, words):
+    with pytest.raises(DataError, match=words) as caught:
+        prepare(parquet(tmp_path, **changes), name="a.parquet")
+    assert (caught.value.field, caught.value.line) == (field, line)
+
+
+def test_a_flipped_bit_in_parquet_is_seen(prepare, tmp_path):
+    content = bytearray(parquet(tmp_path))
+    pages = pq.read_metadata(tmp_path / "made.parquet").row_group(0).column(1)
+    content[pages.dictionary_page_offset + pages.total_compressed_size - 1] ^= 1
+    with pytest.raises(DataError, match="Parquet file is damaged"):
+        prepare(bytes(content), name="a.parquet")
+
+
+# a text of the good schema, what it is replaced by ("": what is added), words of the error
+SCHEMAS = {
+    "no TOML": ("", "dense = [", "is not a TOML file"),
+    "an unknown key": ("", "categorial = 1", "did you mean 'categorical'"),
+    "an unknown key inside": ("", "split = { last_row = 3 }", "'split.last_row' is unknown: did you mean"),
+    "no label": ("label", "#", "'label' is missing"),
+    "no positive value": ('positive = ["yes"], ', "", "'label.positive' is missing"),
+    "no dense column": ('["price", "age"]', "[]", "names 0 dense"),
+    "a number for a list": ('["?"]', "3", "'missing' is 3, and must be a list"),
+    "a text for a number": ("min_count = 1", 'min_count = "3"', "must be a whole number"),
+    "a column in two roles": ('["city"]', '["city", "price"]', "'price' more than once"),
+    "a logarithm of a category": ("", 'log = ["city"]', "'city', not listed under `dense`"),
+    "one bucket": ("", "bucketise = { price = 1 }", "fewer than 2 buckets"),
+    "shares above 1": ("", "split = { test = 0.6, validation = 0.6 }", "between 0 and 1"),
+    "a split column without values": ("", 'split = { column = "note" }', "split.test_values"),
+    "an unknown layout": ("", 'layout = "avro"', "layout is 'avro'"),
+    "an unknown vocabulary": ("", 'vocabulary = "all"', "vocabulary is 'all'"),
+    "no positive values": ('["yes"]', "[]", "label.positive is empty"),
+    "a value of both classes": ('["no"]', '["no", "yes"]', "both have 'yes'"),
+    "a separator of two": ("", 'separator = "||"', "`separator` is '||'"),
+    "a separator that is no ASCII": ("", 'separator = "§"', "`separator` is '§'"),
+    "a table of one row": ("", "max_rows_per_table = 1", "max_rows_per_table is 1"),
+}
+
+
+@pytest.mark.parametrize("fault", SCHEMAS)
+def test_a_bad_schema_is_named_with_what_is_wrong(prepare, tmp_path, fault):
+    old, new, words = SCHEMAS[fault]
+    schema = prepare.schema.replace(old, new) if old else prepare.schema + new
+    with pytest.raises(UserError) as caught:
+        prepare(TABLE, schema=schema)
+    assert str(tmp_path / "schema.toml") in str(caught.value) and words in str(caught.value)
+
+
+def test_other_refusals_say_what_to_do(prepare, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="'min_cont' is unknown: did you mean 'min_count'"):
+        prepare(TABLE, min_cont=3)
+    path = str(tmp_path / "a.csv")
+    with pytest.raises(UserError, match=r"(?s)write a schema.*--schema.*label = \{ column"):
+        load_clicks(path, cache_dir=tmp_path)
+    with pytest.raises(UserError, match="no schema file"):
+        load_clicks(path, schema=tmp_path / "none.toml", cache_dir=tmp_path)
+    with pytest.raises(UserError, match="Did you mean 'synthetic-small'"):
+        load_clicks("synthetic-smal", cache_dir=tmp_path)
+    with pytest.raises(UserError, match="neither a file or folder"):
+        load_clicks(str(tmp_path / "none.csv"), cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"day_0, day_1"):
+        load_clicks(str(tmp_path), cache_dir=tmp_path)
+    monkeypatch.setattr("labkit.data.store.free_disk_bytes", lambda folder: 10)
+    monkeypatch.setattr("labkit.data.clicks.load.prepare_files", lambda *_, **__: pytest.fail("started"))
+    with pytest.raises(UserError, match=r"needs about .* LABKIT_CACHE"):
+        prepare(TABLE)

@@ -1,0 +1,32 @@
+"""Processes that labkit marks as its own, and waiting for what is to come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from labkit.process.containment import MARK
+
+GONE_S = 90.0
+"""Far more than all deadlines of a supervisor together: who is here by then stays."""
+
+
+def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:
+    """The processes with a round's mark that are a test's own, in words."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if MARK in process.environ() and is_ours(process):
+                found.append(f"{process.pid} {process.status()} {' '.join(process.cmdline())[:200]}")
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + GONE_S
+    while not condition():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.05)
