@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.course.exercise import Mistake, NotAnswered, WrongAnswer, WrongKind
+from labkit.course.exercise import NotAnswered, WrongAnswer, WrongKind
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class Case:
 class WrittenExercise:
     """Code that a student writes."""
 
-    name: str
-    """The notebook's number and a word: "10.interaction"."""
     reference: Callable
     """The kit's own: what a later lab takes where the student has none."""
     cases: Sequence[Case]
@@ -38,10 +35,10 @@ class WrittenExercise:
     """Shown with a right answer."""
     module: str
     """Of the student's `mylab`, where right code is kept: "dlrm"."""
-    mistakes: Sequence[Mistake] = ()
-    """The usual ones: wrong implementations, each with its hint."""
+    mistakes: Mapping[Callable, str] = field(default_factory=dict)
+    """Wrong code that many write, and the hint that helps."""
 
-    def check(self, answer: Any, given: Mapping[str, Any] = {}) -> str:
+    def check(self, name: str, answer: Any, given: Mapping[str, Any]) -> str:
         """What to say to right code.
 
         Raises:
@@ -49,22 +46,24 @@ class WrittenExercise:
         """
         wanted = "class" if inspect.isclass(self.reference) else "function"
         if answer is None or answer is Ellipsis:
-            raise NotAnswered(f"Exercise {self.name} is not answered yet: write the {wanted}, run its cell, then this.")
+            raise NotAnswered(f"Exercise {name} is not answered yet: write the {wanted}, run its cell, then this.")
         if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
             shown = repr(answer)[:60]
-            raise WrongKind(f"Exercise {self.name}: give the {wanted} itself, without calling it; {shown} is none.")
+            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
+        found = []
         for case in self.cases:
-            right, found = _outcome(self.reference, case), _outcome(answer, case)
-            if difference := differs(found, right, case.relative):
-                hint = self._hint(case, found)
-                raise WrongAnswer(f"Exercise {self.name}: not yet. Tried with {case.name}: {difference}. {hint}")
-        return f"Exercise {self.name}: right. {self.explanation}"
+            found.append(_outcome(answer, case))
+            if difference := differs(found[-1], _outcome(self.reference, case), case.relative):
+                hint = self._hint(found)
+                raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
+        return f"Exercise {name}: right. {self.explanation}"
 
-    def _hint(self, case: Case, found: Any) -> str:
-        """That of the usual mistake which gives the same."""
-        for mistake in self.mistakes:
-            if not differs(found, _outcome(mistake.answer, case), case.relative):
-                return mistake.hint
+    def _hint(self, found: Sequence[Any]) -> str:
+        """That of the usual mistake which gives the same in every case so far."""
+        for wrong, hint in self.mistakes.items():
+            pairs = zip(self.cases, found, strict=False)
+            if not any(differs(one, _outcome(wrong, case), case.relative) for case, one in pairs):
+                return hint
         return self.hint
 
 
@@ -76,7 +75,9 @@ def _outcome(code: Any, case: Case) -> Any:
     try:
         return case.ask(code)
     except NotImplementedError:
-        raise NotAnswered("The code still says `raise NotImplementedError`: write it, run its cell, then this.") from None
+        raise NotAnswered(
+            "The code still says `raise NotImplementedError`: write it, run its cell, then this."
+        ) from None
     except Exception as error:  # whatever a student's code raises
         return Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
 
@@ -108,7 +109,8 @@ def differs(found: Any, right: Any, relative: float) -> str:
         return f"it gives {_shown(found)}, and {_shown(right)} is right"
     if one.shape != other.shape:
         return f"it gives the shape {one.shape}, and {other.shape} is right"
-    near = np.isclose(one, other, rtol=relative, atol=relative * np.abs(other, where=np.isfinite(other)).max(initial=0), equal_nan=True)
+    largest = np.abs(other[np.isfinite(other)]).max(initial=0.0)
+    near = np.isclose(one, other, rtol=relative, atol=relative * largest, equal_nan=True)
     if near.all():
         return ""
     place = tuple(int(each) for each in np.argwhere(~near)[0])

@@ -5,7 +5,6 @@ Shapes: B batch, D embedding dim, F tables, L lookups a bag, V = F + 1 vectors t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit.course.exercise import Mistake
 from labkit.course.written import Case, WrittenExercise
 from labkit.models.dlrm import Dlrm, DlrmConfig
 
@@ -45,7 +43,6 @@ def _gradient_of_interaction(code: Any) -> Tensor:
 
 
 INTERACTION = WrittenExercise(
-    "10.interaction",
     interaction,
     module="dlrm",
     cases=(
@@ -54,29 +51,23 @@ INTERACTION = WrittenExercise(
         Case("a single table", lambda code: code(_vectors(3, 2, 8))),
         Case("the gradient of the vectors", _gradient_of_interaction),
     ),
-    mistakes=(
-        Mistake(lambda vectors: _products(vectors, offset=0), "A vector does not meet itself: leave the diagonal out."),
-        Mistake(
-            lambda vectors: torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1),
-            "All V² products are there; each pair counts once, and none with itself.",
+    mistakes={
+        (lambda vectors: _products(vectors, offset=0)): ("A vector does not meet itself: leave the diagonal out."),
+        (lambda vectors: torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)): (
+            "All V² products are there; each pair counts once, and none with itself."
         ),
-        Mistake(
-            lambda vectors: _products(vectors, offset=1, upper=True),
+        (lambda vectors: _products(vectors, offset=1, upper=True)): (
             "These are the right products in another order: take the pairs below the diagonal, row by row "
-            "(torch.tril_indices with offset=-1), so that weights can be copied from model to model.",
+            "(torch.tril_indices with offset=-1), so that weights can be copied from model to model."
         ),
-        Mistake(
-            lambda vectors: interaction(vectors) / vectors.shape[2] ** 0.5,
-            "A DLRM does not divide by the square root of the width; attention does.",
+        (lambda vectors: interaction(vectors) / vectors.shape[2] ** 0.5): (
+            "A DLRM does not divide by the square root of the width; attention does."
         ),
-        Mistake(
-            lambda vectors: interaction(F.normalize(vectors, dim=2)), "A dot product, not the cosine of the angle."
+        (lambda vectors: interaction(F.normalize(vectors, dim=2))): ("A dot product, not the cosine of the angle."),
+        (lambda vectors: interaction(vectors.detach()).requires_grad_()): (
+            "No gradient comes back to the vectors: neither detach them nor leave torch."
         ),
-        Mistake(
-            lambda vectors: interaction(vectors.detach()).requires_grad_(),
-            "No gradient comes back to the vectors: neither detach them nor leave torch.",
-        ),
-    ),
+    },
     hint="`torch.bmm` of the vectors and their transpose gives all V × V products; keep the pairs below the diagonal.",
     explanation="27 vectors make 351 pairs, and the product computes 729: which of the two you count matters later.",
 )
@@ -164,7 +155,6 @@ def _weights(model: nn.Module) -> list[Tensor]:
 
 
 MODEL = WrittenExercise(
-    "10.model",
     MyDlrm,
     module="dlrm",
     cases=(
@@ -173,13 +163,13 @@ MODEL = WrittenExercise(
         Case("a single table and MLPs of one layer", lambda code: _logits(code, ONE_TABLE, 1)),
         Case("which weights get a gradient", lambda code: _logits(code, SMALL, 1, of_gradients=True)),
     ),
-    mistakes=(
-        Mistake(_ReluAtTheEnd, "The last layer of the top MLP gives the logit, which may be negative: no ReLU after it."),
-        Mistake(_Sigmoid, "Return logits: the loss, binary_cross_entropy_with_logits, applies the sigmoid itself."),
-        Mistake(_Column, "Return one logit a row, of shape (B,): squeeze the last dimension."),
-        Mistake(_MeanOfBags, "A bag of several lookups is summed here: nn.EmbeddingBag averages unless mode is \"sum\"."),
-        Mistake(_BottomLast, "The bottom MLP's vector comes first, then the tables in their order."),
-    ),
+    mistakes={
+        (_ReluAtTheEnd): ("The last layer of the top MLP gives the logit, which may be negative: no ReLU after it."),
+        (_Sigmoid): ("Return logits: the loss, binary_cross_entropy_with_logits, applies the sigmoid itself."),
+        (_Column): ("Return one logit a row, of shape (B,): squeeze the last dimension."),
+        (_MeanOfBags): ('A bag of several lookups is summed here: nn.EmbeddingBag averages unless mode is "sum".'),
+        (_BottomLast): ("The bottom MLP's vector comes first, then the tables in their order."),
+    },
     hint="bottom, tables and top are attributes; stack the bottom's vector and the F sums to (B, V, D); the top MLP "
     "reads the bottom's vector and the pairs, concatenated.",
     explanation="With the same weights your model gives the same logits as labkit's.",
@@ -215,7 +205,6 @@ def _changed_cost(**change: Any) -> Any:
 
 MLPERF = DlrmConfig(13, (40_000_000,) * 26, 128, (512, 256, 128), (1024, 1024, 512, 256, 1))
 COST = WrittenExercise(
-    "10.cost",
     step_cost,
     module="dlrm",
     cases=(
@@ -223,25 +212,21 @@ COST = WrittenExercise(
         Case("a single table, batch 1", lambda code: code(ONE_TABLE, 1)),
         Case("MLPerf's DLRM, batch 2,048", lambda code: code(MLPERF, 2048)),
     ),
-    mistakes=(
-        Mistake(
-            _changed_cost(flops=lambda flops, _: flops / 3),
-            "That is the forward pass: backward has two products for each of forward's, for weights and for inputs.",
+    mistakes={
+        (_changed_cost(flops=lambda flops, _: flops / 3)): (
+            "That is the forward pass: backward has two products for each of forward's, for weights and for inputs."
         ),
-        Mistake(_changed_cost(flops=lambda flops, _: flops / 2), "A multiplication and an addition: two operations each."),
-        Mistake(
-            _changed_cost(table_bytes=lambda size, _: size / 7),
-            "Adam reads the row, the gradient's moments twice, and writes all three: seven passes over a row in all.",
+        (_changed_cost(flops=lambda flops, _: flops / 2)): ("A multiplication and an addition: two operations each."),
+        (_changed_cost(table_bytes=lambda size, _: size / 7)): (
+            "Adam reads the row, the gradient's moments twice, and writes all three: seven passes over a row in all."
         ),
-        Mistake(
-            _changed_cost(parameters=lambda count, config: count - sum(config.bottom_mlp) - sum(config.top_mlp)),
-            "Each layer has biases, too.",
+        (_changed_cost(parameters=lambda count, config: count - sum(config.bottom_mlp) - sum(config.top_mlp))): (
+            "Each layer has biases, too."
         ),
-        Mistake(
-            _changed_cost(parameters=lambda count, config: count - sum(config.num_rows) * config.embedding_dim),
-            "The tables are parameters, too: nearly all of them.",
+        (_changed_cost(parameters=lambda count, config: count - sum(config.num_rows) * config.embedding_dim)): (
+            "The tables are parameters, too: nearly all of them."
         ),
-    ),
+    },
     hint="Add up width × next width over both MLPs; the interaction's product is V × V × D; each product is done once "
     "forward and twice backward, with two operations for each number.",
     explanation="Nearly all parameters are in the tables, nearly all arithmetic in the MLPs.",
@@ -264,7 +249,6 @@ def _scores(count: int, levels: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 
 AUC = WrittenExercise(
-    "10.auc",
     auc,
     module="dlrm",
     cases=(
@@ -274,22 +258,22 @@ AUC = WrittenExercise(
         Case("1,000 rows of five scores, many of them tied", lambda code: code(*_scores(1000, 5))),
         Case("200,000 rows", lambda code: code(*_scores(200_000, 1000))),
     ),
-    mistakes=(
-        Mistake(
+    mistakes={
+        (
             lambda label, score: float(
-                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="left")).mean() / (label == 0).sum()
-            ),
-            "A tie counts as half a pair in the right order, and you count it as none.",
-        ),
-        Mistake(
+                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="left")).mean()
+                / (label == 0).sum()
+            )
+        ): ("A tie counts as half a pair in the right order, and you count it as none."),
+        (
             lambda label, score: float(
-                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="right")).mean() / (label == 0).sum()
-            ),
-            "A tie counts as half a pair in the right order, and you count it as a whole one.",
-        ),
-        Mistake(lambda label, score: 1 - auc(label, score), "That is the share in the wrong order: 1 − AUC."),
-        Mistake(lambda label, score: float(((score > 0.5) == (label == 1)).mean()), "That is accuracy, at one threshold."),
-    ),
+                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="right")).mean()
+                / (label == 0).sum()
+            )
+        ): ("A tie counts as half a pair in the right order, and you count it as a whole one."),
+        (lambda label, score: 1 - auc(label, score)): ("That is the share in the wrong order: 1 − AUC."),
+        (lambda label, score: float(((score > 0.5) == (label == 1)).mean())): ("That is accuracy, at one threshold."),
+    },
     hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. Sort "
     "the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
     explanation="Pairs in the right order, ties by half: the same as labkit's, and as scikit-learn's.",
@@ -342,7 +326,9 @@ def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Batches of 16 whose label follows from the first dense feature."""
     generator = torch.Generator().manual_seed(1)
     dense = torch.randn(rows, SMALL.dense_dim, generator=generator)
-    categorical = (torch.rand(rows, SMALL.num_tables, 1, generator=generator) * torch.tensor(SMALL.num_rows)[:, None]).int()
+    categorical = (
+        torch.rand(rows, SMALL.num_tables, 1, generator=generator) * torch.tensor(SMALL.num_rows)[:, None]
+    ).int()
     label = (dense[:, 0] > 0).float()
     return list(zip(dense.split(16), categorical.split(16), label.split(16), strict=True))
 
@@ -412,17 +398,16 @@ def _wrong(without: str) -> Any:
 
 
 LOOP = WrittenExercise(
-    "10.loop",
     train,
     module="dlrm",
     cases=(Case("two epochs of five batches", _trained),),
-    mistakes=(
-        Mistake(_wrong("zero_grad"), "Gradients add up from step to step: clear them after each (zero_grad)."),
-        Mistake(_wrong("order"), "The gradients are cleared before the optimiser uses them."),
-        Mistake(_wrong("samples"), "Tell run.step how many samples the batch had: samples=len(label)."),
-        Mistake(_wrong("step"), "Tell the run of each step: run.step(loss, samples=len(label))."),
-        Mistake(_wrong("due"), "Evaluate where run.due says so, not after each step: evaluations take time, too."),
-    ),
+    mistakes={
+        (_wrong("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
+        (_wrong("order")): ("The gradients are cleared before the optimiser uses them."),
+        (_wrong("samples")): ("Tell run.step how many samples the batch had: samples=len(label)."),
+        (_wrong("step")): ("Tell the run of each step: run.step(loss, samples=len(label))."),
+        (_wrong("due")): ("Evaluate where run.due says so, not after each step: evaluations take time, too."),
+    },
     hint="loss, backward, a step of each optimiser and clear its gradients, run.step, and run.evaluate where run.due.",
     explanation="The loss falls, the same seed repeats it, and what is scored is never trained on.",
 )
@@ -472,15 +457,14 @@ def _touched(code: Any) -> dict[str, Any]:
 
 
 OPTIMIZERS = WrittenExercise(
-    "10.rows",
     make_optimizers,
     module="dlrm",
     cases=(Case("a step with row 0 and one with row 1", _touched),),
-    mistakes=(
-        Mistake(_dense_adam, "Adam changes every row that ever had a gradient, for its momentum goes on; and reads all."),
-        Mistake(_plain_sgd, "That touches few rows, and is not Adam: SparseAdam takes sparse gradients."),
-        Mistake(_mlps_alone, "The tables have no optimiser now, so they never learn."),
-    ),
+    mistakes={
+        (_dense_adam): ("Adam changes every row that ever had a gradient, for its momentum goes on; and reads all."),
+        (_plain_sgd): ("That touches few rows, and is not Adam: SparseAdam takes sparse gradients."),
+        (_mlps_alone): ("The tables have no optimiser now, so they never learn."),
+    },
     hint="nn.EmbeddingBag gives a sparse gradient where its `sparse` is True, and torch.optim.SparseAdam takes it; the "
     "MLPs stay with Adam.",
     explanation="A step now changes the rows that its batch names, and no others.",
@@ -501,7 +485,6 @@ def _half_wide(of: Any) -> Any:
 
 
 SEEDS = WrittenExercise(
-    "10.interval",
     interval,
     module="dlrm",
     cases=(
@@ -509,19 +492,25 @@ SEEDS = WrittenExercise(
         Case("two numbers", lambda code: code([1.0, 2.0])),
         Case("twenty numbers", lambda code: code([10 + (7 * i % 13) / 3 for i in range(20)])),
     ),
-    mistakes=(
-        Mistake(
-            _half_wide(lambda values: 1.96 * np.std(values, ddof=1) / len(values) ** 0.5),
-            "1.96 is for many values; of n values take the t distribution with n − 1 degrees of freedom.",
+    mistakes={
+        (_half_wide(lambda values: 1.96 * np.std(values, ddof=1) / len(values) ** 0.5)): (
+            "1.96 is for many values; of n values take the t distribution with n − 1 degrees of freedom."
         ),
-        Mistake(
-            _half_wide(lambda values: 12.706204736 * 0 + np.std(values, ddof=1)),
-            "That is how far single runs lie apart; the mean of n of them is known √n times better.",
+        (_half_wide(lambda values: 12.706204736 * 0 + np.std(values, ddof=1))): (
+            "That is how far single runs lie apart; the mean of n of them is known √n times better."
         ),
-        Mistake(lambda values: (min(values), max(values)), "The range grows with the number of runs: no interval."),
-    ),
+        (lambda values: (min(values), max(values))): ("The range grows with the number of runs: no interval."),
+    },
     hint="mean ± t · s / √n, with s the sample's standard deviation (ddof=1) and t of scipy.stats.t at 0.975.",
     explanation="Five seeds bound the mean to within about 1.24 standard deviations, two to within nine.",
 )
 
-EXERCISES = (INTERACTION, MODEL, COST, AUC, LOOP, OPTIMIZERS, SEEDS)
+EXERCISES = {
+    "10.interaction": INTERACTION,
+    "10.model": MODEL,
+    "10.cost": COST,
+    "10.auc": AUC,
+    "10.loop": LOOP,
+    "10.rows": OPTIMIZERS,
+    "10.interval": SEEDS,
+}
