@@ -26,7 +26,7 @@ SOAK ?= 4:120
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test soak bench bench-peers lab clean redo
+.PHONY: help setup tour test soak bench bench-peers claims lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test    run every test, the style checks among them'
 	@echo 'make soak    read the rest of 2,000 damaged inputs and kill 300 launchers, of which make test has the first'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
+	@echo 'make claims  run the notebooks and write what they say of the papers (an hour)'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
 	@echo
@@ -102,6 +103,11 @@ bench: setup
 bench-peers: setup
 	@$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers --requirement benchmarks/peers.txt
 	@$(BIN)/python benchmarks/peers.py
+
+# Runs the notebooks anew, which takes about an hour, and writes docs/reproductions.md from what they found.
+claims: setup
+	@$(BIN)/python -m labkit course run --profile standard --out course-run
+	@$(BIN)/python -m labkit claims --executed course-run
 
 # On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
 lab: setup

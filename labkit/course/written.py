@@ -19,7 +19,7 @@ class Case:
     ask: Callable[[Any], Any]
     """From the code to an answer: a number, text, tensor, array or frame, or a list, tuple or dict of these."""
     relative: float = 1e-4
-    """How far numbers may be off, as a share of the largest of the reference's answer: float32 sums in another order."""
+    """How far numbers may be off, as a share of the largest right one: float32 sums in another order."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class WrittenExercise:
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
         found = []
         for case in self.cases:
-            found.append(_outcome(answer, case))
-            if difference := differs(found[-1], _outcome(self.reference, case), case.relative):
+            found.append(outcome(answer, case))
+            if difference := differs(found[-1], outcome(self.reference, case), case.relative):
                 hint = self._hint(found)
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
         return f"Exercise {name}: right. {self.explanation}"
@@ -62,7 +62,7 @@ class WrittenExercise:
         """That of the usual mistake which gives the same in every case so far."""
         for wrong, hint in self.mistakes.items():
             pairs = zip(self.cases, found, strict=False)
-            if not any(differs(one, _outcome(wrong, case), case.relative) for case, one in pairs):
+            if not any(differs(one, outcome(wrong, case), case.relative) for case, one in pairs):
                 return hint
         return self.hint
 
@@ -71,7 +71,7 @@ class Raised(str):
     """What code raised instead of answering."""
 
 
-def _outcome(code: Any, case: Case) -> Any:
+def outcome(code: Any, case: Case) -> Any:
     try:
         return case.ask(code)
     except NotImplementedError:

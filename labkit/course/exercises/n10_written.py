@@ -6,6 +6,7 @@ Shapes: B batch, D embedding dim, F tables, L lookups a bag, V = F + 1 vectors t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def step_cost(config: DlrmConfig, batch_size: int) -> dict[str, float]:
     pairs = vectors * (vectors - 1) // 2
     bottom = (config.dense_dim, *config.bottom_mlp)
     top = (config.embedding_dim + pairs, *config.top_mlp)
-    products = sum(m * n for widths in (bottom, top) for m, n in zip(widths, widths[1:], strict=False))
+    products = sum(m * n for widths in (bottom, top) for m, n in pairwise(widths))
     biases = sum(config.bottom_mlp) + sum(config.top_mlp)
     rows = config.num_tables * batch_size  # at most, with one lookup a table
     return {
@@ -274,8 +275,8 @@ AUC = WrittenExercise(
         (lambda label, score: 1 - auc(label, score)): ("That is the share in the wrong order: 1 − AUC."),
         (lambda label, score: float(((score > 0.5) == (label == 1)).mean())): ("That is accuracy, at one threshold."),
     },
-    hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. Sort "
-    "the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
+    hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. "
+    "Sort the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
     explanation="Pairs in the right order, ties by half: the same as labkit's, and as scikit-learn's.",
 )
 

@@ -69,9 +69,11 @@ GREEDY = WrittenExercise(
         (lambda scores, lengths: [path[:n].tolist() for path, n in zip(scores.argmax(2), lengths, strict=True)]): (
             "These are paths: collapse each."
         ),
-        (lambda scores, lengths: [collapse(path[:n].tolist()) for path, n in zip(scores.argmin(2), lengths)]): (
-            "The likeliest character has the largest log-probability."
-        ),
+        (
+            lambda scores, lengths: [
+                collapse(path[:n].tolist()) for path, n in zip(scores.argmin(2), lengths, strict=True)
+            ]
+        ): ("The likeliest character has the largest log-probability."),
     },
     hint="The likeliest character of each output (argmax over V), cut to the utterance's length, collapsed.",
     explanation="Greedy decoding takes the best character of each output; beam search weighs whole texts.",
