@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from labkit.course.exercise import NotAnswered, WrongAnswer, WrongKind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One thing that is asked of the student's code and of the reference; the two answers have to be equal."""
 
@@ -38,7 +39,7 @@ class WrittenExercise:
     mistakes: Mapping[Callable, str] = field(default_factory=dict)
     """Wrong code that many write, and the hint that helps."""
 
-    def check(self, name: str, answer: Any, given: Mapping[str, Any]) -> str:
+    def check(self, name: str, answer: Any) -> str:
         """What to say to right code.
 
         Raises:
@@ -52,8 +53,8 @@ class WrittenExercise:
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
         found = []
         for case in self.cases:
-            found.append(outcome(answer, case))
-            if difference := differs(found[-1], outcome(self.reference, case), case.relative):
+            found.append(_outcome(answer, case))
+            if difference := differs(found[-1], _known(self.reference, case), case.relative):
                 hint = self._hint(found)
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
         return f"Exercise {name}: right. {self.explanation}"
@@ -62,7 +63,7 @@ class WrittenExercise:
         """That of the usual mistake which gives the same in every case so far."""
         for wrong, hint in self.mistakes.items():
             pairs = zip(self.cases, found, strict=False)
-            if not any(differs(one, outcome(wrong, case), case.relative) for case, one in pairs):
+            if not any(differs(one, _known(wrong, case), case.relative) for case, one in pairs):
                 return hint
         return self.hint
 
@@ -71,7 +72,14 @@ class Raised(str):
     """What code raised instead of answering."""
 
 
-def outcome(code: Any, case: Case) -> Any:
+@functools.cache
+def _known(code: Any, case: Case) -> Any:
+    """What the reference or a usual mistake gives, which never changes."""
+    return _outcome(code, case)
+
+
+def _outcome(code: Any, case: Case) -> Any:
+    """What code gives, or that it raises."""
     try:
         return case.ask(code)
     except NotImplementedError:
