@@ -100,7 +100,9 @@ def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
     for axis in ("xaxis", "yaxis"):
         if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
             yield f"a figure's {axis} has no title"
-    if not any(word in trace.get("name", "") for trace in figure["data"] for word in PROVENANCE):
+    legend = [figure["layout"].get("legend", {}).get("title", {}).get("text", "")]
+    legend += [trace.get("name", "") for trace in figure["data"]]
+    if not any(word in name for name in legend for word in PROVENANCE):
         yield "a figure's legend does not say where its numbers come from"
     if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
         yield "a figure can be uploaded from its toolbar"
