@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from labkit.course.explanation import Explanation
 from labkit.course.written import Case, WrittenExercise
-from labkit.models.speech import ConvBlock, SpeechConfig, SpeechModel
+from labkit.models.speech import ConvBlock, SpeechConfig
 
 # --- how many outputs a model writes
 

@@ -139,7 +139,7 @@ OVERFIT = WrittenExercise(
     cases=(
         Case("six steps on three utterances", lambda code: code(_Recogniser(), _batch(1), 6, 0.05), 1e-3),
         Case("no step", lambda code: code(_Recogniser(), _batch(1), 0, 0.05)),
-        Case("80 steps", lambda code: code(_Recogniser(), _batch(3), 80, 0.05)[-1], 1e-2),
+        Case("30 steps", lambda code: code(_Recogniser(), _batch(3), 30, 0.05)[-1], 1e-2),
     ),
     mistakes={
         (_overfitted("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
