@@ -180,9 +180,9 @@ def _transcribed(code: Any, utterances: int = 5) -> dict[str, Any]:
 def _reading(without: str) -> Any:
     def code(model: nn.Module, batches: Iterable[Batch], characters: str) -> tuple[list[str], list[str]]:
         said, read = [], []
-        if without != "eval":
+        if without not in ("eval", "all"):
             model.eval()
-        with torch.set_grad_enabled(without == "no_grad"):
+        with torch.set_grad_enabled(without in ("no_grad", "all")):
             for batch in batches:
                 scores, lengths = model(batch.features, batch.feature_lengths)
                 lengths = torch.full_like(lengths, scores.shape[1]) if without == "lengths" else lengths
@@ -207,6 +207,9 @@ TRANSCRIBE = WrittenExercise(
         (_reading("eval")): ("Dropout is on and batch norm learns from what it hears: model.eval() first."),
         (_reading("train")): ("Whoever trains on finds the model in evaluation mode: model.train() at the end."),
         (_reading("no_grad")): ("Gradients are kept for nothing: torch.inference_mode()."),
+        (_reading("all")): (
+            "The model trains meanwhile: first model.eval(), torch.inference_mode() around it, then model.train()."
+        ),
         (_reading("blank")): ("Id 1 is the first character, for 0 is the blank: characters[id - 1]."),
         (_reading("lengths")): ("Cut each utterance to the length that the model returns: the rest is padding."),
     },
@@ -256,8 +259,8 @@ class _Watched:
     def due(self) -> bool:
         return len(self.losses) % 3 == 0
 
-    def step(self, loss: Tensor, *, samples: int) -> None:
-        self.losses.append(float(loss.detach()))
+    def step(self, loss: Tensor | float, *, samples: int) -> None:
+        self.losses.append(float(torch.as_tensor(loss).detach()))
         self.samples += samples
 
     def evaluate(self, **metrics: float) -> bool:
