@@ -50,7 +50,7 @@ def claim(id: str, mine: str, answer: Any, how: Kind = "measured") -> None:
     said = f"{paper['paper']}: {paper['claim']}{number}"
     if answer is None or answer is Ellipsis:
         raise NotAnswered(
-            f"Exercise {id} is not answered yet. {said}. Yours: {mine}. Write the verdict and a reason, "
+            f"Claim {id} is not judged yet: {said}. Yours: {mine}. Write the verdict and a reason, "
             f'such as "{VERDICTS[0]}", "...": the verdicts are {", ".join(VERDICTS)}.'
         )
     verdict, reason = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, "")

@@ -125,9 +125,9 @@ def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
             if isinstance(exercise, WrittenExercise) and not _is_reference(before.source, exercise.reference):
                 yield f"cell {before.id}: its {exercise.reference.__name__} is not the reference of {used[-1][1]}"
     names = {name for kind, name in used if kind != "claim"}
-    known = {name for name in all_exercises() if name.startswith(f"{number}.")}
-    yield from (f"asks {name}, of which there is no such exercise" for name in sorted(names - known))
-    yield from (f"never asks {name}" for name in sorted(known - names))
+    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
+    own = {name for name in all_exercises() if name.startswith(f"{number}.")}
+    yield from (f"never asks {name}" for name in sorted(own - names))
     for kind, least in FEWEST.items():
         if (count := [each for each, _ in used].count(kind)) < least:
             yield f"has {count} cells with {kind}: it needs {least}"

@@ -53,7 +53,13 @@ class WrittenExercise:
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
         found = []
         for case in self.cases:
-            found.append(_outcome(answer, case))
+            try:
+                found.append(_outcome(answer, case))
+            except NotImplementedError:
+                raise NotAnswered(
+                    f"Exercise {name} is not answered yet: its code still raises NotImplementedError. Write it in the "
+                    "cell above, run that cell, then this one."
+                ) from None
             if difference := differs(found[-1], _known(self.reference, case), case.relative):
                 hint = self._hint(found)
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
@@ -82,10 +88,8 @@ def _outcome(code: Any, case: Case) -> Any:
     """What code gives, or that it raises."""
     try:
         return case.ask(code)
-    except NotImplementedError:
-        raise NotAnswered(
-            "The code still says `raise NotImplementedError`: write it, run its cell, then this."
-        ) from None
+    except NotImplementedError:  # what stands where nothing is written yet
+        raise
     except Exception as error:  # whatever a student's code raises
         return Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
 
@@ -109,7 +113,7 @@ def differs(found: Any, right: Any, relative: float) -> str:
             return f"it gives {_shown(found)}, and {_shown(right)} is right"
         pairs = enumerate(zip(found, right, strict=True))
         return next(filter(None, (_within(place, one, other, relative) for place, (one, other) in pairs)), "")
-    if right is None or isinstance(right, (str, bool)):
+    if any(value is None or isinstance(value, str) for value in (found, right)) or isinstance(right, bool):
         return "" if found == right else f"it gives {_shown(found)}, and {_shown(right)} is right"
     try:
         one, other = (np.asarray(_plain(value), dtype=np.float64) for value in (found, right))
