@@ -238,14 +238,15 @@ EXERCISES = {
     ),
     "42.why_unknown": Explanation(
         rubric=(
-            "numbers: the makespan with known pairs, with utilisations alone, and with memory alone",
-            "why: what a utilisation does not tell (caches, threads that wait for each other, phases)",
-            "trade-off: what it costs to measure pairs against what knowing them gains",
+            "numbers: makespan and wait with known pairs, with utilisations alone, and with memory alone",
+            "why: a full device slows all that are on it; what a utilisation does not tell (caches, waiting threads)",
+            "trade-off: what it costs to measure pairs against what knowing them gains on this queue",
         ),
-        model="Knowing the pairs is the best case, since the replay then slows jobs by just what the scheduler "
-        "believes. Utilisations alone tell how much of a device is free, not what two jobs do to each other's caches "
-        "and threads, so some pairs are joined that lose. Measuring all pairs grows with the square of the kinds of "
-        "jobs, so it pays for jobs that come again and again.",
+        model="In this replay utilisations alone end the queue as soon as known pairs do, with shorter waits: what "
+        "counts here is not to crowd a device, and that they tell. Memory alone crowds devices, so each job is slower, "
+        "more of them run out of memory, and the queue takes a third longer. Pairs would pay where jobs of like "
+        "utilisation differ in what they do to each other's caches or threads; measuring them grows with the square of "
+        "the kinds.",
     ),
 }
 """By name, in the order of the notebook"""
