@@ -109,9 +109,12 @@ claims: setup
 	@$(BIN)/python -m labkit course run --profile standard --out course-run
 	@$(BIN)/python -m labkit claims --executed course-run
 
-# On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
+# On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has. The settings are a student's:
+# solutions are not listed, and nothing is asked or offered that a student has no use of.
 lab: setup
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
+	@if [ "$$(id -u)" = 0 ]; then echo 'You are root: whoever reaches this JupyterLab is, too. Use it in a container only.'; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/binder/jupyter" \
+	    $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 from labkit.course.check import all_exercises
 from labkit.course.gate import knocked_out
-from labkit.course.lint import GUESS, faults
+from labkit.course.lint import COLAB_CELL, GUESS, faults
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook, without_outputs
 from labkit.errors import UserError
 
@@ -32,6 +32,8 @@ class ClearGuesses(NbGraderPreprocessor):
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
+            if cell.source == COLAB_CELL or "results" in cell.metadata.get("tags", []):
+                cell.metadata["jupyter"] = {"source_hidden": True}  # of which a student has no use
             source = GUESS.sub(r"\1...\2", cell.source)
             cell.source = re.sub(rf"^( +){re.escape(STUB)}$", rf"\1{CODE_STUB}", source, flags=re.MULTILINE)
         return cell, resources
