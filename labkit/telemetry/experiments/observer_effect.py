@@ -10,7 +10,6 @@ import contextlib
 import gc
 import json
 import math
-import os
 import random
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from labkit.errors import UserError
+from labkit.process.silence import silenced
 from labkit.telemetry.experiments.busy import PUBLISHED
 from labkit.telemetry.memory import own_peak_bytes
 from labkit.telemetry.sampler import Sampler
@@ -196,15 +196,8 @@ def _profiler(**options: bool) -> Iterator[None]:
     from torch.profiler import profile
 
     # Kineto's library writes to standard error at each start, end and allocation
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        with profile(**options):
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with silenced(), profile(**options):
+        yield
 
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
