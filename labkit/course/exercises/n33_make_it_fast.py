@@ -5,6 +5,8 @@ Shapes: B batch, F tables, L lookups a bag, D embedding dim, R rows of all table
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,84 @@ from torch import Tensor
 
 from labkit.course.explanation import Explanation
 from labkit.course.written import Case, WrittenExercise
+
+# --- two steps in turns
+
+
+def in_pairs(
+    old: Callable, new: Callable, rounds: int, steps: int, clock: Callable = time.perf_counter
+) -> tuple[list[float], list[float]]:
+    old_s, new_s = [], []
+    old(), new()  # what the first call makes is made
+    for number in range(rounds):
+        turns = [(old, old_s), (new, new_s)]
+        for step, seconds in turns if number % 2 == 0 else turns[::-1]:
+            began = clock()
+            for _ in range(steps):
+                step()
+            seconds.append((clock() - began) / steps)
+    return old_s, new_s
+
+
+def _wrong_pairs(wrong: str) -> Callable:
+    def code(old: Callable, new: Callable, rounds: int, steps: int, clock: Callable = time.perf_counter) -> tuple:
+        taken: tuple[list[float], list[float]] = ([], [])
+        if wrong != "cold":
+            old(), new()
+        turns = [(number, which) for number in range(rounds) for which in ((0, 1) if number % 2 == 0 else (1, 0))]
+        if wrong == "first all old":
+            turns = [(number, which) for which in (0, 1) for number in range(rounds)]
+        if wrong == "one order":
+            turns = [(number, which) for number in range(rounds) for which in (0, 1)]
+        for _, which in turns:
+            began = clock()
+            for _ in range(steps):
+                (old, new)[which]()
+            taken[which].append((clock() - began) / (1 if wrong == "sum" else steps))
+        return taken
+
+    return code
+
+
+def _in_turns(rounds: int, steps: int, *, same: bool = False) -> Callable[[Any], Any]:
+    """Ask for the calls and the seconds of two steps by a clock that they move, ever further."""
+
+    def ask(code: Any) -> Any:
+        calls, now = "", 0.0
+
+        def taking(name: str, seconds: float) -> Callable[[], None]:
+            def step() -> None:
+                nonlocal calls, now
+                calls += name
+                now += seconds * (1 + len(calls) / 10)
+
+            return step
+
+        old = taking("o", 2.0)
+        seconds = code(old, old if same else taking("n", 1.0), rounds, steps, lambda: now)
+        return {"calls, o old and n new": calls, "seconds of a step": [list(each) for each in seconds]}
+
+    return ask
+
+
+IN_PAIRS = WrittenExercise(
+    in_pairs,
+    module="fast",
+    cases=(
+        Case("a clock of its own, 4 rounds of 3 steps", _in_turns(4, 3)),
+        Case("3 rounds of a single step", _in_turns(3, 1)),
+        Case("a step against itself", _in_turns(2, 2, same=True)),
+    ),
+    mistakes={
+        _wrong_pairs("first all old"): "They have to take turns: what slows the machine later would slow the new one.",
+        _wrong_pairs("one order"): "Change who goes first from round to round, beginning with the old one.",
+        _wrong_pairs("cold"): "Call each once before the first round: what the first call makes is not to count.",
+        _wrong_pairs("sum"): "Seconds of *a* step: divide those of a turn by `steps`.",
+    },
+    hint="Call both once. Then for each round, old and new or new and old: read the clock, call `steps` times, read it "
+    "again, and append the difference / steps to the list of that one.",
+    explanation="A drift of the machine falls on both of a pair.",
+)
 
 # --- how many times as fast, from pairs
 
@@ -275,6 +355,7 @@ GAP = WrittenExercise(
 
 
 EXERCISES = {
+    "33.in_pairs": IN_PAIRS,
     "33.speed_up": SPEED_UP,
     "33.gather": GATHER,
     "33.sum_rows": SUM_ROWS,
