@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from labkit.errors import UserError
+from labkit.process.silence import silenced
 from labkit.telemetry.memory import own_peak_bytes
 from labkit.telemetry.sampler import Sampler
 
@@ -192,15 +192,8 @@ def _profiler(**options: bool) -> Iterator[Any]:
     from torch.profiler import profile
 
     # Kineto's library writes to standard error at each start, end and allocation
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        with profile(**options) as looking:
-            yield looking
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with silenced(), profile(**options) as looking:
+        yield looking
 
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
