@@ -34,6 +34,7 @@ LABS = (
     Lab("30_what_utilisation_means", "What utilisation means"),
     Lab("31_the_observer_effect", "The observer effect", ("scipy",)),
     Lab("32_profile_top_down", "Profile top-down"),
+    Lab("33_make_it_fast", "Make it fast", ("scipy",), disk_gb=0.5),
     Lab("34_clinics", "Clinics"),
     Lab("40_sharing_a_device", "Sharing a device", ("duckdb", "scipy"), disk_gb=0.5),
     Lab("41_when_a_neighbour_fails", "When a neighbour fails"),
