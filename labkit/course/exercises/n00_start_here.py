@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,9 +13,12 @@ from labkit.course.written import Case, WrittenExercise
 # --- time to target
 
 
-def time_to_target(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+def time_to_target(
+    times: Sequence[float], values: Sequence[float], target: float, higher_is_better: bool = True
+) -> float | None:
     for time, value in zip(times, values, strict=True):
-        if value >= target:
+        there = value >= target if higher_is_better else value <= target
+        if there:
             return time
     return None
 
@@ -42,6 +45,18 @@ def _interpolated(times: Sequence[float], values: Sequence[float], target: float
     return time_to_target(times, values, target)
 
 
+def _above(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    return next((time for time, value in zip(times, values, strict=True) if value > target), None)
+
+
+def _either_way(wrong: Callable[..., float | None]) -> Any:
+    def code(times: Any, values: Any, target: float, higher_is_better: bool = True) -> float | None:
+        sign = 1 if higher_is_better else -1
+        return wrong(times, [sign * value for value in values], sign * target)
+
+    return code
+
+
 RISE = ([0.4, 0.9, 1.3, 1.8, 2.4], [0.55, 0.66, 0.71, 0.70, 0.73])
 TIME_TO_TARGET = WrittenExercise(
     time_to_target,
@@ -52,17 +67,19 @@ TIME_TO_TARGET = WrittenExercise(
         Case("a value that is exactly the target", lambda code: code(*RISE, 0.73)),
         Case("a target that is never met", lambda code: code(*RISE, 0.75)),
         Case("no evaluation at all", lambda code: code([], [], 0.5)),
+        Case("an error rate, which falls", lambda code: code([1.0, 2.0, 3.0], [0.9, 0.5, 0.2], 0.5, False)),
     ),
     mistakes={
-        (_last_crossing): "That is the last evaluation past the target: the first one is meant.",
-        (_nearest): "That is the evaluation nearest to the target, which may lie short of it.",
-        (_before): "That is the evaluation before: there the target is not met yet.",
-        (_interpolated): "Do not interpolate: between two evaluations nobody knew the value.",
-        (lambda times, values, target: next((t for t, v in zip(times, values, strict=True) if v > target), None)): (
-            "At the target counts: >=, not >."
-        ),
-        (lambda times, values, target: time_to_target(times, values, target) or times[-1]): (
+        (_either_way(_last_crossing)): "That is the last evaluation past the target: the first one is meant.",
+        (_either_way(_nearest)): "That is the evaluation nearest to the target, which may lie short of it.",
+        (_either_way(_before)): "That is the evaluation before: there the target is not met yet.",
+        (_either_way(_interpolated)): "Do not interpolate: between two evaluations nobody knew the value.",
+        (_either_way(_above)): ("At the target counts: >=, not >."),
+        (_either_way(lambda times, values, target: time_to_target(times, values, target) or times[-1])): (
             "A run that never gets there has no time to target: return None, not its last time."
+        ),
+        (lambda times, values, target, higher_is_better=True: time_to_target(times, values, target)): (
+            "An error rate falls: without `higher_is_better` the target is met at or below it."
         ),
     },
     hint="Go through the pairs of time and value in order; return the first time whose value is at or past the target.",
