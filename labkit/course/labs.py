@@ -28,7 +28,7 @@ class Lab:
 LABS = (
     Lab("00_start_here", "Start here"),
     Lab("01_know_your_machine", "Know your machine"),
-    Lab("02_budgets_that_bind", "Budgets that bind"),
+    Lab("02_budgets_that_bind", "Budgets that bind", ("scipy",)),
     Lab("10_train_dlrm", "Train a DLRM to a target", ("pyarrow",), disk_gb=0.5),
     Lab("20_train_speech", "Train a speech recogniser to a target", ("soundfile", "scipy"), disk_gb=0.5),
     Lab("30_what_utilisation_means", "What utilisation means"),
