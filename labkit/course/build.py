@@ -19,6 +19,7 @@ from labkit.course.check import all_exercises
 from labkit.course.gate import knocked_out
 from labkit.course.lint import COLAB_CELL, GUESS, faults
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook, without_outputs
+from labkit.course.runner import PROFILES
 from labkit.errors import UserError
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
@@ -43,6 +44,7 @@ def configure(config: Config) -> None:
     """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
     config.ClearSolutions.code_stub = {"python": STUB}
     config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ClearGuesses]
+    config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs", "mylab"]  # which stay with the student
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
 

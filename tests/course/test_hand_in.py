@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +60,22 @@ def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_p
         assert main(["course", "submit", *arguments]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "other.zip").exists()
+
+
+def test_instructors_check_archives_and_put_notebooks_where_nbgrader_looks(tmp_path, capsys):
+    for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
+        (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notebooks" / name).write_text(text)
+    assert main(["course", "submit", "--out", "ann.zip"]) == 0
+    with zipfile.ZipFile("ann.zip") as whole, zipfile.ZipFile("ben.zip", "w") as damaged:
+        for name in whole.namelist():
+            damaged.writestr(name, whole.read(name).replace(b"[]", b"[1]"))
+    capsys.readouterr()
+    guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
+    exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
+    assert capsys.readouterr().out == "ben.zip: 20_train_speech.ipynb is not what was packed\n"
+    assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
+        "submitted/ann/10_train_dlrm/10_train_dlrm.ipynb",
+        "submitted/ann/20_train_speech/20_train_speech.ipynb",
+        "submitted/ben/10_train_dlrm/10_train_dlrm.ipynb",
+    ]
