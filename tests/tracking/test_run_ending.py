@@ -16,7 +16,7 @@ from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
-from labkit.tracking.schedule import random_state
+from labkit.tracking.loop import random_state
 
 # how it ends
 
