@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,7 +71,7 @@ def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | 
     for constant in CONSTANTS:
         if refused(constant) is None or refused(_always(constant)) is None:
             yield f"{name} takes the constant {constant!r}"
-    for case in exercise.cases:
+    for case in [] if inspect.isclass(exercise.reference) else exercise.cases:
         if refused(_always(_first_answer(exercise.reference, case))) is None:
             yield f"{name} takes code that always gives what is right for {case.name}"
     hints = set(exercise.mistakes.values())

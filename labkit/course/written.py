@@ -114,7 +114,8 @@ def differs(found: Any, right: Any, relative: float) -> str:
         pairs = enumerate(zip(found, right, strict=True))
         return next(filter(None, (_within(place, one, other, relative) for place, (one, other) in pairs)), "")
     if any(value is None or isinstance(value, str) for value in (found, right)) or isinstance(right, bool):
-        return "" if found == right else f"it gives {_shown(found)}, and {_shown(right)} is right"
+        same = found == right  # an array is compared number by number
+        return "" if np.ndim(same) == 0 and same else f"it gives {_shown(found)}, and {_shown(right)} is right"
     try:
         one, other = (np.asarray(_plain(value), dtype=np.float64) for value in (found, right))
     except (TypeError, ValueError):

@@ -1,16 +1,18 @@
-"""What students write in 20_train_speech: the reference, what both are asked, and the usual mistakes.
+"""What students write in 20_train_speech to read a model's output, and to score what was read.
 
-Shapes: B batch, T outputs, V alphabet with the blank (0), n samples, K bins.
+Shapes: B batch, T outputs, V alphabet with the blank (0).
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from labkit.course.exercise import Exercise
 from labkit.course.written import Case, WrittenExercise
 
 # --- decoding
@@ -164,57 +166,32 @@ RATE = WrittenExercise(
     explanation="Errors a character, over the whole split.",
 )
 
-# --- features
+# --- how many outputs a text needs
+
+PHRASES = ("three seven", "yellow letter", "all books stopped", "start eighteen", "add a summer", "keep all runs")
 
 
-def log_energies(wave: Tensor, filters: Tensor) -> Tensor:
-    frames = wave.unfold(0, 400, 160)  # (T, 400): 25 ms each, 10 ms apart
-    spectrum = torch.fft.rfft(frames * torch.hann_window(400), n=512)  # (T, 257)
-    return (spectrum.abs().square() @ filters + 1e-6).log()  # (T, K)
+def _outputs_needed(phrase: str) -> int:
+    return len(phrase) + sum(one == other for one, other in pairwise(phrase))
 
 
-def _changed(window: bool = True, square: bool = True, log: bool = True, hop: int = 160) -> Any:
-    def code(wave: Tensor, filters: Tensor) -> Tensor:
-        frames = wave.unfold(0, 400, hop)
-        magnitude = torch.fft.rfft(frames * torch.hann_window(400) if window else frames, n=512).abs()
-        energies = (magnitude.square() if square else magnitude) @ filters + 1e-6
-        return energies.log() if log else energies
-
-    return code
-
-
-def _sound(samples: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(samples)
-    time_s = torch.arange(samples) / 16_000
-    wave = torch.sin(2 * torch.pi * (300 + 900 * time_s) * time_s) + 0.1 * torch.randn(samples, generator=generator)
-    return wave, torch.rand(257, 12, generator=generator) / 100
-
-
-FEATURES = WrittenExercise(
-    log_energies,
-    module="speech",
-    cases=(
-        Case("half a second of a rising tone", lambda code: code(*_sound(8000))),
-        Case("a single frame", lambda code: code(*_sound(400))),
-        Case("a number of samples that is no multiple of the hop", lambda code: code(*_sound(1999))),
-        Case("silence", lambda code: code(torch.zeros(800), _sound(400)[1])),
-    ),
+OUTPUTS = Exercise(
+    _outputs_needed,
+    draw=lambda random: {"phrase": random.choice(PHRASES)},
+    hint="One output for each character, and a blank wherever two equal ones follow each other.",
+    explanation="Its characters, the space among them, and a blank between each two equal neighbours.",
     mistakes={
-        (_changed(window=False)): ("Each frame is multiplied by a Hann window, or its edges sound as clicks."),
-        (_changed(square=False)): ("Energy is the square of the spectrum's magnitude."),
-        (_changed(log=False)): ("The logarithm is missing: an ear hears ratios."),
-        (_changed(hop=400)): ("Frames lie 160 samples (10 ms) apart, and overlap."),
-        (_changed(hop=200)): ("Frames lie 160 samples (10 ms) apart."),
+        (lambda phrase: len(phrase)): "Two equal letters in a row need a blank between them.",
+        (
+            lambda phrase: 2 * len(phrase) - 1
+        ): "Blanks may stand between all letters, but need to only between equal ones.",
     },
-    hint="wave.unfold(0, 400, 160) gives the frames (T, 400); times torch.hann_window(400); torch.fft.rfft with n=512; "
-    "the square of its magnitude times the filters; plus 1e-6; log.",
-    explanation="100 columns a second of K numbers instead of 16,000.",
 )
 
 EXERCISES = {
     "20.collapse": COLLAPSE,
     "20.greedy": GREEDY,
+    "20.outputs": OUTPUTS,
     "20.distance": DISTANCE,
     "20.rate": RATE,
-    "20.features": FEATURES,
 }
