@@ -1,7 +1,5 @@
 """Made-up runs: as frames, which `run_table` and `curves` would give of them, and as folders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """`watch` prints how a run goes, and an interrupt ends the run before it ends the cell."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from labkit.process import child as child_module
+from labkit.process import containment
 from labkit.process.child import Child
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 
@@ -96,3 +98,14 @@ def test_a_job_may_have_the_name_of_one_that_has_just_ended(program, tmp_path):
             supervised.start(JobProcess("a", "program", {}, str(tmp_path / "log"), path))
             kinds = [supervised.next_event(60)["kind"] for _ in range(3)]
             assert sorted(kinds) == ["ended", "started", "told"] and kinds[-1] == "ended"
+
+
+def test_what_ends_by_itself_is_waited_for_until_it_has_and_no_longer_than_is_said(monkeypatch):
+    waits = []
+    monkeypatch.setattr(containment, "time", SimpleNamespace(monotonic=lambda: len(waits), sleep=waits.append))
+    lives = psutil.Process()
+    found = iter([[lives], [lives]])
+    containment.wait_until_gone(lambda: next(found, []), timeout_s=9)
+    assert len(waits) == 2
+    containment.wait_until_gone(lambda: [lives], timeout_s=9)
+    assert len(waits) == 2 + 9

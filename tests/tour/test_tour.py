@@ -108,7 +108,6 @@ def test_ctrl_c_stops_the_tour_keeps_what_it_has_and_starts_no_further_run(tmp_p
     assert (tmp_path / "report" / "index.html").is_file()
 
 
-@pytest.mark.quiet
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path):

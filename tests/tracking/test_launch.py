@@ -1,7 +1,5 @@
 """Runs in processes of their own: what they tell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

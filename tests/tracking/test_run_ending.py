@@ -1,7 +1,5 @@
 """How a run ends, what it says to a script that asks for what cannot be, and who beside the script has a say."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import os
