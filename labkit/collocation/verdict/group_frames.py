@@ -44,18 +44,11 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     Returns:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `job_key`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
-<<<<<<< HEAD
         job that did not reach its target is known to have been short of it, inf where it failed and never will.
         progress is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other
         programs did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of
-        a device belongs to all of its jobs. A number that there is not is NaN.
-=======
-        job that did not reach its target is known to have been short of it, inf where it failed and never will. course
-        is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other programs
-        did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of a device
-        belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of the run. A
-    number that there is not is NaN.
->>>>>>> course20
+        a device belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of
+        the run. A number that there is not is NaN.
 
     Raises:
         UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
