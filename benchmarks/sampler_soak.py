@@ -19,16 +19,16 @@ from measuring import write_result
 
 from labkit.runs import read_telemetry
 from labkit.telemetry.sampler import Sampler
-from labkit.telemetry.sampling import Schedule
+from labkit.telemetry.sampling import SampleClock
 
 
 def bare_loop(seconds: float, hz: float) -> tuple[int, float]:
     """How many points of its schedule a loop misses that does nothing but wait for them, and the longest gap in ms."""
-    schedule, missed, longest_s, before = Schedule(hz), 0, 0.0, time.monotonic()
+    clock, missed, longest_s, before = SampleClock(hz), 0, 0.0, time.monotonic()
     end = before + seconds
     while before < end:
-        missed += schedule.arrive()
-        time.sleep(schedule.wait_s())
+        missed += clock.arrive()
+        time.sleep(clock.wait_s())
         now = time.monotonic()
         longest_s, before = max(longest_s, now - before), now
     return missed, 1000 * longest_s

@@ -12,6 +12,11 @@ class UserError(ValueError):
     The command line prints the text as one paragraph and exits with status 2.
     """
 
+    def __init__(self, *words: str, field: str | None = None):
+        super().__init__(*words)
+        self.field = field
+        """The setting that it is about"""
+
 
 class DataError(UserError):
     """Bad input data, located by file, line and field where these are known."""
@@ -26,10 +31,10 @@ class DataError(UserError):
         field: str | None = None,
     ):
         what = what.encode("utf-8", "backslashreplace").decode()  # of a file that is not UTF-8, and yet to be printed
-        self.what, self.fix, self.file, self.line, self.field = what, fix, file, line, field
+        self.what, self.fix, self.file, self.line = what, fix, file, line
         named = {"{}": file and os.fspath(file), "line {}": line, "field {!r}": field}
         place = ", ".join(words.format(value) for words, value in named.items() if value is not None)
-        super().__init__(f"{place}: {what} {fix}" if place else f"{what} {fix}")
+        super().__init__(f"{place}: {what} {fix}" if place else f"{what} {fix}", field=field)
 
 
 SYSTEM_REFUSALS = {

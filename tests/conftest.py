@@ -39,8 +39,15 @@ class _ByFile(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Let each file's tests run in one worker, for they share fixtures."""
+    """Let each file's tests run in one worker, for they share fixtures; files in the order collected."""
+    config.option.loadscopereorder = False  # else a file of one test, however long, comes last
     return _ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of `quiet` tests come first, while no other test has to end before they begin."""
+    quiet = {item.path for item in items if item.get_closest_marker("quiet")}
+    items.sort(key=lambda item: item.path not in quiet)
 
 
 @pytest.hookimpl(wrapper=True)

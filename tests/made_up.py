@@ -1,7 +1,5 @@
 """Made-up runs: as frames, which `run_table` and `curves` would give of them, and as folders."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -63,7 +61,16 @@ def write_run(
         config={"job": "dlrm", "data": {"name": data, "fingerprint": data}, "train": train, **(config or {})},
         budget={"name": budget, "torch_name": "cpu"},
         tier=tier,
-        devices=[{"name": "A test's CPU", "kind": "cpu", "cores": 2, "memory_bytes": 2**33, "torch_name": "cpu"}],
+        devices=[
+            {
+                "name": "A test's CPU",
+                "kind": "cpu",
+                "cores": 1,
+                "machine_cores": 2,
+                "memory_bytes": 2**33,
+                "torch_name": "cpu",
+            }
+        ],
         seed=seed,
         provenance=Provenance.now("measured" if budget == "all-cores" else "emulated"),
         software={"labkit": "0", "torch": "2"},

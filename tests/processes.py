@@ -9,7 +9,7 @@ import psutil
 
 from labkit.process.containment import MARK
 
-GONE_S = 90.0
+DEADLINE_S = 90.0
 """Far more than all deadlines of a supervisor together: who is here by then stays."""
 
 
@@ -27,7 +27,7 @@ def marked_where(is_ours: Callable[[psutil.Process], bool]) -> list[str]:
 
 def wait_for(condition: Callable[[], object]) -> object:
     """What `condition` gives once it is true."""
-    until = time.monotonic() + GONE_S
+    until = time.monotonic() + DEADLINE_S
     while not (found := condition()):
         assert time.monotonic() < until, "it did not come to that"
         time.sleep(0.05)

@@ -1,7 +1,5 @@
 """The list of lines that tests/mutations.py breaks is true of the code of today."""
 
-from __future__ import annotations
-
 from mutations import REPOSITORY, load_mutations
 
 

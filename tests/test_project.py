@@ -1,7 +1,5 @@
 """The public address is written in labkit/project.py; whatever else names one must name the same."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -13,8 +11,7 @@ from labkit import __version__, project
 REPOSITORY = Path(__file__).parents[1]
 TEXT_SUFFIXES = {".cff", ".ipynb", ".md", ".py", ".toml", ".yml", ".yaml", ".html", ".js", ""}
 ADDRESS = re.compile(
-    r"(?:github\.com|mybinder\.org/v2/gh|colab\.research\.google\.com/github)/([\w.-]+/labkit)\b",
-    re.IGNORECASE,
+    r"(?:github\.com|mybinder\.org/v2/gh|colab\.research\.google\.com/github)/([\w.-]+/labkit)\b", re.IGNORECASE
 )
 
 

@@ -1,7 +1,5 @@
 """The style checks are tests, so that `make test` is the one command that says whether a change may land."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

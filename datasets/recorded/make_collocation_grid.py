@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from labkit.collocation.collocate import collocate
+from labkit.collocation.plan.jobs_text import parse_jobs
 from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
-from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.verdict.verdict import verdict
 from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import find_device, get_devices

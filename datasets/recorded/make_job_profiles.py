@@ -23,8 +23,8 @@ from labkit.collocation.packing.policy import cpu_admission, get_policy
 from labkit.collocation.packing.queue import Attempt, JobProfile, QueuedJob
 from labkit.collocation.packing.queue_run import QueueRecord, run_queue
 from labkit.collocation.packing.recorded_profiles import PROFILES_FILE, RecordedJob, RecordedPair, RecordedProfiles
+from labkit.collocation.plan.jobs_text import parse_jobs
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan_check import job_memory
 from labkit.hardware.cpu import read_cpu
 from labkit.runs import Provenance, read_run

@@ -148,6 +148,9 @@ class TourDisplay(Display):
 def _end_of(run: TourRun) -> str:
     if run.state == "failed":
         return f"failed: {run.error}"
+    if run.state == "left out":
+        again = f"`labkit train {run.job} --budget {run.budget} --seed {run.seed}`"
+        return f"left out, because the tour has gone on for so long: {again} makes up for it"
     if run.answer is None:
         return "stopped"
     result = run.answer["result"]

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
     from labkit.telemetry.latest import Latest
 
-OTHER_COLUMNS, LEAST_COURSE = 85, 6
-"""Characters that all but the course of a counter takes, and below which a course says nothing"""
-LOOK_S = 0.5
-"""Seconds between two looks into a run's folder, whose samples come in parts of five seconds."""
+OTHER_COLUMNS, LEAST_HISTORY = 85, 6
+"""Characters that all but the history of a counter takes, and below which it says nothing"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "monitor",
         help="what the hardware does, live: of this machine, a process, or a run",
-        description="Shows every counter with its latest value, its course and its source (docs/counters.md): of "
+        description="Shows every counter with its latest value, its history and its source (docs/counters.md): of "
         "this machine; of a process and its children, by its number; or of a run, by its folder or its id.",
     )
     add = parser.add_argument
@@ -71,7 +69,7 @@ def run_monitor(args: argparse.Namespace) -> int:
                     live.update(_view(title, latest, console.width), refresh=True)
                 if turn >= least_turns and time.monotonic() - began >= ends_s:
                     break
-    if args.replay is not None and not latest.courses:
+    if args.replay is not None and not latest.histories:
         raise UserError(f"{args.replay}: there is no reading in this recording.")
     if not live:
         console.print(_view(title, latest, console.width))
@@ -86,7 +84,7 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
     if args.replay:
         from labkit.telemetry.reading import replayed
 
-        yield _on_schedule(replayed(args.replay), args.hz, f"played from {args.replay}", [])
+        yield _paced(replayed(args.replay), args.hz, f"played from {args.replay}", [])
         return
     if args.which is not None and not args.which.isdecimal():
         from labkit.runs import find_run
@@ -103,22 +101,22 @@ def _watched(args: argparse.Namespace) -> Iterator[Iterator[tuple[str, list]]]:
             turns = iter(lambda: list(ladder.read()), None)
             turns = recorded(args.record, turns) if args.record else turns
             title = "this machine" if pid is None else f"process {pid} and its children"
-            yield _on_schedule(turns, args.hz, title, faults)
+            yield _paced(turns, args.hz, title, faults)
     except ProcessLookupError as error:
         raise UserError(
             f"there is no process {pid}: `ps` lists those there are. A run is named by its folder or its id."
         ) from error
 
 
-def _on_schedule(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) -> Iterator:
-    from labkit.telemetry.sampling import Schedule
+def _paced(turns: Iterator[list], hz: float, title: str, faults: Iterable[str]) -> Iterator:
+    from labkit.telemetry.sampling import SampleClock
 
-    schedule = Schedule(hz)
+    clock = SampleClock(hz)
     with contextlib.suppress(ProcessLookupError):  # it was there, and has ended
         for readings in turns:
-            schedule.arrive()
+            clock.arrive()
             yield "; ".join([title, *faults]), readings
-            time.sleep(schedule.wait_s())
+            time.sleep(clock.wait_s())
 
 
 def _of_run(folder: Path) -> Iterator:
@@ -134,7 +132,7 @@ def _of_run(folder: Path) -> Iterator:
                 point = f", {event.get('metric')} {value} after {event.get('wall_s', 0):.0f} s"
         yield f"{folder.name}: {status}{point}", [row.reading for row in tail.rows()]
         if status == "running":
-            time.sleep(LOOK_S)
+            time.sleep(0.5)  # samples come in parts of five seconds
 
 
 def _view(title: str, latest: Latest, width: int) -> RenderableType:
@@ -145,10 +143,10 @@ def _view(title: str, latest: Latest, width: int) -> RenderableType:
     from labkit.telemetry.latest import value_text
 
     rows = []
-    for course in latest.shown():
-        device, scope, counter, value, unit, source, _ = course.reading
+    for history in latest.shown():
+        device, scope, counter, value, unit, source, _ = history.reading
         told = {"device": device, "scope": scope, "counter": counter, "latest": value_text(value, unit)}
-        # what a narrow terminal has no room for is the older part of a course
-        rows.append(told | {"source": source, "course": course.bars[-max(LEAST_COURSE, width - OTHER_COLUMNS) :]})
+        # what a narrow terminal has no room for is the older part of a history
+        rows.append(told | {"source": source, "history": history.bars[-max(LEAST_HISTORY, width - OTHER_COLUMNS) :]})
     missing = [Text(f"{', '.join(counters)}: {why}", style="dim") for why, counters in latest.missing().items()]
     return Group(frame_table(rows, title), *missing)

@@ -69,7 +69,7 @@ def print_queues(records: Sequence[tuple[Path, QueueRecord]], *, as_json: bool, 
 
 
 def print_totals(console: Console, totals: pd.DataFrame, title: str) -> None:
-    """Print policies side by side (`labkit.collocation.packing.schedule.side_by_side`)."""
+    """Print policies side by side (`labkit.collocation.packing.scheduler.side_by_side`)."""
     shown = {
         "policy": totals["policy"],
         "makespan (s)": _beside(totals, "makespan", "s"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from labkit.cli.display import TrainingDisplay
 from labkit.cli.flags import RUN, add_flags, add_harness_flags, add_script
 from labkit.cli.run import given_command, harness_command, script_output
-from labkit.cli.train import add_job_parser, print_help
+from labkit.cli.train import add_job_parser, checked, print_help
 from labkit.errors import UserError
 from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
@@ -79,7 +79,9 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
 
 
 def run_job(args: argparse.Namespace) -> int:
-    return print_help(args) if args.help else _profile(args, harness_command(args, script_of(args.job), args.passed_on))
+    if args.help:
+        return print_help(args)
+    return _profile(args, checked(args, harness_command(args, script_of(args.job), args.passed_on)))
 
 
 def run_script(args: argparse.Namespace) -> int:

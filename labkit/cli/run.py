@@ -95,7 +95,6 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     Raises:
         UserError: there is no such run, it was no script's, or a budget is given.
     """
-    from labkit.hardware.budgets.names import parse_budget
     from labkit.runs import find_run, read_run
     from labkit.runs.private import given_again, restored
 
@@ -121,10 +120,10 @@ def resumed_command(args: argparse.Namespace, given: list[str], job: str | None 
     if why:
         raise UserError(f"{folder}: {why}")
     module = None if script.endswith(".py") else script
-    path, budget = _script(restored(script), module is not None), record.budget.get("name")
+    path = _script(restored(script), module is not None)
     arguments = [*given_again(record.config.get("arguments", []), given, folder), *given]
-    of_run = {"runs_dir": str(folder.parent), "budget": budget and parse_budget(budget), "resume": str(folder)}
-    return replace(harness_command(args, path, arguments), module=module, **of_run)
+    args = argparse.Namespace(**vars(args) | {"runs_dir": folder.parent, "budget": record.budget.get("name")})
+    return replace(harness_command(args, path, arguments), module=module, resume=str(folder))
 
 
 def run_here(command: ScriptCommand, as_json: bool) -> int:

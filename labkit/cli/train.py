@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from labkit.cli.flags import add_flags, add_harness_flags
 from labkit.cli.run import harness_command, resumed_command, run_here
 from labkit.jobs.command import script_of
 from labkit.jobs.presets import JOBS
+
+if TYPE_CHECKING:
+    from labkit.tracking.command import ScriptCommand
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -30,17 +34,28 @@ def run_train(args: argparse.Namespace) -> int:
     if args.help:
         return print_help(args)
     if args.resume is not None:
-        return run_here(resumed_command(args, args.passed_on, args.job), args.json)
-    return run_here(harness_command(args, script_of(args.job), args.passed_on), args.json)
+        return run_here(checked(args, resumed_command(args, args.passed_on, args.job)), args.json)
+    return run_here(checked(args, harness_command(args, script_of(args.job), args.passed_on)), args.json)
+
+
+def checked(args: argparse.Namespace, command: ScriptCommand) -> ScriptCommand:
+    """The command of a job, whose wrong flags are refused here: before anything waits for cores."""
+    from labkit.jobs.flags import job_flags, read_arguments
+
+    flags = job_flags(args.job)
+    flags.prog = args.parser.prog
+    flags.usage = f"{flags.prog} [flags], which `{flags.prog} --help` lists"
+    read_arguments(flags, command.arguments)
+    return command
 
 
 def print_help(args: argparse.Namespace) -> int:
     """Print the flags of the harness, and of the script."""
-    import importlib
+    from labkit.jobs.flags import job_flags
 
     args.parser.print_help()
     print()
-    flags = importlib.import_module(f"labkit.jobs.{args.job}").parser()
+    flags = job_flags(args.job)
     flags.prog, flags.usage = f"{args.parser.prog}", argparse.SUPPRESS
     print(f"the script's own flags ({script_of(args.job)}):")
     print(flags.format_help().partition("options:")[2].strip("\n"))

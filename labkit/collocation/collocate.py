@@ -9,8 +9,8 @@ from labkit.collocation.launching.job import JobEvent
 from labkit.collocation.launching.jobs_record import GroupRecord
 from labkit.collocation.launching.plan_run import RoundEvent, run_plan
 from labkit.collocation.modes.cpu import leased_cpu
+from labkit.collocation.plan.jobs_text import parse_jobs
 from labkit.collocation.plan.plan import Plan, Workload, with_baseline, with_seconds
-from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan_check import check_plan, job_memory
 from labkit.errors import UserError
 from labkit.hardware.devices import find_device, get_devices

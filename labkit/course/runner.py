@@ -198,7 +198,7 @@ def _watch(
             if told := worker.next_message(POLL_S):
                 return told["error"], told["left"]
         except EOFError:
-            return f"its worker ended without an answer: {worker.last_words()}", ()
+            return f"its worker ended without an answer: {worker.stderr_tail()}", ()
         if time.monotonic() > until:
             return f"it took more than {limits.notebook_s:g} s", ()
         memory = _memory_below(worker.pid)

@@ -12,7 +12,7 @@ from labkit.process.child import Parent
 from labkit.process.containment import adopt_orphans, descendants, kill_until_gone
 from labkit.quick_nbformat import import_nbformat
 
-GRACE_S = 5.0
+LEFT_OVER_GRACE_S = 5.0
 """How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""
 
 
@@ -46,7 +46,7 @@ def execute(arguments: dict[str, Any]) -> str | None:
 
 def end_the_rest() -> list[str]:
     """End what the notebook left running, and say what it was."""
-    _, left = psutil.wait_procs(descendants(), timeout=GRACE_S)
+    _, left = psutil.wait_procs(descendants(), timeout=LEFT_OVER_GRACE_S)
     named = []
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):

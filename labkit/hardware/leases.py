@@ -23,7 +23,6 @@ FOLDER_VARIABLE = "LABKIT_CORE_LEASES"
 """Names the folder of the locks, where it is not /tmp/labkit-cores"""
 LEASED_VARIABLE = "LABKIT_LEASED_CORES"
 """Tells the processes that a holder starts who it is and which cores are theirs to use: "4242:0,1" """
-LOOK_EVERY_S = 0.5
 
 _locks: dict[int, FileLock] = {}
 """By core that this process has taken; a forked process, such as one that loads data, finds them open"""
@@ -79,7 +78,7 @@ def lease_cores(
             say(f"{holders} Waiting for them; Ctrl-C gives up, --no-wait would refuse.")
             told = holders
         # not all at the same moments, or two that want all cores could always meet
-        time.sleep(LOOK_EVERY_S * (1 + os.getpid() % 16 / 16))
+        time.sleep(0.5 * (1 + os.getpid() % 16 / 16))
     if _held():
         os.environ[LEASED_VARIABLE] = f"{os.getpid()}:{','.join(map(str, own))}"
     return own

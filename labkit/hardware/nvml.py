@@ -19,7 +19,7 @@ _LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml
 
 
 @dataclass(frozen=True)
-class Reading:
+class Answer:
     """What one NVML call gave: a value, or None and the reason."""
 
     value: Any
@@ -53,10 +53,10 @@ class Nvml:
             self.read("nvmlShutdown")
         self.available = False
 
-    def read(self, call: str, *args) -> Reading:
+    def read(self, call: str, *args) -> Answer:
         """Call NVML by the function's name, for example `read("nvmlDeviceGetName", handle)`."""
         try:
-            return Reading(getattr(self._library, call)(*args))
+            return Answer(getattr(self._library, call)(*args))
         except pynvml.NVMLError as error:
             words = _REASONS.get(error.value, "{error} ({call})").format(error=error, call=call)
-            return Reading(None, words, error.value in _LOST)
+            return Answer(None, words, error.value in _LOST)

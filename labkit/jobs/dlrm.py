@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict
 
 import torch
@@ -13,12 +12,12 @@ import labkit
 from labkit.compiled import why_not_compiled
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches, in_order
-from labkit.data.clicks.metrics import CLICK_METRICS, click_metrics
+from labkit.data.clicks.metrics import click_metrics
 from labkit.fast.interaction import PairwiseProducts
 from labkit.fast.optimisers import fast_optimisers
 from labkit.fast.precision import autocast, chosen_precision
 from labkit.fast.tables import EmbeddingTables
-from labkit.jobs.flags import add_common_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
+from labkit.jobs.flags import job_flags, read_arguments, refuse_large_tables, run_settings, settle_batch_size
 from labkit.models.dlrm import Dlrm, DlrmConfig, RowwiseAdagrad
 from labkit.tracking.harness import tell_preparing
 
@@ -36,13 +35,6 @@ OPTIMISERS = {
     "adam": (torch.optim.Adam, torch.optim.SparseAdam),
 }
 """For the weights of the MLPs, and for tables, whose gradients are sparse"""
-
-
-def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    add_common_flags(flags, "dlrm", CLICK_METRICS, OPTIMISERS)
-    flags.add_argument("--schema", metavar="FILE", help="TOML file that describes --data's columns")
-    return flags
 
 
 def build_model(config: DlrmConfig, kernels: str) -> Dlrm:
@@ -79,7 +71,7 @@ def evaluate(model: nn.Module, split, precision: str, device: str) -> dict[str, 
 
 def main() -> None:
     # arguments
-    args, preset = read_arguments(parser(), "dlrm")
+    args, preset = read_arguments(job_flags("dlrm"))
     device = labkit.device(args.device)
     precision, why = chosen_precision(args.precision, device)
 

@@ -1,9 +1,12 @@
-"""What the kit's own jobs have in common: their flags, and what these make of a run."""
+"""What the kit's own jobs have in common: their flags, and what these make of a run.
+
+It comes without torch and NumPy, so that wrong flags are refused before anything waits for cores.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import UserError, with_flag
@@ -11,12 +14,11 @@ from labkit.hardware.cpu import read_cpu
 from labkit.hardware.devices import get_devices
 from labkit.hardware.sizes import size_text
 from labkit.jobs.presets import JOBS, Preset, chosen_data, chosen_target, get_preset
-from labkit.tracking.harness import current_harness
 
 if TYPE_CHECKING:
     from labkit.models.dlrm import DlrmConfig  # torch comes with it
 
-TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "metrics", "job")
+TOLD = ("data", "target", "max_seconds", "max_epochs", "runs_dir", "device", "schema", "precision", "job")
 """Flags that are no part of a run's settings, or told by other words"""
 OPTIMISER_STATES = {"sgd": 0, "adagrad": 1, "rowwise-adagrad": 0, "adam": 2}
 """Tensors as large as the embedding tables that an optimiser keeps."""
@@ -24,24 +26,23 @@ PATIENCE_EPOCHS = 3
 """Without a value to reach or a time, a run ends after this many epochs that brought nothing better."""
 
 
-def add_common_flags(
-    flags: argparse.ArgumentParser, job: str, metrics: Sequence[str], optimisers: Iterable[str]
-) -> None:
-    """Add them; what is not given follows from the preset."""
-    flags.set_defaults(metrics=tuple(metrics), job=job)
+def job_flags(job: str) -> argparse.ArgumentParser:
+    """The flags of a job's script; what is not given follows from the preset."""
+    flags = argparse.ArgumentParser(description=f"Trains {JOBS[job].words} to a target.", allow_abbrev=False)
+    flags.set_defaults(job=job)
     add = flags.add_argument
     add("--data", metavar="NAME|PATH", help="a dataset of `labkit data list`, a file or a folder")
     presets = ", ".join(JOBS[job].presets)
     add("--preset", default="tour", metavar="P", help=f"model and settings: {presets} (default: tour)")
-    goals = ", ".join(metrics)
+    goals = ", ".join(JOBS[job].metrics)
     add("--target", metavar="X", help=f"stop when it is reached: a number, metric=number ({goals}), or none")
     add("--device", default="auto", metavar="D", help="auto, cpu, cuda or cuda:1 (default: auto)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, data order and dropout (default: 0)")
     add("--batch-size", type=int, metavar="N", help="samples a step (default: the preset's)")
     words = "default: the preset's; another one needs --lr, too"
-    add("--optimiser", "--optimizer", choices=list(optimisers), help=words)
+    add("--optimiser", "--optimizer", choices=JOBS[job].optimisers, help=words)
     add("--lr", type=float, metavar="X", help="learning rate (default: the preset's)")
-    words = "auto: bf16 on a GPU from compute capability 8.0 and on a CPU with AMX's bf16, else fp32 (default: auto)"
+    words = "auto: bf16 on a GPU from compute capability 8.0, with AMX's tiles and on AMD's AVX-512 (default: auto)"
     add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=words)
     words = "plain: what a textbook does; fast: the same mathematics by the parts of labkit.fast (default)"
     add("--kernels", choices=("plain", "fast"), default="fast", help=words)
@@ -49,32 +50,37 @@ def add_common_flags(
     add("--max-epochs", type=int, metavar="N", help="end after this many passes over the training split")
     add("--on-bad-row", choices=("error", "skip"), default="error", help="what to do with bad input")
     add("--runs-dir", default="runs", metavar="DIR", help="where run folders go (default: runs)")
+    for name, settings in JOBS[job].flags.items():
+        add(name, **settings)
+    return flags
 
 
 def read_arguments(
-    flags: argparse.ArgumentParser, job: str, arguments: Sequence[str] | None = None
+    flags: argparse.ArgumentParser, arguments: Sequence[str] | None = None
 ) -> tuple[argparse.Namespace, Preset]:
     """The command line, or other arguments, with the preset's values for what they leave out."""
     asked = {name: value for name, value in vars(flags.parse_args(arguments)).items() if value is not None}
-    preset = get_preset(job, asked["preset"])
+    preset = get_preset(asked["job"], asked["preset"])
     if asked.get("optimiser", preset.train["optimiser"]) != preset.train["optimiser"] and "lr" not in asked:
         raise UserError(
             f"the learning rate of preset {preset.name!r} is for {preset.train['optimiser']}, and would not suit "
-            f"{asked['optimiser']}: give one with --lr."
+            f"{asked['optimiser']}: give one with --lr.",
+            field="optimiser",
         )
     unset = dict.fromkeys(("data", "target", "max_seconds", "schema"))
     args = argparse.Namespace(**unset | {"max_epochs": 10} | preset.train | asked)
     if args.schema is not None and args.data is None:
-        raise UserError(f"schema {args.schema!r} describes a file of yours: name that file too, with --data.")
-    args.data = chosen_data(job, preset, args.data)
-    args.target = chosen_target(job, args.data, args.target, args.metrics)  # refused before the data is prepared
+        said = f"schema {args.schema!r} describes a file of yours: name that file too, with --data."
+        raise UserError(said, field="schema")
+    args.data = chosen_data(args.job, preset, args.data)
+    args.target = chosen_target(args.job, args.data, args.target)  # refused before the data is prepared
     for name in ("batch_size", "max_epochs", "lr", "max_seconds"):
         value = getattr(args, name)
         if value is not None and not 0 < value < float("inf"):
             whole = "" if name in ("lr", "max_seconds") else "whole "
-            raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.")
+            raise UserError(f"{with_flag(name)} is {value}: give a {whole}number above 0.", field=name)
     if not 0 <= args.seed < 2**63:
-        raise UserError(f"{with_flag('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.")
+        raise UserError(f"{with_flag('seed')} is {args.seed}: give a whole number from 0 to 2^63 - 1.", field="seed")
     return args, preset
 
 
@@ -90,6 +96,8 @@ def settle_batch_size(args: argparse.Namespace, train_samples: int) -> None:
 
 def refuse_large_tables(config: DlrmConfig, args: argparse.Namespace) -> None:
     """Stop before tables are made that, with their optimiser's state, need more than the budget has, or is free."""
+    from labkit.tracking.harness import current_harness  # NumPy comes with it
+
     harness, devices = current_harness(), get_devices()
     torch_name = harness.torch_name if harness is not None else "cpu"
     device = next((each for each in devices if each.torch_name == torch_name), devices[0])

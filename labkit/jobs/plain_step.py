@@ -18,7 +18,7 @@ from labkit.data.clicks import load_clicks
 from labkit.data.speech import load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.fast.precision import autocast
-from labkit.jobs.flags import read_arguments
+from labkit.jobs.flags import job_flags, read_arguments
 from labkit.models.dlrm import Dlrm, DlrmConfig
 from labkit.models.speech import SpeechConfig, SpeechModel
 
@@ -40,7 +40,7 @@ class PlainStep:
 def plain_step(job: str, arguments: Sequence[str]) -> PlainStep:
     """The step that a job takes with these arguments of its script; its data is prepared if it was not."""
     script = importlib.import_module(f"labkit.jobs.{job}")
-    args, preset = read_arguments(script.parser(), job, arguments)
+    args, preset = read_arguments(job_flags(job), arguments)
     build = {"name": args.optimiser, "lr": args.lr, "kernels": "plain"}
     if job == "dlrm":
         options = {} if preset.max_num_rows is None else {"max_rows_per_table": preset.max_num_rows}

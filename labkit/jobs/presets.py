@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,8 +50,8 @@ SPEECH_PRESETS = (
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
     ),
-    # Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers. Their AM.py has AdaDelta
-    # at learning rate 1.0 and clips nothing; Adam, its rate and clipping are ours
+    # Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers. Its repository trains with
+    # AdaDelta at a learning rate of 1.0, without clipping (defaults of AM.py); Adam, its rate and clipping are ours
     Preset(
         "budget-m5",
         {"kind": "lstm", "channels": 600, "layers": 5, "hidden": 800, "kernel": 11, "strides": (2,), "dropout": 0.05},
@@ -68,11 +68,29 @@ class Job(NamedTuple):
     words: str
     """What it trains, in the commands' help"""
     presets: dict[str, Preset]
+    metrics: tuple[str, ...]
+    """What its evaluations give, the main one first"""
+    optimisers: tuple[str, ...]
+    flags: Mapping[str, dict[str, Any]] = {}
+    """Of its script alone, as `add_argument` takes them"""
 
 
 JOBS = {
-    "dlrm": Job("DLRM", "a recommendation model on a click log", {each.name: each for each in DLRM_PRESETS}),
-    "speech": Job("Speech recogniser", "a CTC recogniser on speech", {each.name: each for each in SPEECH_PRESETS}),
+    "dlrm": Job(
+        "DLRM",
+        "a recommendation model on a click log",
+        {each.name: each for each in DLRM_PRESETS},
+        ("auc", "log_loss", "normalised_entropy", "accuracy"),
+        ("sgd", "adagrad", "rowwise-adagrad", "adam"),
+        {"--schema": {"metavar": "FILE", "help": "TOML file that describes --data's columns"}},
+    ),
+    "speech": Job(
+        "Speech recogniser",
+        "a CTC recogniser on speech",
+        {each.name: each for each in SPEECH_PRESETS},
+        ("cer", "wer"),
+        ("sgd", "adagrad", "adam"),
+    ),
 }
 
 
@@ -80,7 +98,7 @@ def get_preset(job: str, name: str) -> Preset:
     """A job's preset, or a `UserError` with those that there are."""
     presets = JOBS[job].presets
     if name not in presets:
-        raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.")
+        raise UserError(f"preset {name!r} of {job} is unknown: choose one of {', '.join(presets)}.", field="preset")
     return presets[name]
 
 
@@ -105,29 +123,32 @@ def chosen_data(job: str, preset: Preset, data: str | None) -> str:
     return name
 
 
-def chosen_target(job: str, data: str, asked: str | None, metrics: Sequence[str]) -> str:
+def chosen_target(job: str, data: str, asked: str | None) -> str:
     """The target that `Run` takes: the one asked for, or the dataset's own, or the first metric without a value.
 
-    `metrics` are what the job measures, its main one first. Asked is as on the command line: "0.78", "log_loss=0.45",
+    Asked is as on the command line: "0.78", "log_loss=0.45",
     "log_loss <= 0.45" or "none".
 
-    >>> chosen_target("dlrm", "synthetic", "log_loss=0.45", ("auc", "log_loss"))
+    >>> chosen_target("dlrm", "synthetic", "log_loss=0.45")
     'log_loss <= 0.45'
     """
+    metrics = JOBS[job].metrics
     if asked in (None, NO_TARGET):
         watched = f"{'max' if METRICS[metrics[0]].higher_is_better else 'min'} {metrics[0]}"
         return watched if asked else GOALS.get((job, data), watched)
     name, operator, number = re.fullmatch(r"(?s)(?:\s*(\w+)\s*([<>]=?|=))?(.*)", asked).groups()
     name = name or metrics[0]
     if name not in metrics:
-        raise UserError(f"target: metric {name!r} is not one this job measures: choose one of {', '.join(metrics)}.")
+        known = f"choose one of {', '.join(metrics)}"
+        raise UserError(f"target: metric {name!r} is not one this job measures: {known}.", field="target")
     try:
         float(number)
     except ValueError:
         example = 0.8 if METRICS[metrics[-1]].higher_is_better else 0.1
         raise UserError(
             f"{with_flag('target')} is {asked!r}: write a value such as 0.78, or a metric and a value such as "
-            f"{metrics[-1]}={example}."
+            f"{metrics[-1]}={example}.",
+            field="target",
         ) from None
     if operator in (None, "="):
         operator = ">=" if METRICS[name].higher_is_better else "<="

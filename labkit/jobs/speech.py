@@ -15,23 +15,17 @@ import labkit
 from labkit.data.speech import Batch, load_speech
 from labkit.data.speech.alphabet import Alphabet
 from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
-from labkit.data.speech.metrics import SPEECH_METRICS, speech_metrics
+from labkit.data.speech.metrics import speech_metrics
 from labkit.fast.conv_block import ChannelsLastBlock
 from labkit.fast.optimisers import quick_optimiser
 from labkit.fast.precision import autocast, chosen_precision
-from labkit.jobs.flags import add_common_flags, read_arguments, run_settings, settle_batch_size
+from labkit.jobs.flags import job_flags, read_arguments, run_settings, settle_batch_size
 from labkit.models.speech import SpeechConfig, SpeechModel
 from labkit.tracking.harness import tell_preparing
 
 EVALUATIONS_AN_EPOCH = 3
 EVALUATION_UTTERANCES = 64
 OPTIMISERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
-
-
-def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    add_common_flags(flags, "speech", SPEECH_METRICS, OPTIMISERS)
-    return flags
 
 
 def build_model(config: SpeechConfig, kernels: str) -> SpeechModel:
@@ -81,7 +75,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], alphabet: Alphabet, pre
 
 def main() -> None:
     # arguments
-    args, preset = read_arguments(parser(), "speech")
+    args, preset = read_arguments(job_flags("speech"))
     for name, value in {"warmup_steps": 0, "schedule": "constant", "clip_norm": None}.items():
         setattr(args, name, getattr(args, name, value))
     device = labkit.device(args.device)

@@ -37,7 +37,7 @@ def figure_time_against_target(
     label = metric_label(metric)
     figure = new_figure(
         f"Target {escape(label)} (harder to the right)",
-        f"Median to target: {AXIS_TITLES[x][0].lower()}{AXIS_TITLES[x][1:]}",
+        f"Median {AXIS_TITLES[x][0].lower()}{AXIS_TITLES[x][1:]}",
         _finding(times, label, higher_is_better),
         template=template,
         height=380,

@@ -18,7 +18,7 @@ AXIS_TITLES = {
     "train_s": "Training time, without evaluation (s)",
     "samples": "Training samples seen",
     "energy_j": "Energy so far (J)",
-    "cost_usd": "Cost so far at the tier's rental price (US$)",
+    "cost_usd": "Cost so far, by the tier's price (US$)",
 }
 
 

@@ -26,7 +26,7 @@ OUT_OF_CTRL_C = (
     {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"start_new_session": True}
 )
 """Options of `subprocess.Popen` that keep the terminal's Ctrl-C from a child: its parent decides what to stop."""
-POLITE_S, TERM_S = 30.0, 3.0
+GRACE_S, TERM_S = 30.0, 3.0
 """A child that is to end has this long to save what it has; then SIGTERM, and this long later SIGKILL."""
 
 
@@ -41,7 +41,7 @@ class Child:
         environment: Mapping[str, str] | None = None,
         shows_errors: bool = False,
         log: str | None = None,
-        polite_s: float = POLITE_S,
+        grace_s: float = GRACE_S,
     ):
         """Describe it; entering the block starts it.
 
@@ -49,13 +49,13 @@ class Child:
             module: what `python -m` is to run; it has a `Parent`.
             content: what it is to do, JSON-able.
             environment: beside this process' own; an empty value takes a variable away.
-            shows_errors: its standard error is this process'; else `last_words` has it.
+            shows_errors: its standard error is this process'; else `stderr_tail` has it.
             log: file that its standard error goes to.
-            polite_s: what it has to end by itself.
+            grace_s: what it has to end by itself.
         """
         self._command = [sys.executable, "-m", module]
         self._content, self._environment = content, environment or {}
-        self._shows_errors, self._log, self._polite_s = shows_errors, log, polite_s
+        self._shows_errors, self._log, self._grace_s = shows_errors, log, grace_s
         self._told: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
 
     def start(self):
@@ -112,7 +112,7 @@ class Child:
             while True:
                 yield self.next_message()
 
-    def last_words(self, characters: int = 4000) -> str:
+    def stderr_tail(self, characters: int = 4000) -> str:
         """The end of what it has printed to its standard error so far."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-characters:]
@@ -120,7 +120,7 @@ class Child:
     def status(self) -> int | None:
         """What a child that has closed its output ends with, below 0 a signal's number; None where it does not end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(self._polite_s)
+            self._process.wait(self._grace_s)
         return self._process.poll()
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ class Child:
         """Ask it to end, and see to it that it does: by SIGTERM, and then by SIGKILL."""
         ended = False
         try:
-            ended = self._insist()
+            ended = self._shut_down()
         finally:
             if not ended:
                 self.kill()
@@ -145,12 +145,12 @@ class Child:
                 end_killed(self._process)
             self._errors.close()
 
-    def _insist(self) -> bool:
+    def _shut_down(self) -> bool:
         """As long as it does not end: ask it to, send SIGTERM, send SIGKILL; whether it ended without the last."""
         self.stop()
-        for patience_s, more in ((self._polite_s, self._terminate), (TERM_S, self._process.kill)):
+        for timeout_s, more in ((self._grace_s, self._terminate), (TERM_S, self._process.kill)):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
+                self._process.wait(timeout_s)
                 return True
             more()
         return False

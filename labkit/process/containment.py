@@ -30,7 +30,6 @@ DAEMON = "/mps"
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 GONE_S = 10.0
 """A killed process is gone after this long, unless a driver keeps it."""
-LOOK_EVERY_S = 0.02
 
 
 def adopt_orphans() -> bool:
@@ -87,7 +86,7 @@ def kill_until_gone(find: Callable[[], Iterable[psutil.Process]]) -> list[int]:
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(0.02)
     return [process.pid for process in left]
 
 
@@ -116,7 +115,7 @@ def wait_until_gone(find: Callable[[], Iterable[psutil.Process]], timeout_s: flo
     """Wait for processes that end by themselves."""
     until = time.monotonic() + timeout_s
     while any(map(_lives, find())) and time.monotonic() < until:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(0.02)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -41,7 +41,7 @@ from labkit.process.containment import (
     wait_until_gone,
 )
 
-POLITE_S = 8.0
+JOB_GRACE_S = 8.0
 """A job that is to end has this long to save what it has; then SIGTERM, and `TERM_S` later SIGKILL."""
 TIDY_S = 1.0
 """What a job has started may end by itself for so long after it."""
@@ -85,9 +85,9 @@ def how_ended(event: dict[str, Any]) -> str:
 class SupervisedJobs:
     """Jobs under a supervisor of their own; a context manager."""
 
-    def __init__(self, polite_s: float = POLITE_S):
-        """A job that is to end has `polite_s` to save what it has; then it is told by SIGTERM, and then killed."""
-        self._polite_s = polite_s
+    def __init__(self, grace_s: float = JOB_GRACE_S):
+        """A job that is to end has `grace_s` to save what it has; then it is told by SIGTERM, and then killed."""
+        self._grace_s = grace_s
         self.alive = False
         """Whether there is a supervisor to give orders to"""
 
@@ -97,9 +97,9 @@ class SupervisedJobs:
         self.mark = secrets.token_hex(8)
         self._child = Child(
             "labkit.process.supervisor",
-            {"polite_s": self._polite_s},
+            {"grace_s": self._grace_s},
             environment={MARK: self.mark},
-            polite_s=self._polite_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
+            grace_s=self._grace_s + TERM_S + 3 * TIDY_S + 3 * GONE_S + DAEMON_ENDS_S + MORE_S,
         ).start()
         self.alive = True
         return self
@@ -122,7 +122,7 @@ class SupervisedJobs:
 
     def kill(self, name: str) -> None:
         """Kill a job and all that it started, at once."""
-        self._order("end", name=name, insist=False)
+        self._order("end", name=name, kill=True)
 
     def remove_at_end(self, path: Path) -> None:
         """Remove a file or folder at the end, even should this process be killed before it could."""
@@ -157,7 +157,7 @@ class SupervisedJobs:
             self._kill_marked()
             raise SupervisorDied(
                 f"the supervisor of the jobs ended with status {self._child.status()}, and they with it: "
-                f"{self._child.last_words().strip() or 'it said nothing'}"
+                f"{self._child.stderr_tail().strip() or 'it said nothing'}"
             ) from None
 
     def _ask(self, kind: str, timeout_s: float, **order: Any) -> dict[str, Any] | None:
@@ -190,7 +190,7 @@ class _Job(Child):
 
     def __init__(self, supervisor: _Supervisor, name: str, module: str, content: Any, log: str, environment: dict):
         own = {PARENT: str(os.getpid()), JOB: name}
-        super().__init__(module, content, environment=environment | own, log=log, polite_s=supervisor.polite_s)
+        super().__init__(module, content, environment=environment | own, log=log, grace_s=supervisor.grace_s)
         self.name, self.supervisor = name, supervisor
         self.asked = False
         """Whether it was told to end"""
@@ -199,12 +199,12 @@ class _Job(Child):
     def _hear(self, message: dict[str, Any]) -> None:
         self.supervisor.launcher.tell("told", job=self.name, event=message)
 
-    def end_by(self, insist: bool = True) -> None:
+    def end_by(self, kill: bool = False) -> None:
         """End it, politely first or by SIGKILL at once, and await that for so long as it can take."""
-        if insist:
-            self._insist()
-        else:
+        if kill:
             self.kill()
+        else:
+            self._shut_down()
         self.await_end(TIDY_S)
 
     def await_end(self, timeout_s: float | None = None) -> None:
@@ -216,7 +216,7 @@ class _Job(Child):
         # Python's resource tracker ends by itself, once it has removed the shared memory that the job left
         wait_until_gone(self._left_by_it, TIDY_S)
         left = kill_until_gone(self._left_by_it)
-        self._listener.join(TIDY_S)  # nobody is left who writes: a watch over its memory has a word to say, too
+        self._listener.join(TIDY_S)  # nobody is left who writes: a watch over its memory may report, too
         self.stop()
         self._errors.close()
         still = [words for pid in left if (words := still_there(pid))]
@@ -231,7 +231,7 @@ class _Job(Child):
 class _Supervisor:
     def __init__(self) -> None:
         self.launcher, self.mark = Parent(), os.environ[MARK]
-        self.polite_s = self.launcher.content["polite_s"]
+        self.grace_s = self.launcher.content["grace_s"]
         self.jobs: dict[str, _Job] = {}
         self.orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.closing = False
@@ -264,10 +264,10 @@ class _Supervisor:
         if name in self.jobs:
             self.jobs[name].send({"kind": "go"})
 
-    def _do_end(self, name: str, insist: bool = True) -> None:
-        if name in self.jobs and not (insist and self.jobs[name].asked):
+    def _do_end(self, name: str, kill: bool = False) -> None:
+        if name in self.jobs and (kill or not self.jobs[name].asked):
             self.jobs[name].asked = True
-            threading.Thread(target=self.jobs[name].end_by, args=(insist,), daemon=True).start()
+            threading.Thread(target=self.jobs[name].end_by, args=(kill,), daemon=True).start()
 
     def _do_forget(self, job: _Job) -> None:
         """A job is over. What it started, and this process adopted, has statuses that nobody else takes."""

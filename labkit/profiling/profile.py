@@ -15,7 +15,7 @@ import numpy as np
 from labkit.errors import DataError, UserError
 from labkit.hardware.calibration import Calibration
 from labkit.json_data import read_json
-from labkit.profiling.diagnosis.case import Case, Device, Faults, Finding
+from labkit.profiling.diagnosis.case import Case, Faults, Finding, GpuTime
 from labkit.profiling.diagnosis.rules import diagnose
 from labkit.profiling.recording.settings import ProfileSettings
 from labkit.profiling.step_time import OWN_IDLENESS, StepTime, step_time
@@ -32,7 +32,7 @@ KINETO, GRAPH, FACTS, CARD = "kineto.json.gz", "graph.json.gz", "profile.json", 
 """Files of a run's `trace/`: the trace, the graph of operators, what belongs to both, and the machine's card."""
 
 
-class Facts(TypedDict):
+class ProfileFacts(TypedDict):
     """What readers rely on of `profile.json`."""
 
     settings: ProfileSettings
@@ -56,7 +56,7 @@ class Profile:
     """What was recorded of a run's steps."""
 
     folder: Path
-    facts: Facts
+    facts: ProfileFacts
     card: Calibration
     """What the machine can do, measured right after the steps"""
     provenance: str
@@ -172,7 +172,7 @@ class Profile:
         if len(self.device):
             busiest = self.device.loc[self.device["compute_us"].idxmax()]
             busy_us = (busiest["span_us"] - busiest["idle_us"]) / self.time.steps
-            device = Device(
+            device = GpuTime(
                 idle_us=max(0.0, self.time.step_us - busy_us),
                 copy_us=busiest["non_compute_us"] / self.time.steps,
                 launched_us=launched_us(self.trace)[self.time.events["row"].to_numpy()],
@@ -227,7 +227,7 @@ def read_profile(folder: Path | str) -> Profile:
                 f"{place / name}: the profile was cut short before this was written ({record.status}): profile again, "
                 "with fewer steps before those that are recorded (--skip, --warmup)."
             )
-    facts = read_json(place / FACTS, Facts, fix=fix)
+    facts = read_json(place / FACTS, ProfileFacts, fix=fix)
     try:
         card = Calibration(**read_json(place / CARD, Calibration, fix=fix))
         if min(card.fp32_gflops, card.bf16_gflops, card.bandwidth_gb_per_s) <= 0:

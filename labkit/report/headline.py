@@ -99,7 +99,8 @@ def _machine(record: RunRecord) -> str:
     devices = []
     for device in record.devices:
         facts = [device.get("name", "unnamed device")]
-        facts += [f"{device['cores']} cores"] if device.get("cores") else []
+        cores = device.get("machine_cores") or device.get("cores")  # the second is what a budget left
+        facts += [f"{cores} core{'s' * (cores > 1)}"] if cores else []
         facts += [f"{device['memory_bytes'] / 2**30:.1f} GiB"] if device.get("memory_bytes") else []
         devices.append(", ".join(facts))
     return f"{' + '.join(devices)} ({record.host})"

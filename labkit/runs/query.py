@@ -106,7 +106,10 @@ def find_run(run: str, runs_dir: Path | str) -> Path:
     if matches:
         raise UserError(f"run {run!r} could be {', '.join(f.name for f in matches[:5])}: write more of its name.")
     near = difflib.get_close_matches(run, names, n=3, cutoff=0.4)
-    hint = f"Near it: {', '.join(near)}." if near else f"There are {len(names)} runs; `labkit runs list` shows them."
+    hint = "There is none at all: name the folder that has yours with --runs-dir, or start one."
+    if names:
+        which = f"near it: {', '.join(near)}" if near else f"the latest is {names[-1]}"
+        hint = f"There are {len(names)}, {which}; `labkit runs list --runs-dir {runs_dir}` shows them."
     raise UserError(f"there is no run {run!r} in {runs_dir}. {hint}")
 
 

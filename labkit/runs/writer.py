@@ -24,8 +24,8 @@ from labkit.runs.atomic import disk_full_as_user_error
 from labkit.runs.private import shielded
 from labkit.runs.record import RunRecord, own_process, read_run, timestamp
 
-STOP, LOOK_EVERY_S = "stop-requested", 0.25
-"""Lies in the folder of a run that was asked to stop, which looks for it so often"""
+STOP, STOP_POLL_S = "stop-requested", 0.25
+"""Lies in the folder of a run that was asked to stop; so often who can be stopped looks whether somebody asks"""
 
 
 def request_stop(folder: Path | str) -> None:
@@ -112,7 +112,7 @@ class RunWriter:
     def stop_requested(self) -> bool:
         """True from when somebody asks this run to stop; it looks a few times a second however often it is asked."""
         now = time.monotonic()
-        if not self._stop_found and now - self._stop_looked_at >= LOOK_EVERY_S:
+        if not self._stop_found and now - self._stop_looked_at >= STOP_POLL_S:
             self._stop_looked_at, self._stop_found = now, (self.folder / STOP).exists()
         return self._stop_found
 
@@ -144,7 +144,7 @@ class RunWriter:
 
 
 def fail_killed(folder: Path | str, reason: str) -> dict[str, Any] | None:
-    """Write the last word of a run whose process was killed before it could, and return it as an answer; else None."""
+    """Record the end of a run whose process was killed before it could, and return it as an answer; else None."""
     folder, record = Path(folder), read_run(folder)
     if record.status != "interrupted":
         return None

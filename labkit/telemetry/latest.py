@@ -1,4 +1,4 @@
-"""What a live view shows of every counter: the latest value, its course, and why there is none."""
+"""What a live view shows of every counter: the latest value, its history, and why there is none."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from labkit.telemetry.reading import Reading
 
 KEPT = 40
-"""Values of a course."""
+"""Values of a history."""
 STALE = 3
 """After so many turns without a word from its source, a value is not shown as one of now."""
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
-class Course:
+class History:
     """One counter of one device."""
 
     reading: Reading
@@ -28,7 +28,7 @@ class Course:
     def bars(self) -> str:
         """The latest values between the least and the most of them.
 
-        >>> Course(None, deque([0.0, 1.0, 2.0, 7.0])).bars
+        >>> History(None, deque([0.0, 1.0, 2.0, 7.0])).bars
         '▁▂▃█'
         """
         if not self.values:
@@ -39,32 +39,32 @@ class Course:
 
 
 class Latest:
-    """Keeps the course of every counter that comes by."""
+    """Keeps the history of every counter that comes by."""
 
     def __init__(self):
-        self.courses: dict[tuple[str, str, str], Course] = {}
+        self.histories: dict[tuple[str, str, str], History] = {}
         self._turn = 0
 
     def take(self, readings: Iterable[Reading]) -> None:
         """Take the readings of a turn, oldest first; a turn without any changes nothing."""
         for place, reading in enumerate(readings):
             self._turn += place == 0
-            course = self.courses.setdefault(reading[:3], Course(reading))
-            course.reading, course.turn = reading, self._turn
+            history = self.histories.setdefault(reading[:3], History(reading))
+            history.reading, history.turn = reading, self._turn
             if reading.value is not None:
-                course.values.append(reading.value)
+                history.values.append(reading.value)
 
-    def shown(self) -> list[Course]:
+    def shown(self) -> list[History]:
         """Counters that have a value now, by device and scope."""
-        courses = (course for _, course in sorted(self.courses.items()))
-        return [each for each in courses if each.reading.value is not None and each.turn > self._turn - STALE]
+        histories = (history for _, history in sorted(self.histories.items()))
+        return [each for each in histories if each.reading.value is not None and each.turn > self._turn - STALE]
 
     def missing(self) -> dict[str, list[str]]:
         """By reason, the counters that have none now."""
         reasons: dict[str, list[str]] = {}
-        for (_, _, counter), course in sorted(self.courses.items()):
-            if course.reading.value is None:
-                reasons.setdefault(course.reading.note or "no reason given", []).append(counter)
+        for (_, _, counter), history in sorted(self.histories.items()):
+            if history.reading.value is None:
+                reasons.setdefault(history.reading.note or "no reason given", []).append(counter)
         return reasons
 
 

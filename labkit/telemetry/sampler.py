@@ -15,7 +15,7 @@ DEFAULT_HZ, MOST_HZ = 2.0, 100.0
 MOST_RESTARTS = 3
 START_S = 60.0
 """For the first sample; a slow disk's imports fit in, a driver that hangs does not go on for ever."""
-PATIENCE_S = 10.0
+SAMPLER_GRACE_S = 10.0
 """For the last sample, when the job has ended."""
 
 
@@ -48,15 +48,15 @@ class Sampler:
             self._child.end()
             return
         self._child.stop()
-        self._watcher.join(PATIENCE_S)
+        self._watcher.join(SAMPLER_GRACE_S)
         if self._watcher.is_alive():
             self._child.kill()
-            self._watcher.join(PATIENCE_S)  # a driver may keep even a killed process
+            self._watcher.join(SAMPLER_GRACE_S)  # a driver may keep even a killed process
 
     def _start(self) -> str | None:
         """Start a sampler and wait for its first sample; why there will be none, or None."""
         told = {"folder": str(self.folder), "pid": os.getpid(), "hz": self.hz, "restarts": len(self.deaths)}
-        self._child = Child("labkit.telemetry.sampling", told, polite_s=PATIENCE_S).start()
+        self._child = Child("labkit.telemetry.sampling", told, grace_s=SAMPLER_GRACE_S).start()
         memory_watch.leave_out(self._child.pid)
         if self._ending:  # while it was being started again
             self._child.kill()
@@ -97,5 +97,5 @@ class Sampler:
 
     def _death(self) -> str:
         """What is known of the end of the latest process, which has closed its output."""
-        status, lines = self._child.status(), self._child.last_words().strip().splitlines()
+        status, lines = self._child.status(), self._child.stderr_tail().strip().splitlines()
         return lines[-1] if lines else f"the sampler ended with {status}"

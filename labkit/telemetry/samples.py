@@ -72,7 +72,7 @@ def read_samples(folder: Path | str, *, scope: str, devices: Sequence[str] | Non
     return {counter: whole(series, moments) for counter, series in samples.items()}
 
 
-class Row(NamedTuple):
+class TimedReading(NamedTuple):
     time_ns: int
     reading: Reading
 
@@ -86,9 +86,9 @@ class Tail:
         """Numbers of the parts that were read."""
         self._latest_ns = 0
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TimedReading]:
         """The rows that are new, part by part."""
-        rows: list[Row] = []
+        rows: list[TimedReading] = []
         for part in current_parts(self._folder):
             numbers = set(part_numbers(part))
             if numbers <= self._seen:
@@ -101,7 +101,7 @@ class Tail:
             seen_ns = self._latest_ns if numbers & self._seen else -1
             self._seen |= numbers
             told = [] if table is None else zip(*table.to_pydict().values(), strict=True)
-            new = [Row(time_ns, Reading(*reading)) for time_ns, *reading in told if time_ns > seen_ns]
+            new = [TimedReading(time_ns, Reading(*reading)) for time_ns, *reading in told if time_ns > seen_ns]
             self._latest_ns = max([self._latest_ns, *(row.time_ns for row in new)])
             rows += new
         return rows

@@ -1,4 +1,4 @@
-"""The sampler's own process: it reads every counter on a schedule until the job ends, and writes what it read."""
+"""The sampler's own process: it reads every counter at even intervals until the job ends, and writes what it read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labkit.telemetry.reading import Reading
 _S = 10**9
 
 
-class Schedule:
+class SampleClock:
     """Points in time 1/hz apart. What came late is not made up for by a burst of samples: it is counted as missed."""
 
     def __init__(
@@ -86,7 +86,7 @@ def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> N
 
     closed = threading.Event()
     parent.listen(at_end=closed.set)
-    schedule, first_done, died = Schedule(hz), False, restarts
+    clock, first_done, died = SampleClock(hz), False, restarts
     try:
         with (
             open_ladder(pid, get_devices(), hz, lambda kind, what: parent.tell(kind, what=what)) as ladder,
@@ -94,8 +94,8 @@ def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> N
         ):
             while True:
                 ended = closed.is_set()  # then one last sample is taken
-                time_ns = schedule.now_ns()
-                gaps = {"samplers_died": died, "samples_missed": schedule.arrive()}
+                time_ns = clock.now_ns()
+                gaps = {"samplers_died": died, "samples_missed": clock.arrive()}
                 died = 0
                 for counter, count in gaps.items():
                     if count:
@@ -108,7 +108,7 @@ def sample(parent: Parent, folder: str, pid: int, hz: float, restarts: int) -> N
                     first_done = True
                 if ended:
                     break
-                closed.wait(schedule.wait_s())
+                closed.wait(clock.wait_s())
     except ProcessLookupError:
         pass  # the job is gone: what was sampled is kept
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 CONFIRM = 2
@@ -54,15 +52,3 @@ def crossing(
     found = np.empty(place.shape, int)
     found[order] = np.where(place < ends, place - (ends - counts), -1)
     return found
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where in a run an evaluation took place."""
-
-    step: int
-    samples: int
-    wall_s: float
-    """Seconds of training, evaluation and checkpoints since the first step."""
-    train_s: float
-    """Seconds of training alone."""

@@ -1,4 +1,4 @@
-"""How a run ends: who asks it to, why, in a word and a sentence, what is raised for it, and the exit status."""
+"""How a run ends: who asks it to, what is raised for it, the exit status, and what an unreached target then means."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.errors import UserError
-
-if TYPE_CHECKING:
-    from labkit.tracking.evaluations import Evaluations
-    from labkit.tracking.schedule import Schedule
 
 EXIT_STOPPED = 130
 """What a shell expects of a program that Ctrl-C ended."""
@@ -94,100 +89,13 @@ def unreached(status: str, result: dict[str, Any], max_seconds: float | None) ->
     return "censored" if ended_by in ("target", "max_seconds", "profiled") else "failed"
 
 
-class Limits:
-    """What ends a run: a stop, its target, its time, its epochs, its patience."""
-
-    def __init__(
-        self, schedule: Schedule, evaluations: Evaluations, max_seconds: float | None, stopped_by: Callable[[], str]
-    ):
-        """`stopped_by` says who asks the run to stop; empty where nobody does."""
-        self._position, self._evaluations, self._schedule = evaluations.position, evaluations, schedule
-        self.max_seconds, self.stopped_by = max_seconds, stopped_by
-        self.seen_enough = False
-        """Whether who looked at the steps has seen enough: a script that catches `Enough` is ended all the same"""
-        import torch.distributed as dist
-
-        self._are_several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        self._agreed = ""
-        """Of several ranks: why the run is over, as the first found at the latest evaluation"""
-
-    def agree(self) -> None:
-        """Take the first rank's word: clocks differ, and a rank that left its loop alone would let the others hang."""
-        if self._are_several:
-            from torch.distributed import broadcast_object_list
-
-            words = [self._found()]
-            broadcast_object_list(words, src=0)
-            self._agreed = words[0]
-
-    @property
-    def over(self) -> str:
-        """The word of `Run.over`."""
-        return self._agreed if self._are_several else self._found()
-
-    def _found(self) -> str:
-        if self.seen_enough:
-            return "profiled"
-        if self.stopped_by():
-            return "stopped"
-        if "sustained" in self._evaluations.crossed:
-            return "target"
-        if self.out_of_time:
-            return "max_seconds"
-        if self._schedule.num_epochs is not None and self._position.epoch >= self._schedule.num_epochs:
-            return "max_epochs"
-        return "patience" if self._evaluations.out_of_patience else ""
-
-    @property
-    def out_of_time(self) -> bool:
-        within = self.max_seconds is None or self._position.wall_s < self.max_seconds
-        return not within and (not self._are_several or bool(self._agreed))
-
-    def ending_of(self, error: BaseException | None, why: Callable[[BaseException], str]) -> tuple[str, str, str]:
-        """(status, word, sentence) of a run whose block was left with that error; `why` words one that is not ours."""
-        if error is None or isinstance(error, Stopped):
-            word = self.over or "script"
-            return ("stopped" if word == "stopped" else "done"), word, self.sentence(word)
-        if isinstance(error, Enough):
-            return "done", "profiled", "profiled"
-        if isinstance(error, KeyboardInterrupt):
-            return "stopped", "stopped", self.stopped_by() or "stopped by Ctrl-C"
-        if isinstance(error, SystemExit):
-            clean = error.code in (None, 0)
-            return ("done" if clean else "failed"), "exit", f"the script ended by sys.exit({error.code!r})"
-        if isinstance(error, Diverged):
-            return "failed", "diverged", str(error)
-        if isinstance(error, UserError):
-            # a full disk, say: the run itself is sound and can go on once that is mended
-            return ("stopped" if self._position.step else "failed"), "refused", str(error)
-        return "failed", "error", why(error)
-
-    def sentence(self, word: str) -> str:
-        target, position = self._evaluations.target, self._position
-        if word == "stopped":
-            return self.stopped_by()
-        if word == "target":
-            return "target reached"
-        if word == "max_seconds":
-            return f"max_seconds {self.max_seconds:g} used up"
-        if word == "patience":
-            return f"no better {target.metric.label} in {self._evaluations.patience} evaluations"
-        if word == "profiled":
-            return word
-        sentence = f"max_epochs {position.epoch} trained" if word == "max_epochs" else "the script ended"
-        if target is not None and position.evaluated_step < 0:
-            name = target.metric.name
-            sentence += f", and {name} was never evaluated: call run.evaluate({name}=...) each epoch"
-        return sentence
-
-
 def in_notebook() -> bool:
     """Whether the code was typed into a notebook or IPython."""
     ipython = sys.modules.get("IPython")  # which a script may import without running in it
     return ipython is not None and ipython.get_ipython() is not None
 
 
-def write_last_word(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
+def close_record(reason: str, *, killed: bool, folder: str | None = None, events: int | None = None) -> None:
     """End the record of a run that its process could not end; the watch over the process' memory calls this.
 
     `killed` says whether the process could tell nothing itself, `folder` the last run that it began, and `events` is

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.tracking.crossings import Point, crossing
-from labkit.tracking.goal import METRICS, Target
+from labkit.tracking.crossings import crossing
+from labkit.tracking.events import Point
+from labkit.tracking.goal import METRICS, Goal
 from labkit.tracking.meter import Meter
 from labkit.tracking.recording import Recording
 
@@ -15,16 +17,30 @@ from labkit.tracking.recording import Recording
 class Evaluations:
     """Watches the target's metric; of a run without a target, nothing."""
 
-    def __init__(self, target: Target | None, confirm: int, patience: int | None, meter: Meter, recording: Recording):
-        self.target, self.patience, self._meter, self._recording = target, patience, meter, recording
+    def __init__(self, goal: Goal, meter: Meter, recording: Recording):
+        self.goal, self.target, self._meter, self._recording = goal, goal.target, meter, recording
         self.position = meter.position
-        self._confirm = {"first": 1, "sustained": confirm}
+        self._confirm = {"first": 1, "sustained": goal.confirm}
         self._values: list[float] = []
         self._points: list[Point] = []
         self.crossed: dict[str, Point] = {}
         """The first and the sustained crossing of the target, as far as they are there"""
         self._announced: set[str] = set()
         self._replayed_step = -1
+
+    def numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
+        """The metrics as numbers; a UserError for one that is none, and the end of a run for one without end."""
+        numbers = {}
+        for name, value in metrics.items():
+            try:
+                numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
+            except (TypeError, ValueError):
+                raise UserError(
+                    f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
+                ) from None
+            if not math.isfinite(numbers[name]):
+                raise self._meter.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
+        return numbers
 
     def check(self, metrics: dict[str, Any]) -> None:
         """Refuse metrics without the target's, or with a value that one cannot take."""
@@ -79,7 +95,7 @@ class Evaluations:
 
     @property
     def out_of_patience(self) -> bool:
-        return self.patience is not None and self.position.best_age >= self.patience
+        return self.goal.patience is not None and self.position.best_age >= self.goal.patience
 
     def resume(self, past: list[dict[str, Any]]) -> None:
         """Look for the target of now, which may be another one, in the evaluations of earlier processes of this run."""

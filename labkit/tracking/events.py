@@ -6,12 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.tracking.crossings import Point
+
+@dataclass(frozen=True)
+class Point:
+    """Where in a run an evaluation took place."""
+
+    step: int
+    samples: int
+    wall_s: float
+    """Seconds of training, evaluation and checkpoints since the first step."""
+    train_s: float
+    """Seconds of training alone."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something an onlooker should know, in one line."""
+    """Something whoever watches should know, in one line."""
 
     text: str
 
@@ -35,7 +45,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Ready:
-    """All is built, and the first step comes when the onlooker returns: others may be waited for here."""
+    """All is built, and the first step comes when the listener returns: others may be waited for here."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""Metrics and targets: what a run is watched for, and in which direction better lies."""
+"""Metrics, targets and goals: what a run is watched for, in which direction better lies, and when it gives up."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from labkit.errors import UserError
 
@@ -90,7 +91,8 @@ class Target:
         except (TypeError, ValueError):
             raise UserError(
                 f"target {text!r} is not understood: write a metric, >= or <=, and a number, such as "
-                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.'
+                '"accuracy >= 0.9" or "cer <= 0.05"; "max accuracy" watches it without a value to reach.',
+                field="target",
             ) from None
         metric = _directed(name, operator[0] == ">", text)
         # the best value needs a perfect model, and the worst no model at all
@@ -98,7 +100,9 @@ class Target:
             percent = f" (write {value / 100:g} for {value:g} %)" if 2 <= value < 100 and metric.high == 1 else ""
             bounds = f"above {metric.low:g}" + (f" and below {metric.high:g}" if metric.high < math.inf else "")
             finite = "a finite number" if metric.low == -math.inf else f"a value {bounds}"
-            raise UserError(f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.")
+            raise UserError(
+                f"target: {value:g} is nothing to train the {metric.label} to: give {finite}{percent}.", field="target"
+            )
         return cls(metric, value)
 
     def __str__(self) -> str:
@@ -107,12 +111,47 @@ class Target:
         return f"{self.metric.name} {'>=' if self.metric.higher_is_better else '<='} {self.value:g}"
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What a run is to reach, how that is found out, and when it gives up."""
+
+    target: Target | None
+    confirm: int
+    """Evaluations in a row at or past the target that confirm it"""
+    max_seconds: float | None
+    evaluate_every: int | None
+    """Samples"""
+    patience: int | None
+    """Evaluations without a better value"""
+
+    def __post_init__(self):
+        for setting in ("confirm", "evaluate_every", "patience"):
+            value = getattr(self, setting)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
+        if self.max_seconds is not None and not 0 < self.max_seconds < math.inf:
+            raise UserError(f"labkit.Run: max_seconds is {self.max_seconds!r}: give a number above 0.")
+
+    def described(self) -> dict[str, Any]:
+        """As a run's record has it."""
+        return {
+            "target_metric": self.target and self.target.metric.name,
+            "higher_is_better": self.target and self.target.metric.higher_is_better,
+            "target": self.target and self.target.value,
+            "confirm_evaluations": self.confirm,
+            "patience_evaluations": self.patience,
+            "evaluate_every_samples": self.evaluate_every,
+            "max_seconds": self.max_seconds,
+        }
+
+
 def _directed(name: str, higher: bool, text: str) -> Metric:
     metric = metric_named(evaluated_name(name), higher)
     if metric.higher_is_better != higher:
         better, word, operator = ("higher", "max", ">=") if metric.higher_is_better else ("lower", "min", "<=")
         raise UserError(
             f"target {text!r}: {metric.label} is better when it is {better}: write {word} {name}, or {name} {operator} "
-            "and a number."
+            "and a number.",
+            field="target",
         )
     return metric

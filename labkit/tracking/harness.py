@@ -101,9 +101,7 @@ class Harness:
 
     @property
     def budget(self) -> Budget:
-        if self.command.budget is not None:
-            return self.command.budget
-        return whole_device(self.torch_name)
+        return self.command.budget or whole_device(self.torch_name)
 
     @property
     def torch_name(self) -> str:
@@ -124,7 +122,7 @@ class Harness:
         return os.getppid() if shares or is_rank else os.getpid()
 
     def described(self) -> dict[str, Any]:
-        """What the record says of the script, of what binds it, and of the jobs beside it."""
+        """What the record says of the script, of what binds and looks at it, and of the jobs beside it."""
         policy = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         described: dict[str, Any] = {"budget": self.budget.to_dict(), "threads_wait": policy}
         script, arguments, main = self.command.script, list(self.command.arguments), sys.modules["__main__"]
@@ -135,7 +133,7 @@ class Harness:
             described |= {"script": script, "arguments": arguments}
         if self.command.collocation is not None:
             described["collocation"] = self.command.collocation
-        return described
+        return described if self.observer is None else described | {"profile": self.observer.describe()}
 
     def settle_seed(self, asked: int | None) -> int | None:
         """The seed that a run records; None where nobody gave one."""

@@ -14,12 +14,12 @@ import torch
 from labkit.errors import UserError
 from labkit.runs import read_events
 from labkit.tracking.checkpoint import load_checkpoint, on_host, save_checkpoints, step_of
-from labkit.tracking.crossings import Point
 from labkit.tracking.ending import Diverged
 from labkit.tracking.evaluations import Evaluations
+from labkit.tracking.events import Point
+from labkit.tracking.loop import Loop
 from labkit.tracking.meter import Meter
 from labkit.tracking.recording import Recording
-from labkit.tracking.schedule import Schedule
 
 REST = 40
 """A checkpoint that took t seconds is not repeated before 40 t have passed: at most 2.5 % of a run goes into them."""
@@ -28,8 +28,8 @@ REST = 40
 class Kept:
     """The parts of one run that checkpoints hold, saved when all that the script does for the steps so far is done."""
 
-    def __init__(self, meter: Meter, schedule: Schedule, evaluations: Evaluations, recording: Recording):
-        self._meter, self._schedule, self._evaluations, self._recording = meter, schedule, evaluations, recording
+    def __init__(self, meter: Meter, loop: Loop, evaluations: Evaluations, recording: Recording):
+        self._meter, self._loop, self._evaluations, self._recording = meter, loop, evaluations, recording
         self._folder: Path = recording.folder
         self.latest, self._best_file = (self._folder / "checkpoint" / name for name in ("latest.pt", "best.pt"))
         self.is_wanted = False
@@ -72,7 +72,7 @@ class Kept:
         """Go on from the folder's latest checkpoint; models and optimisers follow when the script keeps them."""
         if self.latest.exists():
             content, position = load_checkpoint(self.latest), self._meter.position
-            self.restored, self._schedule.resumed = content["kept"], content["random"]
+            self.restored, self._loop.resumed = content["kept"], content["random"]
             vars(position).update(content["position"])
             self._evaluations.resume(read_events(self._folder))
             self._recording.notice(f"going on from step {position.step:,}, {position.samples:,} samples")
@@ -112,13 +112,13 @@ class Kept:
         self._meter.read_losses(wait=True)
         if position.evaluated_step != position.step:
             self.check_weights()  # an evaluation has just done so
-        self._schedule.leave_epoch()
+        self._loop.leave_epoch()
         self._recording.flush()
         if self.is_frozen:
             content = load_checkpoint(self.latest)
         else:
             kept = {name: on_host(part.state_dict()) for name, part in self.parts.items()}
-            content = {"random": self._schedule.state(), "kept": kept}
+            content = {"random": self._loop.state(), "kept": kept}
         best = {"kept": self._best, "position": {"step": position.best_step}}
         latest = content | {"position": asdict(position)}
         save_checkpoints(({self._best_file: best} if self._best_is_new else {}) | {self.latest: latest})

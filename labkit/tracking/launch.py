@@ -22,8 +22,7 @@ class LaunchedRun(Child):
 
     def __init__(self, command: ScriptCommand, shows_output: bool = False):
         """With `shows_output`, what the script prints goes to standard error; else its end is told where it fails."""
-        budget = None if command.budget is None else command.budget.environment()
-        super().__init__("labkit.tracking.worker", command.to_dict(), environment=budget, shows_errors=shows_output)
+        super().__init__("labkit.tracking.worker", command.to_dict(), shows_errors=shows_output)
         self.command = command
         self.answer: dict[str, Any] | None = None
         """`{"run", "folder", "status", "result"}`, once `events` is through."""
@@ -44,7 +43,7 @@ class LaunchedRun(Child):
                     raise RunFailed(event["reason"], event["answer"])
                 if event["refused"]:
                     raise UserError(event["reason"])
-                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.last_words()}")
+                raise WorkerFailed(f"{self.command.script}: {event['reason']}\n{self.stderr_tail()}")
             if event["kind"] == "Ended":
                 self.answer = {name: value for name, value in event.items() if name != "kind"}
             yield event
@@ -55,5 +54,5 @@ class LaunchedRun(Child):
                 fail_killed(folder, f"its process was ended by {signal.Signals(-status).name}")
             arguments = " ".join(self.command.arguments)
             raise WorkerFailed(
-                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.last_words()}"
+                f"the process of {self.command.script} {arguments} ended with status {status}:\n{self.stderr_tail()}"
             )

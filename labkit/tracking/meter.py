@@ -13,13 +13,12 @@ from typing import Any
 import torch
 
 from labkit.errors import UserError
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import OnEvent, Progress
+from labkit.tracking.events import OnEvent, Point, Progress
 from labkit.tracking.phases import SYNC, phase
 from labkit.tracking.recording import Recording
 
 TELL_EVERY_S = 0.25
-"""So often an onlooker is told of steps; of evaluations always."""
+"""So often listeners are told of steps; of evaluations always."""
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Meter:
 
     def __init__(self, position: Position, recording: Recording, diverged: Callable[[str, Point], Exception]):
         """`diverged` makes the error of a loss that is no number."""
-        self.position, self._recording, self._diverged = position, recording, diverged
+        self.position, self._recording, self.diverged = position, recording, diverged
         self.listeners: list[OnEvent] = []
         self.loss = math.nan
         """The latest on the host"""
@@ -141,7 +140,7 @@ class Meter:
                 self.loss = float(host)
                 if not math.isfinite(self.loss):
                     what, at = f"the training loss is {self.loss}", replace(self.position.point, step=point.step)
-                    raise self._diverged(what, at)
+                    raise self.diverged(what, at)
                 self._recording.metric("loss", self.loss, point)
 
     def tell(self, *, evaluated: bool) -> None:

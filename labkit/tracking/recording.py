@@ -1,4 +1,4 @@
-"""The folder of an open run: its record, rows, events, sampler, last word; and who may go on with it."""
+"""The folder of an open run: its record, rows, events, sampler, end; and who may go on with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.hardware.budgets.budget import Budget, is_out_of_memory, memory_erro
 from labkit.hardware.device import Device
 from labkit.hardware.devices import get_devices
 from labkit.hardware.software import package_versions
-from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_run
+from labkit.runs import Provenance, RunRecord, RunWriter, lock_run, read_events, read_run
 from labkit.runs.private import shielded
 from labkit.runs.record import worse
 from labkit.telemetry.energy import run_energy
@@ -23,8 +23,8 @@ from labkit.telemetry.others import Look
 from labkit.telemetry.reading import FAULTS
 from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
 from labkit.tracking.checkpoint import step_of
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import Notice, Ready, Started
+from labkit.tracking.events import Notice, Point, Ready, Started
+from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
 
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
@@ -37,9 +37,12 @@ TOLD |= {"keeps", "max_epochs"}
 class Recording:
     """Writes one run for the harness that holds it; of several processes, only that of rank 0 writes."""
 
-    def __init__(self, harness: Harness, name: str, config: dict[str, Any], seed: int | None):
-        """Make the run's folder, or open the one that is gone on with."""
-        self._harness, self.config = harness, config
+    def __init__(self, harness: Harness, name: str, config: dict[str, Any], goal: Goal, seed: int | None):
+        """Make the run's folder, or open the one that is gone on with; dictionaries in `config` are sections."""
+        sections = {key: value for key, value in config.items() if isinstance(value, dict)}
+        train = {key: value for key, value in config.items() if key not in sections} | sections.pop("train", {})
+        self._harness = harness
+        self.config = {"job": name, **sections, "train": train | goal.described()} | harness.described()
         resumed = harness.command.resume
         self.before = None if resumed is None else read_run(resumed)
         """The record that an earlier process of this run left; None of a new run"""
@@ -51,17 +54,17 @@ class Recording:
             self._run: RunWriter | None = None
             self.folder = Path(resumed or harness.command.runs_dir)
         else:
-            self._run = self._create(name, config, seed) if resumed is None else self._reopen(config, Path(resumed))
+            self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
             self.folder = self._run.folder
 
-    def _create(self, name: str, config: dict[str, Any], seed: int | None) -> RunWriter:
+    def _create(self, name: str, seed: int | None) -> RunWriter:
         harness, budget = self._harness, self._harness.budget
         kind = "emulated" if budget.emulated else "measured"
         note = f"budget {budget.name!r} enforced on a larger machine" if budget.emulated else ""
         return RunWriter.create(
             Path(harness.command.runs_dir),
             "".join(char if char.isalnum() or char in "-_." else "-" for char in name)[:60],
-            config=config,
+            config=self.config,
             budget=budget.to_dict(),
             tier=budget.tier,
             devices=[device.to_dict() for device in self._devices()],
@@ -70,10 +73,10 @@ class Recording:
             software=package_versions(),
         )
 
-    def _reopen(self, config: dict[str, Any], folder: Path) -> RunWriter:
+    def _reopen(self, folder: Path) -> RunWriter:
         lock = lock_run(folder)  # from here on nobody saves another checkpoint
         try:
-            refuse_another_run(self.before, config, folder)
+            refuse_another_run(self.before, self.config, folder)
             # without a budget, what computes is known no earlier than the script's models are
             now = self._harness.command.budget or whole_device(self.before.budget["torch_name"])
             refuse_another_machine(self.before, now, folder)
@@ -167,6 +170,10 @@ class Recording:
         if self._run is not None:
             self._run.event(event, **values)
 
+    def tests(self) -> list[dict[str, Any]]:
+        """The events of this run's scores on the test split."""
+        return [event for event in read_events(self.folder) if event["event"] == "tested"]
+
     def notice(self, text: str) -> None:
         self.tell(Notice(text))
 
@@ -189,8 +196,7 @@ class Recording:
     def why(self, error: BaseException) -> str:
         """A sentence for an error that ends the run."""
         if is_out_of_memory(error):
-            batch_size = self.config.get("train", {}).get("batch_size") or 1
-            return str(memory_error(self._harness.budget, get_devices()[0], batch_size, error))
+            return str(memory_error(self._harness.budget, get_devices()[0], error))
         return f"{type(error).__name__}: {error}"
 
     def finish(self, status: str, result: dict[str, Any], *, is_fault: bool) -> None:

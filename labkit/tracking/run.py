@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.runs import read_events
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.crossings import CONFIRM
-from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Limits, Stopped, StopRequest, in_notebook
+from labkit.tracking.ending import EXIT_STOPPED, Diverged, Enough, Stopped, StopRequest, in_notebook
 from labkit.tracking.evaluations import Evaluations
-from labkit.tracking.goal import Target, evaluated_name
+from labkit.tracking.goal import Goal, Target, evaluated_name
 from labkit.tracking.harness import Harness, current_harness
 from labkit.tracking.kept import Kept
+from labkit.tracking.loop import Loop
 from labkit.tracking.meter import Meter, Position
 from labkit.tracking.phases import INPUT, phase
 from labkit.tracking.progress_line import ProgressLine
 from labkit.tracking.recording import Recording, nothing_to_do
-from labkit.tracking.schedule import Schedule
 from labkit.tracking.spawned import SpawnedHarness
+from labkit.tracking.stopping import StoppingCriteria
 
 _open_run: Run | None = None
 
@@ -76,12 +76,11 @@ class Run:
             patience: evaluations without a better value after which the run is over.
             seed: recorded, and by default what the harness seeded Python, NumPy and torch with.
         """
-        _check(name, confirm=confirm, evaluate_every=evaluate_every, patience=patience, max_seconds=max_seconds)
-        self.name, self.config = name, dict(config or {})
-        self.target = None if target is None else Target.parse(target)
-        self.confirm, self.max_seconds = confirm, max_seconds
-        self.evaluate_every, self.patience, self.seed = evaluate_every, patience, seed
-        self._runs_dir = Path(runs_dir)
+        if not isinstance(name, str) or not name.strip():
+            raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
+        self.name, self.config, self.seed, self._runs_dir = name, dict(config or {}), seed, Path(runs_dir)
+        wanted = None if target is None else Target.parse(target)
+        self.goal = Goal(wanted, confirm, max_seconds, evaluate_every, patience)
         self.position = Position(next_evaluation=evaluate_every or 0)
         self.result: dict[str, Any] = {}
         """What the run came to; complete once the block is left."""
@@ -89,7 +88,7 @@ class Run:
         self.is_implicit = False
         """Whether a script that has no run of its own is counted by this one"""
         self.is_leaving = False
-        """Whether its last word is being written, which nothing is to interrupt"""
+        """Whether its end is being recorded, which nothing is to interrupt"""
 
     # the block
 
@@ -106,16 +105,16 @@ class Run:
         if self._observer is not None and self._harness.answers:
             raise Enough  # one run of the script has been looked at
         if self._observer is not None:  # a run that is looked at has nothing to reach
-            self.target, self.max_seconds, self.patience = None, None, None
+            self.goal = replace(self.goal, target=None, max_seconds=None, patience=None)
         self._test_metrics: dict[str, float] = {}
         self.seed = self._harness.settle_seed(self.seed)
-        self._recording = Recording(self._harness, self.name, self._described(), self.seed)
+        self._recording = Recording(self._harness, self.name, self.config, self.goal, self.seed)
         self.folder: Path = self._recording.folder
         self._meter = Meter(self.position, self._recording, lambda what, at: self._kept.diverged(what, at))
-        self._schedule = Schedule(self.position, self._recording.event)
-        self._evaluations = Evaluations(self.target, self.confirm, self.patience, self._meter, self._recording)
-        self._limits = Limits(self._schedule, self._evaluations, self.max_seconds, self._stopped_by)
-        self._kept = Kept(self._meter, self._schedule, self._evaluations, self._recording)
+        self._loop = Loop(self.position, self._recording.event)
+        self._evaluations = Evaluations(self.goal, self._meter, self._recording)
+        self._stopping = StoppingCriteria(self._loop, self._evaluations, self._stopped_by)
+        self._kept = Kept(self._meter, self._loop, self._evaluations, self._recording)
         _open_run = self
         try:
             self._harness.entered()
@@ -138,7 +137,7 @@ class Run:
     def _leave(self, error: BaseException | None) -> str:
         """Record how it ended; the status."""
         global _open_run
-        status, word, reason = self._limits.ending_of(error, self._recording.why)
+        status, word, reason = self._stopping.ending_of(error, self._recording.why)
         if self._recording.before is not None and not self._meter.is_running and word == "refused":
             _open_run = None
             self._recording.leave_as_it_was(reason)
@@ -148,12 +147,12 @@ class Run:
                 self._meter.read_losses(wait=True)
                 self._kept.save()
         except Exception as late:  # a loss that is no number, a full disk, a folder that is gone
-            status, word, reason = self._limits.ending_of(late, self._recording.why)
+            status, word, reason = self._stopping.ending_of(late, self._recording.why)
             error = error or late
             raise
         finally:
             self.is_leaving = True
-            self._schedule.let_go()
+            self._loop.let_go()
             self.result = self._evaluations.result()
             self.result |= {"metrics": self._test_metrics, "reason": reason, "ended_by": word}
             if isinstance(error, SystemExit) and isinstance(error.code, int):
@@ -178,12 +177,12 @@ class Run:
             raise UserError(f"run.step(samples={samples!r}): give the number of samples that the step trained on.")
         self.start_clock(self._entered_at)
         self._kept.is_frozen = False
-        self._meter.step(loss, samples, self._schedule.given_out)
-        self._limits.seen_enough = self._harness.stepped()
+        self._meter.step(loss, samples, self._loop.given_out)
+        self._stopping.seen_enough = self._harness.stepped()
         self._meter.book(training=False)  # what labkit itself took
-        if self._limits.seen_enough:
+        if self._stopping.seen_enough:
             raise Enough
-        if not (self._schedule.is_used or self.is_implicit) and self.over == "stopped":
+        if not (self._loop.is_used or self.is_implicit) and self.over == "stopped":
             raise Stopped  # there is no loop of ours that could end
 
     def evaluate(self, **metrics: float) -> bool:
@@ -200,20 +199,20 @@ class Run:
         self._meter.book(training=False)
         if self._observer is not None:
             return False
-        numbers = self._numbers({evaluated_name(name): value for name, value in metrics.items()})
+        numbers = self._evaluations.numbers({evaluated_name(name): value for name, value in metrics.items()})
         self._evaluations.check(numbers)
         self._meter.read_losses(wait=True)
         self._kept.check_weights()
         if self.position.samples >= self.position.next_evaluation:  # else this is one between those that are due
-            self.position.next_evaluation = self.position.samples + (self.evaluate_every or 0)
+            self.position.next_evaluation = self.position.samples + (self.goal.evaluate_every or 0)
         if self._evaluations.take(numbers):
             self._kept.note_best()
         self._meter.tell(evaluated=True)
         self._meter.book(training=False)
         self._kept.is_wanted = True
-        if not self._schedule.is_used:
+        if not self._loop.is_used:
             self._kept.at_safe_point()
-        self._limits.agree()
+        self._stopping.agree()
         return bool(self.over)
 
     @property
@@ -223,12 +222,12 @@ class Run:
         Asking waits for a GPU where it is True, so that training ends before evaluation begins.
         """
         self._must_be_open("due")
-        position, schedule, every = self.position, self._schedule, self.evaluate_every
+        position, loop, every = self.position, self._loop, self.goal.evaluate_every
         if self._observer is not None or position.evaluated_step == position.step:
             return False
-        is_last_epoch = schedule.num_epochs is not None and position.epoch + 1 >= schedule.num_epochs
-        ends = schedule.is_last_batch and (every is None or is_last_epoch)
-        if not (ends or (every and position.samples >= position.next_evaluation) or self._limits.out_of_time):
+        is_last_epoch = loop.num_epochs is not None and position.epoch + 1 >= loop.num_epochs
+        ends = loop.is_last_batch and (every is None or is_last_epoch)
+        if not (ends or (every and position.samples >= position.next_evaluation) or self._stopping.out_of_time):
             return False
         self._meter.read_losses(wait=True)
         if self._meter.is_running:
@@ -238,7 +237,7 @@ class Run:
     @property
     def over(self) -> str:
         """Why the run is over: "stopped", "target", "max_seconds", "max_epochs" or "patience"; else empty."""
-        return self._limits.over if self._recording is not None else ""
+        return self._stopping.over if self._recording is not None else ""
 
     def keep(self, **parts: Any) -> None:
         """Name what checkpoints hold, and put it back where this run is resumed: models, optimisers, schedulers."""
@@ -253,24 +252,24 @@ class Run:
         self._must_be_open("epochs")
         if not isinstance(count, int) or count < 1:
             raise UserError(f"run.epochs({count!r}): give a whole number of epochs, at least 1.")
-        self._schedule.num_epochs = 2**31 if self._observer else count
+        self._loop.num_epochs = 2**31 if self._observer else count
         before = self._recording.before
         if before and before.status == "done" and self.over in ("max_seconds", "max_epochs"):
-            raise nothing_to_do(self.folder, self._limits.sentence(self.over))
+            raise nothing_to_do(self.folder, self._stopping.sentence(self.over))
         self._recording.describe_training(max_epochs=None if self._observer else count)
         return self._epochs()
 
     def _epochs(self) -> Iterator[int]:
-        position, schedule = self.position, self._schedule
-        schedule.is_used = True
-        while position.epoch < schedule.num_epochs and not self.over:
-            schedule.enter_epoch()
+        position, loop = self.position, self._loop
+        loop.is_used = True
+        while position.epoch < loop.num_epochs and not self.over:
+            loop.enter_epoch()
             yield position.epoch
-            if schedule.given_out and not schedule.epoch_is_over:
+            if loop.given_out and not loop.epoch_is_over:
                 if self.over:
                     return  # ended in the middle of an epoch
-                schedule.epoch_is_over = True  # the script left its batches early
-            schedule.leave_epoch(without_batches=not schedule.given_out)
+                loop.epoch_is_over = True  # the script left its batches early
+            loop.leave_epoch(without_batches=not loop.given_out)
             self._kept.at_safe_point()
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
@@ -283,28 +282,28 @@ class Run:
         return self._batches(loader)
 
     def _batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        schedule = self._schedule
-        schedule.is_used = True
-        schedule.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
+        loop = self._loop
+        loop.is_used = True
+        loop.leave_epoch()  # of a loop over batches alone, for whose epochs nobody asked
         if self.over:
             return
-        batches = schedule.begin_batches(loader)
+        batches = loop.begin_batches(loader)
         self.start_clock()
         while True:
             with phase(INPUT):
                 batch = next(batches, self)
             if batch is self:
                 break
-            schedule.give_out()
+            loop.give_out()
             yield batch
             over = bool(self.over)
-            self._kept.at_safe_point(ends_here=over and not schedule.is_last_batch)
+            self._kept.at_safe_point(ends_here=over and not loop.is_last_batch)
             if over:
-                schedule.epoch_is_over = schedule.is_last_batch
+                loop.epoch_is_over = loop.is_last_batch
                 return
-        if not schedule.given_out:
+        if not loop.given_out:
             raise UserError("run.batches got no batch: the loader is empty, or a generator that was used up before.")
-        schedule.epoch_is_over = schedule.is_last_batch = True
+        loop.epoch_is_over = loop.is_last_batch = True
 
     def phase(self, name: str) -> contextlib.AbstractContextManager:
         """Name a phase of the step for whoever profiles: "forward", "backward", "optimiser", or your own word."""
@@ -324,9 +323,9 @@ class Run:
         self._must_be_open("load_best")
         if self._observer is not None or self.over == "stopped":
             return False
-        looks = self._looks()
-        if looks and looks[-1].get("best_step") == self.position.tested_step:
-            self._test_metrics = looks[-1]["metrics"]
+        tests = self._recording.tests()
+        if tests and tests[-1].get("best_step") == self.position.tested_step:
+            self._test_metrics = tests[-1]["metrics"]
             return False
         self._kept.save()
         self._kept.is_frozen = True  # or the run would go on from its best weights, not from its last
@@ -337,8 +336,8 @@ class Run:
     def test(self, **metrics: float) -> None:
         """Record the metrics of the test split: once, at the end."""
         self._must_be_open("test")
-        look = len(self._looks()) + 1
-        self._test_metrics = self._numbers(metrics)
+        look = len(self._recording.tests()) + 1
+        self._test_metrics = self._evaluations.numbers(metrics)
         self._recording.event("tested", metrics=self._test_metrics, look=look, best_step=self.position.tested_step)
         if look > 1:
             self._recording.notice(f"this run has now been scored on the test split {look} times")
@@ -360,22 +359,6 @@ class Run:
         took_s = time.perf_counter() - began
         self._meter.start(None if since is None else since + took_s)
 
-    def _described(self) -> dict[str, Any]:
-        """The configuration of this run, as its record has it; entries that are dictionaries are sections."""
-        sections = {key: value for key, value in self.config.items() if isinstance(value, dict)}
-        train = {key: value for key, value in self.config.items() if key not in sections} | sections.pop("train", {})
-        train |= {
-            "target_metric": self.target and self.target.metric.name,
-            "higher_is_better": self.target and self.target.metric.higher_is_better,
-            "target": self.target and self.target.value,
-            "confirm_evaluations": self.confirm,
-            "patience_evaluations": self.patience,
-            "evaluate_every_samples": self.evaluate_every,
-            "max_seconds": self.max_seconds,
-        }
-        described = {"job": self.name, **sections, "train": train} | self._harness.described()
-        return described if self._observer is None else described | {"profile": self._observer.describe()}
-
     def _stopped_by(self) -> str:
         if self._harness.stop:
             return f"stopped by {self._harness.stop.reason}"
@@ -387,31 +370,3 @@ class Run:
                 f"run.{what} was called outside of the run's block: write `with labkit.Run({self.name!r}) as run:` and "
                 "call it inside."
             )
-
-    def _numbers(self, metrics: dict[str, Any]) -> dict[str, float]:
-        numbers = {}
-        for name, value in metrics.items():
-            try:
-                numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"metric {name!r} is {value!r}: give one number, for example {name}=value.item()."
-                ) from None
-            if not math.isfinite(numbers[name]):
-                raise self._kept.diverged(f"the metric {name} is {numbers[name]}", self.position.point)
-        return numbers
-
-    def _looks(self) -> list[dict[str, Any]]:
-        return [event for event in read_events(self.folder) if event["event"] == "tested"]
-
-
-def _check(name: str, **settings: Any) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise UserError(f"labkit.Run({name!r}): give the run a name, such as labkit.Run('my-cnn').")
-    for setting in ("confirm", "evaluate_every", "patience"):
-        value = settings[setting]
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UserError(f"labkit.Run: {setting} is {value!r}: give a whole number of at least 1.")
-    seconds = settings["max_seconds"]
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise UserError(f"labkit.Run: max_seconds is {seconds!r}: give a number above 0.")

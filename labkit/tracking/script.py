@@ -18,16 +18,14 @@ from labkit.errors import UserError
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.budgets import memory_watch
 from labkit.hardware.budgets.budget import is_out_of_memory
+from labkit.runs.writer import STOP_POLL_S
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import EXIT_STOPPED, Enough, RunFailed, Stopped, StopRequest
 from labkit.tracking.events import Notice, OnEvent
 from labkit.tracking.harness import Harness, whole_device
+from labkit.tracking.loop import seed_all
 from labkit.tracking.run import Run, open_run
-from labkit.tracking.schedule import seed_all
 from labkit.tracking.spawned import SpawnedRuns
-
-LOOK_EVERY_S = 0.25
-"""So often a request to stop a script without `Run` is looked at."""
 
 
 @contextlib.contextmanager
@@ -89,7 +87,7 @@ def run_command(
     harness = Harness(stop, command, on_event, **more)
     if bound is not None:  # a whole device binds nothing: who shares it is another's to say
         outlet = () if harness.outlet is None else (harness.outlet,)
-        for note in bound.cap_memory("labkit.tracking.ending:write_last_word", outlet):
+        for note in bound.cap_memory("labkit.tracking.ending:close_record", outlet):
             harness.tell(Notice(note))
         for descriptor in outlet:
             memory_watch.tell(events=descriptor)
@@ -190,7 +188,7 @@ def _heard(spawned: SpawnedRuns, harness: Harness) -> Iterator[None]:
 
     def watch() -> None:
         interrupted = False
-        while not ended.wait(LOOK_EVERY_S):
+        while not ended.wait(STOP_POLL_S):
             spawned.listen()
             run = open_run()
             if run is not None and run.is_implicit and run.over == "stopped":

@@ -28,7 +28,6 @@ from labkit.tracking.harness import Harness
 
 VARIABLE = "LABKIT_HARNESS"
 ANSWER = "Answer"
-LOOK_EVERY_S = 0.05
 
 
 class SpawnedRuns:
@@ -95,7 +94,7 @@ class SpawnedHarness(Harness):
         self._write({"kind": type(event).__name__, **asdict(event)})
         if isinstance(event, Ready):
             while not self._told.with_suffix(".go").exists() and psutil.pid_exists(self._parent):
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(0.05)
 
     def ended(self, run: str, folder: str, status: str, result: dict[str, Any]) -> None:
         super().ended(run, folder, status, result)

@@ -42,7 +42,7 @@ class LiveRun(FigureView):
 
     def __init__(self, run: Run, template: str):
         super().__init__(template)
-        target = run.target
+        target = run.goal.target
         self._metric = target.metric.name if target else ""
         name = f"{escape(run.name)} · {read_run(run.folder).provenance.kind}"
         drawn = new_figure(AXIS_TITLES["wall_s"], "", "No value yet.", template=template, height=340)

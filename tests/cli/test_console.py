@@ -1,7 +1,5 @@
 """What others chose as a name or a message reaches the terminal as it is, and steers nothing."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

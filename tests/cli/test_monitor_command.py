@@ -125,6 +125,6 @@ def test_a_counter_that_falls_silent_is_not_shown_and_one_that_is_missing_says_w
     latest.take([there := Reading("GPU-1", "device", "power", 100.0, "W", "NVML")])
     for _ in range(5):
         latest.take([Reading("host", "host", "memory_used", 1.0, "bytes", "psutil")])
-    assert [course.reading.counter for course in latest.shown()] == ["memory_used"]
+    assert [history.reading.counter for history in latest.shown()] == ["memory_used"]
     latest.take([there._replace(value=None, note="time-out")])
     assert latest.missing() == {"time-out": ["power"]}

@@ -16,10 +16,10 @@ from labkit.tracking.ending import StopRequest
 HOW = ["shares stays", "shares stays deaf", "shares stays breeds", "shares stays deaf breeds sibling"]
 
 
-def run_round(processes, *, polite_s=0.2, path=None, **ways) -> RoundRecord:
+def run_round(processes, *, grace_s=0.2, path=None, **ways) -> RoundRecord:
     """What became of a round, whose record is kept in a file if there is one."""
     record = RoundRecord("w", "cpu-shared", 0, [JobOutcome(process.name, "light") for process in processes])
-    with SupervisedJobs(polite_s) as supervised, StopRequest() as stop:
+    with SupervisedJobs(grace_s) as supervised, StopRequest() as stop:
         if path is not None:
             supervised.remove_at_end(temporary_of(path))
         save = (lambda: None) if path is None else (lambda: replace_text(path, repr(record)))

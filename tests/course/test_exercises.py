@@ -204,3 +204,7 @@ def test_an_explanation_is_kept_and_the_model_answer_unfolds_once_there_is_one(m
         assert "Because" not in str(wrong.value)
     explain("99.why", "In my words <b> " * 8)
     assert [entry["name"] for entry in kept("explanation")] == ["99.why"]
+
+
+def test_nothing_is_no_answer_where_an_array_is_right():
+    assert "it gives None" in differs(None, np.ones(2), 1e-4)

@@ -85,7 +85,9 @@ def test_a_download_that_is_wrong_missing_or_too_large_is_refused_and_not_kept(s
         fetch("huge", (archive(f"{url}/a.bin", b"", size_bytes=10**18),), root=root, progress=quiet)
 
 
-@pytest.mark.parametrize("content", [tar_of("../evil", b"x"), tar_of("out", b"", tarfile.SYMTYPE, "../..")])
+@pytest.mark.parametrize(
+    "content", [tar_of("../evil", b"x"), tar_of("out", b"", tarfile.SYMTYPE, "../..")], ids=["a name", "a link"]
+)
 def test_a_tar_archive_cannot_leave_its_folder(content, tmp_path):
     path, folder = tmp_path / "evil.tar.gz", tmp_path / "inner" / "folder"
     path.write_bytes(content)

@@ -1,7 +1,5 @@
 """The CPU and the container's limits, read from trees of /proc and /sys made here."""
 
-from __future__ import annotations
-
 import os
 
 import psutil

@@ -1,7 +1,5 @@
 """The doctor: truthful with fake tools, without packages, with a driver and without."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Devices from a made-up NVML: architectures x visibility x MIG x failures. No GPU is needed."""
 
-from __future__ import annotations
-
 import pynvml
 import pytest
 from fake_nvml import FIRST, OTHER_SLICE, SECOND, SLICE, fake_nvml

@@ -1,7 +1,5 @@
 """The catalogue: complete, sourced, dense, and matched by name."""
 
-from __future__ import annotations
-
 import datetime
 import json
 

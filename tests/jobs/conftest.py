@@ -1,7 +1,5 @@
 """Small jobs that train in a second."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`watch` prints how a run goes, and an interrupt ends the run before it ends the cell."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -11,8 +9,7 @@ from labkit.jobs import watch as watch_module
 from labkit.jobs.watch import BackgroundRun, watch
 from labkit.runs import read_run
 from labkit.tracking import progress_line
-from labkit.tracking.crossings import Point
-from labkit.tracking.events import Progress, Started
+from labkit.tracking.events import Point, Progress, Started
 from labkit.tracking.progress_line import ProgressLine
 
 TRAIN = {"target": 0.72, "target_metric": "auc", "higher_is_better": True, "batch_size": 512, "seed": 3}

@@ -1,7 +1,5 @@
 """`import labkit` and the commands that do not compute start without the heavy libraries."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

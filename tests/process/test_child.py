@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from labkit.process import child as child_module
+from labkit.process import containment
 from labkit.process.child import Child
 from labkit.process.supervisor import JobProcess, SupervisedJobs
 
@@ -70,20 +72,20 @@ def test_content_and_orders_go_in_and_messages_come_out(program):
         assert list(child.messages()) == []
         with pytest.raises(EOFError):
             child.next_message()
-        assert (child.status(), child.last_words()) == (3, "said by a library\n")
+        assert (child.status(), child.stderr_tail()) == (3, "said by a library\n")
         child.send({"kind": "go"})  # to whoever has ended, nothing
 
 
 def test_one_that_is_deaf_to_all_is_killed_with_what_it_started(program, monkeypatch):
     monkeypatch.setattr(child_module, "TERM_S", 0.2)
-    with program(DEAF, "signal.SIG_IGN", polite_s=0.2) as child:
+    with program(DEAF, "signal.SIG_IGN", grace_s=0.2) as child:
         pids = [child.pid, child.next_message()["pid"]]
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
 
 
 def test_what_a_deaf_one_started_may_save_at_sigterm(program, monkeypatch, tmp_path):
     monkeypatch.setattr(child_module, "TERM_S", 30.0)
-    with program(DEAF, "lambda *_: sys.exit('saved')", polite_s=0.2, log=str(tmp_path / "log")) as child:
+    with program(DEAF, "lambda *_: sys.exit('saved')", grace_s=0.2, log=str(tmp_path / "log")) as child:
         child.next_message()
     assert (child.status(), (tmp_path / "log").read_text()) == (1, "saved\n")
 
@@ -96,3 +98,14 @@ def test_a_job_may_have_the_name_of_one_that_has_just_ended(program, tmp_path):
             supervised.start(JobProcess("a", "program", {}, str(tmp_path / "log"), path))
             kinds = [supervised.next_event(60)["kind"] for _ in range(3)]
             assert sorted(kinds) == ["ended", "started", "told"] and kinds[-1] == "ended"
+
+
+def test_what_ends_by_itself_is_waited_for_until_it_has_and_no_longer_than_is_said(monkeypatch):
+    waits = []
+    monkeypatch.setattr(containment, "time", SimpleNamespace(monotonic=lambda: len(waits), sleep=waits.append))
+    lives = psutil.Process()
+    found = iter([[lives], [lives]])
+    containment.wait_until_gone(lambda: next(found, []), timeout_s=9)
+    assert len(waits) == 2
+    containment.wait_until_gone(lambda: [lives], timeout_s=9)
+    assert len(waits) == 2 + 9

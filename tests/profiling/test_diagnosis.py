@@ -4,7 +4,7 @@ import pytest
 from kineto import event, note, shaped, steps, trace_of
 
 from labkit.hardware.calibration import Calibration
-from labkit.profiling.diagnosis.case import Case, Device, Faults
+from labkit.profiling.diagnosis.case import Case, Faults, GpuTime
 from labkit.profiling.diagnosis.rules import diagnose
 from labkit.profiling.step_time import step_time
 from labkit.profiling.traces.device_time import launched_us
@@ -131,7 +131,7 @@ def test_a_rule_claims_what_is_its_own(case, tmp_path):
     trace = trace_of(tmp_path, steps(2, LENGTH, content))
     time, known = step_time(trace), dict(known)
     if gpu := known.pop("gpu", None):
-        known["device"] = Device(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
+        known["device"] = GpuTime(*gpu, launched_us(trace)[time.events["row"].to_numpy()])
     findings = {finding.name: finding for finding in diagnose(Case(time, known.pop("card", CARD), **known))}
     assert sum(finding.claimed_share for finding in findings.values()) <= 1 + 1e-9
     assert expected or not findings

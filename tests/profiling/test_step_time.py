@@ -199,7 +199,7 @@ def test_differences_of_operators_and_of_phases_add_up_to_that_of_the_step(tmp_p
 
 def test_the_roofline_has_a_point_for_each_operator_that_multiplies(tmp_path):
     squares = [[64, 64], [64, 64]]
-    calls = lambda begin: [shaped("aten::mm", begin, 500, squares), event("aten::view", begin + 600, 9)]  # noqa: E731
+    calls = lambda begin: [shaped("aten::mm", begin, 500, squares), shaped("aten::where", begin + 600, 9, squares)]  # noqa: E731
     events = steps(2, 1000, calls)
     roofs, marks = roofline_frames(profile_of(tmp_path / "a", events))
     assert roofs["peak_gflops"].tolist() == [100.0, 250.0]

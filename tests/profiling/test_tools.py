@@ -210,7 +210,7 @@ def test_a_py_spy_that_fails_or_hangs_is_told_and_ended(tmp_path, put, monkeypat
     with pytest.raises(UserError, match="py-spy ended before the steps did, with status 3: Error: no such"):
         failed.end()
     put("py-spy", f"trap '' INT\necho > {tmp_path}/began\nexec sleep 300")
-    monkeypatch.setattr(py_spy, "GRACE_S", 0.1)
+    monkeypatch.setattr(py_spy, "PY_SPY_GRACE_S", 0.1)
     hanging = py_spy.PySpy(tmp_path / "out")
     wait_for((tmp_path / "began").exists)
     with pytest.raises(UserError, match="and was stopped"):

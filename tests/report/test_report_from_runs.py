@@ -1,7 +1,5 @@
 """From run folders on disk to frames and the page, with synthetic runs written as a training loop writes them."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

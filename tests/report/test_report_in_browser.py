@@ -1,7 +1,5 @@
 """What the page's script does, in a real browser, offline."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe

@@ -1,7 +1,5 @@
 """The page from frames: its text and its data; test_report_in_browser.py has what its script does."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -131,8 +129,7 @@ def test_the_terminal_table_holds_the_same_words_as_the_page():
 
 
 @pytest.mark.parametrize(
-    ("values", "target", "up"),
-    [([0.5, 0.7, 0.783], 0.78, True), ([1.0, 0.3, 0.04], 0.05, False), ([0.7], 0.7, True)],
+    ("values", "target", "up"), [([0.5, 0.7, 0.783], 0.78, True), ([1.0, 0.3, 0.04], 0.05, False), ([0.7], 0.7, True)]
 )
 def test_the_slider_has_the_target_itself_and_goes_beyond_the_best_value(values, target, up):
     grid = target_grid(pd.Series(values), [target], up)

@@ -1,7 +1,5 @@
 """Runs of anyone's script: with a metric that labkit does not know, without a target, without a metric."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

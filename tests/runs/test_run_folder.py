@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from labkit.errors import UserError
-from labkit.runs import Provenance, RunWriter, find_run, list_runs, lock_run, read_events, read_metrics, read_run
+from labkit.runs import Provenance, RunWriter, lock_run, read_events, read_run
+from labkit.runs.query import find_run, list_runs, read_metrics
 
 
 def new_run(runs_dir) -> RunWriter:
@@ -83,14 +84,16 @@ def test_after_a_resume_what_came_after_the_checkpoint_no_longer_counts(tmp_path
         file.write('{"event": "evalu')  # a line cut by a crash spoils no other
     again = reopen(writer.folder, from_step=4)
     assert read_run(writer.folder).result == {"target_reached": False}  # until there is another
-    losses(again, range(5, 7), value=2.0)
-    again.finish("done", {"target_reached": True})
+    losses(again, range(5, 9), value=2.0)
+    again.finish("stopped", {"target_reached": False})
+    losses(third := reopen(writer.folder, from_step=6), range(7, 8), value=3.0)
+    third.finish("done", {"target_reached": True})
     assert read_run(writer.folder).result == {"target_reached": True}
     metrics = read_metrics([writer.folder])
     assert list(zip(metrics["step"], metrics["value"], strict=True)) == [
-        (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 2.0), (6, 2.0),
+        (1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 2.0), (6, 2.0), (7, 3.0),
     ]  # fmt: skip
-    assert [event.get("step") for event in read_events(writer.folder)] == [None, 4, 4]
+    assert [event.get("step") for event in read_events(writer.folder)] == [None, 4, 4, 6]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +165,12 @@ def test_a_run_goes_by_folder_id_or_beginning_and_one_of_a_group_by_what_it_shar
     shared.record.save(shared.folder)
     assert find_run(shared.run_id, tmp_path) == shared.folder
     assert find_run(str(alone.folder), "elsewhere") == find_run(alone.run_id[:-1], tmp_path) == alone.folder
-    with pytest.raises(UserError, match="Near it"):
+    with pytest.raises(UserError, match=f"There are 2, near it: .*{alone.run_id}"):
         find_run(alone.run_id.replace("dlrm", "drlm"), tmp_path)
+    with pytest.raises(UserError, match=f"There are 2, the latest is {max(alone.run_id, shared.run_id)}; `labkit runs"):
+        find_run("~", tmp_path)
+    with pytest.raises(UserError, match=r"there is no run 'nope' in .*none\. There is none at all: name the folder"):
+        find_run("nope", tmp_path / "none")
     rows = list_runs(tmp_path).set_index("run")
     assert set(rows.index) == {alone.run_id, shared.run_id}
     assert (rows["budget"][shared.run_id], rows["group"][shared.run_id]) == ("cpu-shared, 2 × a", group.name)

@@ -13,7 +13,7 @@ from processes import wait_for
 from labkit.runs import read_telemetry
 from labkit.telemetry.memory import forget_peak_memory, peak_memory
 from labkit.telemetry.sampler import MOST_RESTARTS, Sampler
-from labkit.telemetry.sampling import Schedule
+from labkit.telemetry.sampling import SampleClock
 
 
 def test_the_sampler_writes_while_the_block_runs_counts_what_came_too_late_and_ends_with_it(tmp_path):
@@ -113,15 +113,15 @@ def test_memory_used_before_the_run_is_not_its_peak(tmp_path):
 
 def test_samples_come_on_a_grid_and_what_came_late_is_missed_and_not_made_up_for():
     clock, date, ms = SimpleNamespace(ns=7), SimpleNamespace(ns=1_000), 10**6
-    schedule = Schedule(10, lambda: clock.ns, lambda: date.ns)
+    points = SampleClock(10, lambda: clock.ns, lambda: date.ns)
     for number in range(100):
-        clock.ns += round(1e9 * schedule.wait_s())
+        clock.ns += round(1e9 * points.wait_s())
         assert clock.ns - 7 == number * 100 * ms
-        assert schedule.arrive() == 0
+        assert points.arrive() == 0
         clock.ns += 30 * ms + number  # a sample takes its time, never the same
     date.ns = 0  # a system clock that is set moves no sample
-    assert schedule.now_ns() == 1_000 + clock.ns - 7
+    assert points.now_ns() == 1_000 + clock.ns - 7
     clock.ns = 7 + 10_250 * ms
-    assert schedule.wait_s() == 0
-    assert schedule.arrive() == 2  # those at 10.0 and 10.1 s; this is the one of 10.2, late
-    assert schedule.wait_s() == 0.05
+    assert points.wait_s() == 0
+    assert points.arrive() == 2  # those at 10.0 and 10.1 s; this is the one of 10.2, late
+    assert points.wait_s() == 0.05

@@ -47,6 +47,26 @@ def test_a_run_that_fails_costs_no_other_run(tmp_path):
     assert re.search(r"reached its target after \d+\.\d s", text)
 
 
+def test_late_in_a_tour_no_further_run_begins(tmp_path, monkeypatch):
+    script = tmp_path / "own.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    tour = [TourRun(str(script), "all-cores", seed) for seed in range(3)]
+    console = Console(record=True, width=200, file=io.StringIO())
+    with TourDisplay(console) as display:
+
+        def show(run, event):
+            display.show(run, event)
+            if run.state == "done":
+                monkeypatch.setattr("labkit.tour.run.LAST_START_S", 0.0)
+
+        run_tour(tour, tmp_path / "runs", show)
+    assert [run.state for run in tour] == ["done", "left out", "left out"]
+    assert exit_status(tour) == 1
+    assert (
+        "all-cores seed 2: left out, because the tour has gone on for so long: `labkit train" in console.export_text()
+    )
+
+
 OUT_OF_DATA, KILLED = UserError("no data"), WorkerFailed("killed")
 
 
@@ -88,7 +108,6 @@ def test_ctrl_c_stops_the_tour_keeps_what_it_has_and_starts_no_further_run(tmp_p
     assert (tmp_path / "report" / "index.html").is_file()
 
 
-@pytest.mark.quiet
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_tour_reaches_every_target_and_writes_the_page(tmp_path):

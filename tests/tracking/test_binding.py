@@ -1,6 +1,8 @@
 """How a process is bound before its libraries are loaded, and what it finds of other programs."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -38,3 +40,13 @@ def test_beside_other_programs_threads_wait_passively_which_is_told(monkeypatch,
     assert len(told) == (found is BUSY and not more)
     assert all("other programs took 50% of its cores, most of it stress (process 7)" in text for text in told)
     assert all(("its threads wait passively" in text) == (waits == "PASSIVE") for text in told)
+
+
+def test_no_library_that_counts_its_threads_once_is_loaded_before_a_process_is_bound():
+    code = (
+        "import argparse, sys, labkit.cli.run, labkit.tracking.binding, labkit.tracking.worker\n"
+        "flags = argparse.Namespace(budget='one-core', sample_hz=1, runs_dir='', no_wait=True)\n"
+        "labkit.cli.run.harness_command(flags, 'train.py', ())\n"
+        "print(*{'numpy', 'torch'} & {*sys.modules})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"\n"

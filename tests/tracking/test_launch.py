@@ -1,7 +1,5 @@
 """Runs in processes of their own: what they tell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -42,7 +40,7 @@ def test_a_launched_run_tells_what_happens_and_answers(command):
             events.append(event["kind"])
             if event["kind"] == "Ready":  # nothing is trained until it may
                 launched.send({"kind": "go"})
-        assert launched.last_words() == "printed by the script\n"
+        assert launched.stderr_tail() == "printed by the script\n"
     assert [kind for kind in events if kind != "Notice"] == ["Started", "Ready", "Progress", "Progress", "Ended"]
     assert (launched.answer["status"], launched.answer["result"]["steps"]) == ("done", 3)
 

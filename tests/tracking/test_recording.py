@@ -1,7 +1,5 @@
 """What a run's sampler adds to its record, and what happens when it or the disk fails."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -23,10 +21,7 @@ def sampled(tmp_path):
 
     def run(at_step=lambda: None, **options):
         told = []
-        with (
-            in_harness(tmp_path, None, told.append, **options),
-            labkit.Run("t") as open_run,
-        ):
+        with in_harness(tmp_path, None, told.append, **options), labkit.Run("t") as open_run:
             for _ in range(3):
                 open_run.step(0.5, samples=1)
                 at_step()

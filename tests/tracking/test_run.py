@@ -1,7 +1,5 @@
 """What a run does for a script, and what it says to one that asks for what cannot be."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

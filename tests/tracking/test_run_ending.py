@@ -1,7 +1,5 @@
 """How a run ends, what it says to a script that asks for what cannot be, and who beside the script has a say."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import os
@@ -16,7 +14,7 @@ from labkit.errors import UserError
 from labkit.runs import list_runs, read_metrics, read_run
 from labkit.tracking.ending import RunFailed
 from labkit.tracking.events import Progress
-from labkit.tracking.schedule import random_state
+from labkit.tracking.loop import random_state
 
 # how it ends
 

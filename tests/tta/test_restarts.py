@@ -1,7 +1,5 @@
 """What reaching a target takes when failures are started anew, and how often the intervals hold: made-up runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from statistics_of_time import CASES, coverage, draw

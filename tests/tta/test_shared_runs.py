@@ -1,7 +1,5 @@
 """Runs that shared their device are lines of their own, without energy or cost that are not theirs."""
 
-from __future__ import annotations
-
 import numpy as np
 from made_up import write_run
 

@@ -1,7 +1,5 @@
 """The live figure of a run in this process, without a browser."""
 
-from __future__ import annotations
-
 import pytest
 
 import labkit

@@ -35,11 +35,11 @@ from labkit.process.supervisor import JobProcess, SupervisedJobs, how_ended
 
 FAULTY = "faulty"
 PROGRAM = "labkit.collocation.faults.faulty_client"
-POLITE_S, DEAF_S = 1.0, 0.5
+CLIENT_GRACE_S, DEAF_S = 1.0, 0.5
 """For clients without a fault to end when all is over; a hung one is sent SIGTERM, and so long later SIGKILL."""
 SHORTEST_S, LISTEN_S = 0.2, 0.02
 """A shorter time has too few of what a client tells for a rate; so late at most a moment is noticed."""
-PATIENCE_S = 120.0
+DEADLINE_S = 120.0
 """What is waited for has happened by then, also on a slow machine: else the experiment is given up."""
 SUMMARY_COLUMNS = [
     "mode", "fault", "neighbours", "died", "rate_during", "rate_after", "gone_s", "ended_by", "fresh_before_s",
@@ -131,7 +131,7 @@ def run_fault(
     with leased_cpu(chosen), tempfile.TemporaryDirectory(prefix="labkit-", ignore_cleanup_errors=True) as folder:
         with Nvml() as nvml:
             shares = mode_shares(mode, clients, Place(chosen, devices, nvml))
-        with SupervisedJobs(POLITE_S) as supervised:
+        with SupervisedJobs(CLIENT_GRACE_S) as supervised:
             supervised.remove_at_end(Path(folder))
             report = FaultRun(FAULTS[fault], mode, shares, supervised, Path(folder)).run(seconds, recovery)
         return replace(report, left=len(marked(supervised.mark)))
@@ -259,7 +259,7 @@ class FaultRun:
     def _fresh(self, when: str) -> float:
         """Seconds until a fresh client takes its first step in the faulty one's place, at the first try or a later."""
         began, self.attempts = time.monotonic(), 0
-        while time.monotonic() < began + PATIENCE_S:
+        while time.monotonic() < began + DEADLINE_S:
             self.attempts += 1
             name = f"fresh-{when}-{self.attempts}"
             self._start(name, FAULTY, steps=1)
@@ -267,17 +267,17 @@ class FaultRun:
             self._until("its end", "ended", name)
             if self.clients[name].steps:
                 return self.clients[name].steps[0][0] - began
-        raise UserError(f"No fresh client could use the device for {PATIENCE_S:g} s after the fault.")
+        raise UserError(f"No fresh client could use the device for {DEADLINE_S:g} s after the fault.")
 
     def _until(self, what: str, kind: str, *names: str) -> float:
         """Listen until that was heard of each client; the moment."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + DEADLINE_S
         while waiting := [name for name in names if kind not in self.clients[name].heard]:
             if ended := [name for name in waiting if "ended" in self.clients[name].heard]:
                 said = (self.folder / f"{ended[0]}.log").read_text(errors="replace").strip()[-300:]
                 raise UserError(f"The client {ended[0]} ended before {what}: {self.clients[ended[0]].reason}. {said}")
             if time.monotonic() > give_up:
-                raise UserError(f"The client {waiting[0]} was given up: {what} did not happen in {PATIENCE_S:g} s.")
+                raise UserError(f"The client {waiting[0]} was given up: {what} did not happen in {DEADLINE_S:g} s.")
             self._listen()
         return time.monotonic()
 

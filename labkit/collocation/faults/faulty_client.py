@@ -26,7 +26,6 @@ from labkit.collocation.faults.fault import FAULTS
 from labkit.hardware.budgets.budget import is_out_of_memory
 from labkit.process.child import Parent
 
-TELL_EVERY_S = 0.05
 BATCH, WIDTH = 256, 384
 """Wide enough that a step on a CPU is mostly arithmetic, some milliseconds of it."""
 LEAK_BYTES, LEAK_CHUNK_BYTES = 256 * 2**20, 4 * 2**20
@@ -124,7 +123,7 @@ def main() -> int:
             now = time.monotonic()
             if now >= tell_at:
                 parent.tell("Steps", steps=steps, at_s=now)
-                tell_at = now + TELL_EVERY_S
+                tell_at = now + 0.05
     except BaseException as error:
         traceback.print_exc()
         status = "out_of_memory" if is_out_of_memory(error) else "failed"

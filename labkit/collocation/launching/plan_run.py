@@ -28,7 +28,7 @@ from labkit.runs.private import HIDDEN
 from labkit.runs.record import timestamp
 from labkit.tracking.ending import StopRequest
 
-FREE_AGAIN_S, LOOK_EVERY_S = 10.0, 0.5
+FREE_AGAIN_S = 10.0
 """How long a GPU may still be told as in use after a round"""
 
 
@@ -164,4 +164,4 @@ def _shares(record: GroupRecord, each: RoundRecord, jobs: list[PlannedJob]) -> d
         except UserError:
             if device.kind == "cpu" or time.monotonic() > until:
                 raise
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(0.5)

@@ -13,10 +13,8 @@ from labkit.collocation.launching.jobs_record import ENDED, JobOutcome, RoundRec
 from labkit.errors import UserError
 from labkit.process.supervisor import JobProcess, SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.record import timestamp
+from labkit.runs.writer import STOP_POLL_S
 from labkit.tracking.ending import StopRequest
-
-LOOK_EVERY_S = 0.25
-"""So often a request to stop and the time-out are looked at."""
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Round:
     def _follow(self) -> None:
         until = time.monotonic() + self.timeout_s
         while self._running:
-            event = self.supervised.next_event(LOOK_EVERY_S)
+            event = self.supervised.next_event(STOP_POLL_S)
             if event is not None:
                 self._hear(event)
             if self.stop:

@@ -30,7 +30,7 @@ from labkit.tracking.launch import LaunchedRun, WorkerFailed
 TRIAL_STEPS, TRIAL_S, EVALUATING_S = 3, 3.0, 20.0
 """A trial ends after the script's first evaluation, else after so many steps and seconds of them; a script with a
 target will be evaluated, and has longer."""
-LONGEST_TRIAL_S, POLITE_S = 60.0, 20.0
+LONGEST_TRIAL_S, TRIAL_GRACE_S = 60.0, 20.0
 """So long after the start, or the end of the data's preparation, a trial ends whatever came of it; asked to end, a
 script may go on for so long."""
 GROWTH_BYTES = 150 << 20
@@ -85,7 +85,7 @@ class _Trial(LaunchedRun):
 
     def messages(self) -> Iterator[dict[str, Any]]:
         ends_s, began_s, enough_s = time.monotonic() + LONGEST_TRIAL_S, None, TRIAL_S
-        while (now_s := time.monotonic()) < ends_s + POLITE_S:
+        while (now_s := time.monotonic()) < ends_s + TRIAL_GRACE_S:
             try:
                 event = self.next_message(0.1)
             except EOFError:

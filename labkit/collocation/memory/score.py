@@ -172,7 +172,7 @@ def counted_bytes(command: ScriptCommand) -> int:
         with Child("labkit.collocation.memory.score", content) as child:
             counted = next((message["bytes"] for message in child.messages() if message["kind"] == "Counted"), None)
             if counted is None:
-                said = child.last_words().strip().splitlines()[-1:]
+                said = child.stderr_tail().strip().splitlines()[-1:]
                 raise UserError(f"{command.script}: the process that counts its tensors failed: {''.join(said)}")
     return counted
 

@@ -93,7 +93,7 @@ def _free_bytes(device: Device, nvml: Nvml) -> int:
     return free
 
 
-class Monitor:
+class DeviceMonitor:
     """Looks at the devices of a queue: free memory, how busy they are, the energy they took. A context manager."""
 
     def __init__(self, devices: Sequence[LiveDevice]):
@@ -101,7 +101,7 @@ class Monitor:
         self._samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
         """By device and counter, what energy adds up from"""
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> DeviceMonitor:
         self._open = open_ladder(None, [each.device for each in self._live], 1 / EVERY_S, lambda kind, what: None)
         self._ladder, self._began_ns = self._open.__enter__(), time.time_ns()
         self.look()

@@ -10,7 +10,7 @@ from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, read_settings
 from labkit.collocation.plan.yaml_plan import read_yaml
 from labkit.errors import UserError
 
-EXAMPLE = """\
+QUEUE_EXAMPLE = """\
 jobs:
   - job: dlrm:tour
     copies: 3
@@ -111,13 +111,13 @@ def read_queue(path: Path) -> list[QueuedJob]:
     `memory` alone is a cap, as in a plan, and is believed to be what the job needs. Relative paths are looked for in
     the file's folder. A job of which nothing is known has no profile.
     """
-    top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    top, mistakes = read_yaml(path, QUEUE_EXAMPLE), Mistakes(str(path))
     asked = read_settings(top, {"jobs": Row}, mistakes)
     if "jobs" not in top:
         mistakes.add(top.place, "there is no job in it: list some under jobs.")
     queue = []
     for job, known in read_jobs(asked.get("jobs", ()), (path.parent,), mistakes, others=NUMBERS):
-        with mistakes.noting(job.where):
+        with mistakes.noting(Row((), job.where)):
             queue.append(_queued(job, **known))
     mistakes.raise_if_any()
     return queue

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from labkit.collocation.launching.job import JobEvent, OnJobEvent, told_end, worker_process
 from labkit.collocation.launching.jobs_record import JobsRecord
-from labkit.collocation.packing.live_device import EVERY_S, LiveDevice, Monitor
+from labkit.collocation.packing.live_device import EVERY_S, DeviceMonitor, LiveDevice
 from labkit.collocation.packing.policy import Admission, PackingDevice, Policy, cpu_admission
 from labkit.collocation.packing.queue import QueuedJob, TrackedJob
 from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
@@ -19,10 +19,8 @@ from labkit.collocation.packing.scheduler import Schedule, Scheduler, schedule_o
 from labkit.collocation.plan.planned_job import told_of_mix
 from labkit.process.supervisor import SupervisedJobs, SupervisorDied, how_ended
 from labkit.runs.atomic import temporary_of
+from labkit.runs.writer import STOP_POLL_S
 from labkit.tracking.ending import StopRequest
-
-LOOK_EVERY_S = 0.25
-"""So often arrivals and a request to stop are looked at."""
 
 
 @dataclass(kw_only=True)
@@ -83,7 +81,7 @@ def run_queue(
     with record.kept(folder):
         record.save(folder)
         try:
-            with SupervisedJobs() as run.supervised, Monitor(devices) as run.monitor:
+            with SupervisedJobs() as run.supervised, DeviceMonitor(devices) as run.monitor:
                 run.supervised.remove_at_end(temporary_of(record.file(folder)))
                 try:
                     scheduler.run(run, stop)
@@ -115,10 +113,10 @@ class _LiveDevices:
     on_event: OnJobEvent
     stop: StopRequest
     supervised: SupervisedJobs | None = None
-    monitor: Monitor | None = None
+    monitor: DeviceMonitor | None = None
 
     def __post_init__(self):
-        self._fates: dict[str, tuple[str, str]] = {}
+        self._outcomes: dict[str, tuple[str, str]] = {}
         """Ending and reason of jobs that told theirs, and whose process has not ended yet"""
         self._opened_s, self._looked_s = time.monotonic(), -EVERY_S
         jobs = [job.queued.job for job in self.record.jobs]
@@ -146,12 +144,12 @@ class _LiveDevices:
         self.on_event(JobEvent(job.name, placed))
 
     def endings(self, until_s: float | None = None) -> Iterator[tuple[str, str, str]]:
-        event = self.supervised.next_event(LOOK_EVERY_S)
+        event = self.supervised.next_event(STOP_POLL_S)
         while event is not None:
             if event["kind"] == "told":
                 self._hear(event["job"], event["event"])
             elif event["kind"] == "ended":  # a job's place is free when its process is gone, not when it says that
-                name, (ending, reason) = event["job"], self._fate(event)
+                name, (ending, reason) = event["job"], self._outcome(event)
                 yield name, ending, reason
                 self.record.save(self.folder)
                 self.on_event(JobEvent(name, {"kind": "Over", "status": ending, "reason": reason}))
@@ -167,13 +165,13 @@ class _LiveDevices:
         elif told["kind"] in ("Ended", "Failed"):
             status, reason, _ = told_end(told)
             endings = {"done": "done", "out_of_memory": "out of memory"}
-            self._fates[name] = endings.get(status, "failed"), reason
+            self._outcomes[name] = endings.get(status, "failed"), reason
         self.on_event(JobEvent(name, told))
 
-    def _fate(self, event: dict[str, Any]) -> tuple[str, str]:
+    def _outcome(self, event: dict[str, Any]) -> tuple[str, str]:
         """Ending and reason of a job whose process has ended; SIGKILL is how a system ends one that fills memory."""
         unsaid = "out of memory" if event["status"] == -signal.SIGKILL else "failed"
-        ending, reason = self._fates.pop(event["job"], (unsaid, how_ended(event)))
+        ending, reason = self._outcomes.pop(event["job"], (unsaid, how_ended(event)))
         if ending != "done" and event["asked"]:
             ending, reason = "stopped", f"stopped by {self.stop.reason}"
         return ending, "; ".join([reason, *event["still"]])

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from labkit.collocation.plan.jobs_text import item_row
 from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.planned_job import MIG_PROFILE
-from labkit.collocation.plan.rows import Mistakes, Row, item_row, numbered, read_jobs, read_text, safe_name
+from labkit.collocation.plan.rows import Mistakes, Row, numbered, read_jobs, read_text, safe_name
 from labkit.errors import UserError
 from labkit.runs.atomic import replace_text
 
@@ -26,6 +27,8 @@ SAMPLED = ("smi", "dcgmi", "top", "iostat", "free", "ps", "macmon")
 """radT's listeners that sample counters, as labkit does in every run"""
 NOTHING = ("", "-", "nan", "none")
 """Ways of saying none; pandas writes nan"""
+COLUMN_OF = {"job": "File", "arguments": "Params"}
+"""Where fields of plans of ours stand that can be wrong here"""
 BEYOND = "fields beyond the header"
 
 
@@ -72,8 +75,8 @@ def read_csv_plan(path: Path) -> CsvPlan:
         if row["Experiment"] and row["Workload"]:
             groups[row["Experiment"], row["Workload"]].append(row)
         else:
-            what = "field 'Experiment' or 'Workload' is empty: rows with equal ones run together; give both."
-            mistakes.add(row.place, what)
+            empty = "Workload" if row["Experiment"] else "Experiment"
+            mistakes.add_field(row, empty, "it is empty: rows with equal Experiment and Workload run together.")
     workloads: list[Workload] = []
     rows: dict[str, dict[str, Row]] = {}
     for name, together in zip(numbered([safe_name("-".join(pair)) for pair in groups]), groups.values(), strict=True):
@@ -142,14 +145,14 @@ def _workload(name: str, rows: list[Row], folder: Path, mistakes: Mistakes, noti
             if listener not in (*SAMPLED, *NOTHING):
                 why = "a profiler slows the neighbours, too; `labkit profile` runs a job under one alone"
                 notices.append(f"{row.place}: {listener} is left out: {why}.")
-        with mistakes.noting(row.place):
+        with mistakes.noting(row):
             job, mode = _plain_row(row)
             modes.append(mode)
             if mode != modes[0]:
                 raise UserError(
-                    f"field 'Collocation': it is {mode or '-'} here, and {modes[0] or '-'} in another row of the "
-                    "workload: rows that run together share in one way; make them equal, or give this one another "
-                    "Workload."
+                    f"it is {mode or '-'} here, and {modes[0] or '-'} in another row of the workload: rows that run "
+                    "together share in one way; make them equal, or give this one another Workload.",
+                    field="Collocation",
                 )
             plain.append(job)
     jobs = [job for job, _ in read_jobs(plain, (folder, Path()), mistakes)]
@@ -168,8 +171,9 @@ def _plain_row(row: Row) -> tuple[Row, str | None]:
     mode = "mig" if is_slice else None if collocation in NOTHING else collocation
     if mode not in (None, *MODES):
         raise UserError(
-            f"field 'Collocation': {row['Collocation']!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode "
-            f"of labkit: choose one of {', '.join(MODES)}."
+            f"{row['Collocation']!r} is neither -, MPS, a MIG profile such as 3g.20gb, nor a mode of labkit: choose "
+            f"one of {', '.join(MODES)}.",
+            field="Collocation",
         )
     found = Row({"job": file}, row.place) if file.endswith(".py") else item_row(file, row.place)
     asked = {
@@ -180,5 +184,7 @@ def _plain_row(row: Row) -> tuple[Row, str | None]:
         "name": None if name in NOTHING else safe_name(name),
     }
     if again := [field for field in ("copies", *asked) if field in found]:
-        raise UserError(f"field 'File': {', '.join(again)} cannot stand in it: they have a column, and a copy a row.")
-    return Row(found | {field: value for field, value in asked.items() if value}, row.place), mode
+        said = f"{', '.join(again)} cannot stand in it: they have a column, and a copy a row."
+        raise UserError(said, field="File")
+    places = {field: f"{row.place}, field {column!r}" for field, column in COLUMN_OF.items()}
+    return Row(found | {field: value for field, value in asked.items() if value}, row.place, places), mode

@@ -50,19 +50,22 @@ class PlannedJob:
         if not NAME.fullmatch(self.name):
             raise UserError(
                 f"name {self.name!r} names a file, too: use up to 60 letters, digits and . _ + - only, a letter or "
-                "digit first."
+                "digit first.",
+                field="name",
             )
         if self.cores is not None and self.cores < 1:
-            raise UserError(f"cores is {self.cores}: give a whole number from 1.")
+            raise UserError(f"cores is {self.cores}: give a whole number from 1.", field="cores")
         if self.gpu_percent is not None and not 0 < self.gpu_percent <= 100:
-            raise UserError(f"gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100.")
+            said = f"gpu_percent is {self.gpu_percent:g}: give a number above 0 and up to 100."
+            raise UserError(said, field="gpu_percent")
         if self.mig_profile is not None and not MIG_PROFILE.fullmatch(self.mig_profile):
             raise UserError(
                 f"mig_profile {self.mig_profile!r} is no MIG profile: write one such as 3g.40gb (`nvidia-smi mig "
-                "-lgip` lists those of your GPU)."
+                "-lgip` lists those of your GPU).",
+                field="mig_profile",
             )
         if self.memory_bytes is not None and self.memory_bytes <= 0:
-            raise UserError(f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB.")
+            raise UserError(f"memory is {self.memory_bytes}: give a size above zero, such as 2GiB.", field="memory")
 
     @property
     def is_labkits(self) -> bool:

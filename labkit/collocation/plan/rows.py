@@ -1,12 +1,8 @@
-"""Rows of a plan, whatever its format: from their fields come jobs, and from all that is wrong with them one error.
-
-One line of text is such a format, too.
-"""
+"""Rows of a plan, whatever its format: from their fields come jobs, and from all that is wrong with them one error."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
 import re
 import shlex
 from argparse import ArgumentParser
@@ -23,7 +19,7 @@ from labkit.collocation.plan.planned_job import PlannedJob
 from labkit.errors import UserError
 from labkit.hardware.sizes import parse_size
 from labkit.jobs.command import as_flags
-from labkit.jobs.flags import read_arguments
+from labkit.jobs.flags import job_flags, read_arguments
 from labkit.jobs.presets import JOBS
 from labkit.tracking.command import SEED
 
@@ -49,16 +45,6 @@ NUMBERS = {
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
 
-EXAMPLE = "dlrm:tour x3, speech:tour[max_epochs=1], train.py --lr 0.1"
-QUOTED = r"""\\.|"(?:\\.|[^"\\])*"|'[^']*'"""
-BRACKETS = rf"""\[(?:{QUOTED}|[^\[\]'"\\])*\]"""
-ITEMS = re.compile(rf"((?:{QUOTED}|{BRACKETS}|[^,])*)(?:,|$)", re.DOTALL)
-ITEM = re.compile(
-    rf"""((?:{QUOTED}|[^\s\['"\\])*)({BRACKETS})?((?:{QUOTED}|{BRACKETS}|[^\['"\\])*?)(?:(?<=[\s\]])[xX](\d+))?""",
-    re.DOTALL,
-)
-"""A job or script, its settings, its arguments and the number of its copies"""
-
 Kind = type | str | tuple[str, ...] | list[tuple[str, ...]]
 """One of NUMBERS, str, "words" of a command line, what can be chosen (in a list: one or more of it), or Row for a list
 of rows"""
@@ -77,7 +63,7 @@ class Row(dict[str, Any]):
         self.place = place
         """A file and its line, or an item of --jobs"""
         self.places = places
-        """Those of fields by name that have one of their own"""
+        """Those of fields, by name, that are not `PLACE, field 'NAME'`"""
 
 
 class Mistakes:
@@ -89,20 +75,26 @@ class Mistakes:
 
     def add(self, place: str, what: str) -> None:
         """Note what is wrong at a place, and how it is mended; several lines are several mistakes."""
-        for line in what.splitlines():
-            self.lines.append(f"{place}{', ' if line.startswith('field ') else ': '}{line}")
+        self.lines += [f"{place}: {line}" for line in what.splitlines()]
 
     def add_field(self, row: Row, name: str, what: str) -> None:
         """Note what is wrong with a field of a row."""
-        self.add(row.places.get(name, row.place), f"field {name!r}: {what}")
+        self.add(row.places.get(name, f"{row.place}, field {name!r}"), what)
 
     @contextmanager
-    def noting(self, place: str) -> Iterator[None]:
-        """Note a UserError that the block raises, and go on after the block."""
+    def noting(self, row: Row, usual: str | None = None) -> Iterator[None]:
+        """Note a UserError that the block raises, and go on after the block.
+
+        It is about the field that it names itself if the row has that, else about the usual one.
+        """
         try:
             yield
         except UserError as error:
-            self.add(place, str(error))
+            name = error.field if usual is None or error.field in row else usual
+            if name is None:
+                self.add(row.place, str(error))
+            else:
+                self.add_field(row, name, str(error))
 
     def raise_if_any(self) -> None:
         """End here with all of them as a UserError, unless there were none."""
@@ -240,7 +232,7 @@ def read_jobs(
     """
     found = []
     for row in rows:
-        with mistakes.noting(row.place):
+        with mistakes.noting(row, "script" if "script" in row else "job"):
             found += _jobs_of(row, folders, mistakes, others or {})
     names = numbered([job.name for job, _ in found])
     return [(replace(job, name=name), more) for (job, more), name in zip(found, names, strict=True)]
@@ -250,7 +242,8 @@ def _jobs_of(
     row: Row, folders: Sequence[Path], mistakes: Mistakes, others: Mapping[str, Kind]
 ) -> list[tuple[PlannedJob, dict[str, Any]]]:
     if ("job" in row) == ("script" in row):
-        raise UserError("give it one of job (such as dlrm:tour) and script (such as train.py).")
+        mistakes.add(row.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
+        return []
     if {"args", "arguments"} <= row.keys():
         mistakes.add_field(row, "args", "it is another spelling of arguments: leave one of the two away.")
         return []
@@ -273,7 +266,8 @@ def _jobs_of(
     elif arguments:
         raise UserError(
             f"{' '.join(arguments)!r} is not understood after {what}: only a script has arguments. Settings stand in "
-            f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3."
+            f"brackets, as in {what}[batch_size=256] (in YAML as fields), and copies as in {what} x3.",
+            field="args" if "args" in row else "arguments",
         )
     else:
         settings = {name: values[name] for name in flags if name in values}
@@ -290,7 +284,7 @@ def _labkits_script(what: str) -> tuple[str, str, ArgumentParser]:
     job, _, preset = (part.strip() for part in what.partition(":"))
     if job not in JOBS:
         raise UserError(f"job {job!r} is unknown: {did_you_mean(job, JOBS)} A script's name ends in .py.")
-    parser = importlib.import_module(f"labkit.jobs.{job}").parser()  # which brings torch: only such a plan loads it
+    parser = job_flags(job)
     parser.error = _refuse
     return job, preset, parser
 
@@ -306,7 +300,7 @@ def _labkits_arguments(
         if (path.suffix or len(path.parts) > 1) and (folder / path).exists():
             settings[name] = str(folder / path)
     arguments = as_flags({"preset": preset} | dict(sorted(settings.items())))
-    read_arguments(parser, job, (*arguments, *as_flags({"seed": seed})))
+    read_arguments(parser, (*arguments, *as_flags({"seed": seed})))
     return preset, seed, (*arguments, *as_flags({"seed": SEED}))
 
 
@@ -322,51 +316,3 @@ def find_script(text: str, folders: Sequence[Path]) -> Path:
 
 def _refuse(message: str) -> NoReturn:
     raise UserError(message)
-
-
-def parse_jobs(text: str) -> list[PlannedJob]:
-    """Read jobs in one line of text, separated by commas: "dlrm:tour[batch_size=256] x3, train.py --lr 0.1".
-
-    An item is `job[:preset][settings] xN` or `script.py[settings] arguments xN`; preset, settings in square brackets
-    (`[batch_size=256,max_epochs=1]`), arguments and number of copies can be left away. Arguments are quoted as in a
-    shell. Commas in quotes or square brackets separate nothing. Copies of one job have seeds that count up from its
-    own, or from 0; in a script's arguments {seed} stands for it.
-
-    >>> [job.name for job in parse_jobs("dlrm:tour x2, speech")]
-    ['dlrm-tour-1', 'dlrm-tour-2', 'speech-tour']
-    """
-    mistakes, rows = Mistakes("--jobs"), []
-    items = [item.strip() for item in ITEMS.findall(text.strip())]
-    for number, item in enumerate(items[:-1] or items, 1):  # what follows the last comma, or the end, is empty
-        place = f"job {number} of --jobs ({item})"
-        with mistakes.noting(place):
-            rows.append(item_row(item, place))
-    jobs = read_jobs(rows, (Path(),), mistakes)
-    mistakes.raise_if_any()
-    return [job for job, _ in jobs]
-
-
-def item_row(text: str, place: str) -> Row:
-    """The row that one item stands for; a UserError where it is none."""
-    found = ITEM.fullmatch(text)
-    if found is None:
-        raise UserError(f"a quote or bracket in {text!r} is not closed: close it, or write a backslash before it.")
-    what, brackets, arguments, copies = found.groups()
-    if not what:
-        raise UserError(f"there is no job in it: write jobs such as {EXAMPLE}.")
-    row = Row({"job": "".join(split_words(what))}, place)
-    settings = shlex.shlex((brackets or "")[1:-1], posix=True)
-    settings.whitespace, settings.whitespace_split, settings.commenters = ",", True, ""
-    given = [
-        *settings,
-        *([f"arguments={arguments}"] if arguments.strip() else ()),
-        *([f"copies={copies}"] if copies else ()),
-    ]
-    for setting in given:
-        name, equals, value = (part.strip() for part in setting.partition("="))
-        if not equals:
-            raise UserError(f"{setting.strip()!r} is no setting: write name=value in the brackets.")
-        if name in row:
-            raise UserError(f"field {name!r}: it stands there twice: leave one away.")
-        row[name] = value
-    return row

@@ -12,7 +12,7 @@ from labkit.collocation.plan.plan import MODES, Plan, Workload
 from labkit.collocation.plan.rows import Mistakes, Row, read_jobs, read_settings, read_text, safe_name
 from labkit.errors import UserError
 
-EXAMPLE = """\
+PLAN_EXAMPLE = """\
 mode: [alone, cpu-shared]
 jobs:
   - job: dlrm:tour
@@ -43,7 +43,7 @@ class _Loader(yaml.SafeLoader):
         made = self.construct_mapping(node, deep=True)
         fields = {str(name): value for name, value in made.items() if value not in (None, "")}
         # by now the other's fields are among the node's own, each with its line
-        places = {str(key.value): _place(key) for key, _ in node.value}
+        places = {str(key.value): f"{_place(key)}, field {key.value!r}" for key, _ in node.value}
         return Row(fields, _place(node), places)
 
 
@@ -79,7 +79,7 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
     `modes` count instead of the file's, and `default_mode` where it says none. Scripts and data with relative paths are
     looked for in the file's folder.
     """
-    top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
+    top, mistakes = read_yaml(path, PLAN_EXAMPLE), Mistakes(str(path))
     plan = read_settings(top, PLAN_FIELDS, mistakes)
     if ("jobs" in top) == ("workloads" in top):
         why = "both are there: put all jobs in one of the two" if "jobs" in top else "there is no job"
@@ -93,7 +93,7 @@ def read_yaml_plan(path: Path, modes: Sequence[str] = (), default_mode: str = "c
         own_modes = modes or group.get("mode") or plan.get("mode") or [default_mode]
         for mode in own_modes if found else ():
             name = group.get("name", f"workload-{number}") + (f"-{mode}" if len(own_modes) > 1 else "")
-            where = next((f"{each.places['mode']}, field 'mode'" for each in (row, top) if "mode" in each), None)
+            where = next((each.places["mode"] for each in (row, top) if "mode" in each), None)
             jobs = tuple(job for job, _ in found)
             workloads.append(Workload(mode if row is top else name, mode, jobs, None if modes else where))
     mistakes.raise_if_any()

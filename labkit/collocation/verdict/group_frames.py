@@ -23,7 +23,7 @@ from labkit.tta.energy import energy_until
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "wall_s", "steps", "steps_per_s",
     "window_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target", "metric", "peak_memory_bytes",
-    "energy_j", "energy_note", "sm_active", "on", "go_at", "provenance", "run", "folder", "disturbed", "course",
+    "energy_j", "energy_note", "sm_active", "on", "go_at", "provenance", "run", "folder", "disturbed", "progress",
 ]  # fmt: skip
 LEAST_COVERED = 0.9
 """Share of a round that must have been sampled: the ends of a short one lie between two samples."""
@@ -44,11 +44,11 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     Returns:
         JOB_COLUMNS. `round` counts the group's rounds from 0; in mode alone each job is a round by itself. `job_key`
         is equal for jobs that train the same. `on` is "cpu" or "gpu". last_evaluated_s is the last moment at which a
-        job that did not reach its target is known to have been short of it, inf where it failed and never will. course
-        is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other programs
-        did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of a device
-        belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of the run. A
-    number that there is not is NaN.
+        job that did not reach its target is known to have been short of it, inf where it failed and never will.
+        progress is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other
+        programs did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of
+        a device belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of
+        the run. A number that there is not is NaN.
 
     Raises:
         UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
@@ -67,7 +67,7 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         known = {"round": number, "provenance": group.provenance.kind}
         known |= {name: getattr(round_, name) for name in ("workload", "mode", "repeat", "go_at")}
         own = [_of_job(folder, job, metrics.get(job.run)) for job in round_.jobs]
-        until_s = float(np.min([last_step_s(row["course"]) for row in own]))  # NaN where one of them has no run
+        until_s = float(np.min([last_step_s(row["progress"]) for row in own]))  # NaN where one of them has no run
         energy = _round_energy(round_.go_at, own)
         known |= {"window_s": until_s, "energy_j": energy.value_j, "energy_note": energy.note}
         for row in own:
@@ -80,18 +80,18 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
     return table.astype(dict.fromkeys(NUMBERS, float))
 
 
-def last_step_s(course: tuple[np.ndarray, np.ndarray]) -> float:
-    """When a course came to its last step; an evaluation may follow."""
-    steps, wall_s = course
+def last_step_s(progress: tuple[np.ndarray, np.ndarray]) -> float:
+    """When a job took its last step; an evaluation may follow."""
+    steps, wall_s = progress
     return float(wall_s[np.argmax(steps == steps[-1])]) if np.isfinite(steps[-1]) else np.nan
 
 
 def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> dict[str, Any]:
-    """Its row; its course is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
+    """Its row; progress is (steps, wall_s) from (0, 0) to the end of its training, NaN where it had none."""
     row = {name: getattr(job, name) for name in ("job", "label", "status", "wall_s", "run")}
     broke = job.status in ("failed", "out_of_memory")
     row |= {"target_reached": False, "last_evaluated_s": np.inf if broke else 0.0, "disturbed": ""}
-    row["course"] = np.array([np.nan]), np.array([np.nan])
+    row["progress"] = np.array([np.nan]), np.array([np.nan])
     if not job.run:
         return row
     try:
@@ -100,7 +100,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> dict
         note_left_out(folder / job.run, str(error))
         return row
     result, train = record.result or {}, record.config.get("train", {})
-    steps, wall_s = _course(metrics, result)
+    steps, wall_s = _progress(metrics, result)
     reached_s = result.get("time_to_target_s")
     if "time_to_target_s" not in result:  # killed: what it had announced by then still counts
         events = [e for e in read_events(folder / job.run) if e["event"] == "target_reached" and e["kind"] == "first"]
@@ -121,7 +121,7 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> dict
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
         "disturbed": in_words(result.get("others")),
-        "course": (steps, wall_s),
+        "progress": (steps, wall_s),
     }
     return row
 
@@ -133,7 +133,7 @@ def _sm_active(folder: Path, record: RunRecord) -> float:
     return float(np.mean(known)) if known else np.nan
 
 
-def _course(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:
+def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:
     """(N,) steps and (N,) seconds; the last of them are those of the result, where there is one."""
     steps, wall_s = [0.0], [0.0]
     if metrics is not None:

@@ -129,16 +129,16 @@ def _with_baseline(own: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
 
 def _slowdown(job: pd.Series, runs: pd.DataFrame, in_turn: bool) -> float:
     """Its first steps are slower than its others, and evaluations come now and then: only the same steps compare."""
-    took_s = last_step_s(job["course"]) if in_turn else job["window_s"]
-    steps = float(np.interp(took_s, *job["course"][::-1]))
+    took_s = last_step_s(job["progress"]) if in_turn else job["window_s"]
+    steps = float(np.interp(took_s, *job["progress"][::-1]))
     runs = runs[~runs["status"].isin(BROKEN)]
     same = runs[runs["repeat"] == job["repeat"]]
     beside = runs if in_turn or same.empty else same
-    return took_s / beside["course"].map(lambda course: _seconds(*course, steps)).median() if steps > 0 else np.nan
+    return took_s / beside["progress"].map(lambda each: _seconds(*each, steps)).median() if steps > 0 else np.nan
 
 
 def _seconds(steps: np.ndarray, wall_s: np.ndarray, until: float) -> float:
-    """When a course came to a number of steps; beyond its end it goes on as fast as it was."""
+    """When a job had taken so many steps; beyond its last it goes on as fast as it was."""
     if until > steps[-1]:
         return wall_s[-1] * until / steps[-1] if steps[-1] > 0 else np.nan
     return float(np.interp(until, steps, wall_s))

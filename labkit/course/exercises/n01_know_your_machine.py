@@ -150,7 +150,7 @@ ROOFLINE = WrittenExercise(
         (lambda intensity, card: np.minimum(card.fp32_gflops, card.bandwidth_gb_per_s / np.asarray(intensity))): (
             "Intensity is operations a byte: times bytes a second that is operations a second."
         ),
-        (lambda intensity, card: float(min(card.fp32_gflops, np.max(intensity) * card.bandwidth_gb_per_s))): (
+        (lambda intensity, card: min(card.fp32_gflops, intensity * card.bandwidth_gb_per_s)): (
             "An array gives an array: np.minimum, not min."
         ),
     },

@@ -41,8 +41,36 @@ class ClickBatches:
     def at(self, epoch: int, start: int) -> Iterator[ClickBatch]:
         """The batches of an epoch, from number `start` on."""
         self._epoch = epoch
-        for rows in shuffled_rows(len(self.split), self.batch_size, self.seed, epoch, start):
+        for rows in self.rows(epoch, start):
             yield _load(self.split, rows)
+
+    def rows(self, epoch: int, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the row numbers int64 (B,) of an epoch's batches, from number `start` on; seed and epoch fix the order.
+
+        Blocks of neighbouring rows come in random order, and the rows of each window of blocks again in random order,
+        as input pipelines with a shuffle buffer do: one window is in memory at a time.
+        """
+        num_rows, batch_size = len(self.split), self.batch_size
+        block_rows = max(1, num_rows if num_rows <= WINDOW_ROWS else BLOCK_ROWS)
+        blocks = np.random.default_rng((self.seed, epoch)).permutation(-(-num_rows // block_rows))
+        skip, left, per_window = start * batch_size, np.empty(0, np.int64), max(1, WINDOW_ROWS // block_rows)
+        for window, first in enumerate(range(0, len(blocks), per_window)):
+            begins = blocks[first : first + per_window] * block_rows
+            ends = np.minimum(begins + block_rows, num_rows)
+            if skip >= (size := int((ends - begins).sum())):
+                skip -= size
+                continue
+            rows = np.concatenate([np.arange(*span) for span in zip(begins, ends, strict=True)])
+            np.random.default_rng((self.seed, epoch, window)).shuffle(rows)
+            rows, skip = rows[skip:], 0
+            while len(left) + len(rows) >= batch_size:
+                taken = batch_size - len(left)
+                yield np.concatenate([left, rows[:taken]])
+                left, rows = left[:0], rows[taken:]
+            left = np.concatenate([left, rows])
+            del rows  # before the next window is made
+        if len(left):
+            yield left
 
 
 def in_order(split: ClickSplit, batch_size: int) -> Iterator[ClickBatch]:
@@ -55,40 +83,3 @@ def _load(split: ClickSplit, rows: np.ndarray | slice) -> ClickBatch:
     # np.array copies a slice of the memory map, which is read-only, into memory torch may own
     dense, categorical, label = (np.array(part[rows]) for part in (split.dense, split.categorical, split.label))
     return torch.from_numpy(dense), torch.from_numpy(categorical), torch.from_numpy(label.astype(np.float32))
-
-
-def shuffled_rows(
-    num_rows: int,
-    batch_size: int,
-    seed: int,
-    epoch: int,
-    start: int = 0,
-    *,
-    block_rows: int = BLOCK_ROWS,
-    window_rows: int = WINDOW_ROWS,
-) -> Iterator[np.ndarray]:
-    """Yield the row numbers int64 (B,) of an epoch's batches, from number `start` on; seed and epoch fix the order.
-
-    Blocks of neighbouring rows come in random order, and the rows of each window of blocks again in random order, as
-    input pipelines with a shuffle buffer do: one window is in memory at a time.
-    """
-    block_rows = max(1, num_rows if num_rows <= window_rows else block_rows)
-    blocks = np.random.default_rng((seed, epoch)).permutation(-(-num_rows // block_rows))
-    skip, left, per_window = start * batch_size, np.empty(0, np.int64), max(1, window_rows // block_rows)
-    for window, first in enumerate(range(0, len(blocks), per_window)):
-        begins = blocks[first : first + per_window] * block_rows
-        ends = np.minimum(begins + block_rows, num_rows)
-        if skip >= (size := int((ends - begins).sum())):
-            skip -= size
-            continue
-        rows = np.concatenate([np.arange(*span) for span in zip(begins, ends, strict=True)])
-        np.random.default_rng((seed, epoch, window)).shuffle(rows)
-        rows, skip = rows[skip:], 0
-        while len(left) + len(rows) >= batch_size:
-            taken = batch_size - len(left)
-            yield np.concatenate([left, rows[:taken]])
-            left, rows = left[:0], rows[taken:]
-        left = np.concatenate([left, rows])
-        del rows  # before the next window is made
-    if len(left):
-        yield left

@@ -14,7 +14,7 @@ from labkit.data.bad_rows import BadRows
 from labkit.data.clicks.columns import open_bytes, read_header, reading
 from labkit.data.clicks.prepare import prepare_files
 from labkit.data.clicks.prepared import FORMAT_VERSION, ClickLog
-from labkit.data.clicks.schema import DAY_FILE, EXAMPLE, TableSchema, override, read_schema, schema_of
+from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, override, read_schema, schema_of
 from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
@@ -93,7 +93,7 @@ def find_schema(path: Path) -> TableSchema:
     raise UserError(
         f"{path} is neither in Criteo's layout (40 fields separated by tabs, no header) nor a table known by "
         "its header, so what its columns mean has to be said: write a schema and pass it with --schema FILE, "
-        f"for example\n{EXAMPLE}"
+        f"for example\n{SCHEMA_EXAMPLE}"
     )
 
 

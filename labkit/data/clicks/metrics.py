@@ -6,8 +6,6 @@ import numpy as np
 
 from labkit.errors import UserError
 
-CLICK_METRICS = ("auc", "log_loss", "normalised_entropy", "accuracy")
-
 
 def click_metrics(label: np.ndarray, logit: np.ndarray) -> dict[str, float]:
     """AUC, log loss (nats), normalised entropy and accuracy of logits (N,) for labels 0 or 1 (N,).

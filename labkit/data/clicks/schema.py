@@ -11,7 +11,7 @@ from pathlib import Path
 
 from labkit.errors import UserError
 
-EXAMPLE = """\
+SCHEMA_EXAMPLE = """\
 label = { column = "clicked", positive = ["1"] }
 dense = ["price", "age"]
 categorical = ["city", "device"]"""
@@ -158,7 +158,7 @@ def read_schema(path: Path) -> TableSchema:
     except FileNotFoundError:
         raise UserError(f"There is no schema file {path}: check the path given to --schema.") from None
     except (ValueError, RecursionError) as error:  # bad TOML, no UTF-8, numbers of thousands of digits
-        raise UserError(f"{path} is not a TOML file: {error}. Mend it; a schema looks like\n{EXAMPLE}") from error
+        raise UserError(f"{path} is not a TOML file: {error}. Mend it: schemas look like\n{SCHEMA_EXAMPLE}") from error
     try:
         return schema_of(content)
     except UserError as error:
@@ -176,7 +176,7 @@ def _build(kind: type, content: dict, prefix: str = ""):
     for name, item in fields.items():
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
         if required and name not in content:
-            raise UserError(f"The key {prefix + name!r} is missing. A schema looks like\n{EXAMPLE}")
+            raise UserError(f"The key {prefix + name!r} is missing. A schema looks like\n{SCHEMA_EXAMPLE}")
     return kind(**{name: _convert(value, fields[name].type, prefix + name) for name, value in content.items()})
 
 

@@ -26,22 +26,6 @@ POOL_BATCHES = 32
 """Batches whose utterances are sorted together: more means less padding and less chance in who meets whom."""
 
 
-def length_bucketed_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Cut one epoch of utterances with these frames (N,) into batches of indices, by seed and epoch alone.
-
-    A random order is cut into pools of 32 batches, each pool is sorted by length and cut into batches, and the
-    batches are shuffled.
-    """
-    rng = np.random.default_rng((seed, epoch))
-    order = rng.permutation(len(lengths))
-    batches = []
-    for start in range(0, len(order), batch_size * POOL_BATCHES):
-        pool = order[start : start + batch_size * POOL_BATCHES]
-        pool = pool[np.argsort(np.asarray(lengths)[pool], kind="stable")]
-        batches += [pool[first : first + batch_size] for first in range(0, len(pool), batch_size)]
-    return [batches[index] for index in rng.permutation(len(batches))]
-
-
 class BucketedBatches:
     """A loader that can start anywhere: what `run.batches` takes."""
 
@@ -50,7 +34,7 @@ class BucketedBatches:
         self._epoch = -1
 
     def __len__(self) -> int:
-        return len(length_bucketed_batches(self.split.lengths, self.batch_size, self.seed, 0))
+        return len(self.rows(0))
 
     def __iter__(self) -> Iterator[Batch]:
         """The next epoch."""
@@ -59,8 +43,21 @@ class BucketedBatches:
     def at(self, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of an epoch, from number `start` on."""
         self._epoch = epoch
-        batches = length_bucketed_batches(self.split.lengths, self.batch_size, self.seed, epoch)
-        return map(self.split.batch, batches[start:])
+        return map(self.split.batch, self.rows(epoch)[start:])
+
+    def rows(self, epoch: int) -> list[np.ndarray]:
+        """The indices (B,) of an epoch's batches; seed and epoch fix the order.
+
+        A random order is cut into pools of 32 batches, each pool is sorted by length and cut into batches, and the
+        batches are shuffled.
+        """
+        rng, lengths, size = np.random.default_rng((self.seed, epoch)), np.asarray(self.split.lengths), self.batch_size
+        order, batches = rng.permutation(len(lengths)), []
+        for start in range(0, len(order), size * POOL_BATCHES):
+            pool = order[start : start + size * POOL_BATCHES]
+            pool = pool[np.argsort(lengths[pool], kind="stable")]
+            batches += [pool[first : first + size] for first in range(0, len(pool), size)]
+        return [batches[index] for index in rng.permutation(len(batches))]
 
 
 class ByLength:

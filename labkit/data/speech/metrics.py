@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-SPEECH_METRICS = ("cer", "wer")
-
 
 def speech_metrics(references: list[str], hypotheses: list[str]) -> dict[str, float]:
     """Character and word error rate over all utterances together.
@@ -13,4 +11,4 @@ def speech_metrics(references: list[str], hypotheses: list[str]) -> dict[str, fl
     """
     import jiwer
 
-    return {name: float(getattr(jiwer, name)(references, hypotheses)) for name in SPEECH_METRICS}
+    return {name: float(getattr(jiwer, name)(references, hypotheses)) for name in ("cer", "wer")}

@@ -75,16 +75,17 @@ class Budget:
 
     def enforce(self) -> list[str]:
         """Bind this process to the budget and return, in words, what this system cannot enforce."""
+        os.environ.update(self.environment())
         return [*self.take_cores(), *self.cap_memory()]
 
-    def cap_memory(self, then: str | None = None, files: Sequence[int] = ()) -> list[str]:
+    def cap_memory(self, at_end: str | None = None, files: Sequence[int] = ()) -> list[str]:
         """Have a watch beside this process end it with an error beyond its memory; what this system cannot enforce.
 
         No limit of address space binds (RLIMIT_DATA, RLIMIT_AS): oneDNN reserves two GiB of it that it never touches,
         and torch's libraries do not all survive an allocation that fails.
 
         Args:
-            then: has the last word should the process have to be killed, as `memory_watch.start` takes it.
+            at_end: records the end should the process have to be killed, as `memory_watch.start` takes it.
             files: descriptors that stay open for it.
 
         Raises:
@@ -102,7 +103,7 @@ class Budget:
                 f"already use {size_text(used)} before the run starts. Give it more, for example --budget "
                 f"cores={self.cores},memory={size_value(max(2 * used, 2**31))}."
             )
-        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", then, files)
+        memory_watch.start(self.memory_bytes, f"{too_much(self)}.", at_end, files)
         return []
 
     def take_cores(
@@ -119,7 +120,6 @@ class Budget:
         Returns:
             In words, what this system cannot enforce.
         """
-        os.environ.update(self.environment())
         if self.cores is None:
             return []
         cores = lease_cores(self.cores, waits=waits, say=say, stopped=stopped)
@@ -172,11 +172,9 @@ class Budget:
         torch.cuda.set_per_process_memory_fraction(part, torch.device(self.torch_name))
 
 
-def memory_error(budget: Budget, device: Device, batch_size: int, error: Exception) -> UserError:
+def memory_error(budget: Budget, device: Device, error: Exception) -> UserError:
     """Return the error a run ends with when it needs more memory than its budget, its GPU or the machine has."""
-    smaller = "make it smaller"
-    if batch_size > 1:
-        smaller += f": a --batch-size below {batch_size}, or a smaller preset"
+    smaller = "make it smaller: its batch (--batch-size of labkit's jobs), or its model (--preset)"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, for a GPU
         if budget.gpu_memory_bytes is not None:
             return UserError(

@@ -3,8 +3,8 @@
 What is held is private and shared memory that was touched, and what of it was swapped out: neither address space that
 a library reserved, nor mapped files (libraries, prepared data), which the kernel can give back. At the budget the
 process gets a signal, which raises `MemoryError` in its main thread: it ends with a named error and writes its record.
-Should it go on, or take much more before it hears the signal, it is killed with all its children, and the watch has
-the last word. A thread inside of the process could do neither while a call into C holds the interpreter.
+Should it go on, or take much more before it hears the signal, it is killed with all its children, and the watch
+records its end. A thread inside of the process could do neither while a call into C holds the interpreter.
 
 The watch looks more often the nearer the budget comes, and cannot see what is taken and given back between two looks.
 Run as a program, this is the watch.
@@ -37,7 +37,7 @@ MOST_OF_A_CORE = 0.05
 """That the watch takes: it rests for twenty times as long as its last look took"""
 FAMILY_S = 0.5
 """So often children are looked for"""
-ENDING_S, GONE_S = 30.0, 5.0
+ENDING_S, FREED_S = 30.0, 5.0
 """For a process that was told to end to write its record, and for the kernel to take away what was killed"""
 SIGNAL = getattr(signal, "SIGRTMIN", 0) + 5
 """Says that the budget is used up; of Linux' free signals, because schedulers send SIGUSR1 and SIGUSR2"""
@@ -56,18 +56,18 @@ _watches: list[subprocess.Popen] = []
 _used_up: list[bool] = []
 
 
-def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequence[int] = ()) -> None:
+def start(memory_bytes: int, message: str, at_end: str | None = None, files: Sequence[int] = ()) -> None:
     """Watch this process from here on; once a process, in its main thread.
 
     Args:
         memory_bytes: that it and its children may hold.
-        farewell: what is printed on standard error when they had to be killed.
-        then: a function, as "module:name", that the watch calls with `farewell`, whether it had to kill them, and what
+        message: what is printed on standard error when they had to be killed.
+        at_end: a function, as "module:name", that the watch calls with `message`, whether it had to kill them, and what
             `tell` told, when a process that used up its budget has ended.
         files: descriptors that stay open for that function.
     """
     assert not _watches, "one watch a process"
-    what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "farewell": farewell, "then": then})
+    what = json.dumps({"pid": os.getpid(), "limit": memory_bytes, "message": message, "at_end": at_end})
     command = [sys.executable, "-m", "labkit.hardware.budgets.memory_watch", what]
     signal.signal(SIGNAL, _end)
     watch = subprocess.Popen(
@@ -79,7 +79,7 @@ def start(memory_bytes: int, farewell: str, then: str | None = None, files: Sequ
 
 
 def tell(**facts: Any) -> None:
-    """Name what the function that has the last word is to be called with; nothing where this process has no watch."""
+    """Name what the function of the end is to be called with; nothing where this process has no watch."""
     _order(facts=facts)
 
 
@@ -130,10 +130,10 @@ def share(pid: int) -> int:
 class Watch:
     """The watch over one process, which it sees from outside; the arguments are those of `start`."""
 
-    def __init__(self, orders: int, *, pid: int, limit: int, farewell: str, then: str | None):
+    def __init__(self, orders: int, *, pid: int, limit: int, message: str, at_end: str | None):
         """Watch process `pid`; orders come from a file descriptor, as JSON lines."""
         self._process, self._orders, self._unread = psutil.Process(pid), orders, b""
-        self._limit, self._farewell, self._then = limit, farewell, then
+        self._limit, self._message, self._at_end = limit, message, at_end
         self._family: list[psutil.Process] = []
         self._counted_at = -FAMILY_S
         self._left_out: set[int] = set()
@@ -214,15 +214,15 @@ class Watch:
         had_to_kill = self._killed
         self._kill()  # children that are left
         self._wait_until_gone()
-        if self._then is not None:  # one that heard the signal may yet have died over its last words
-            pkgutil.resolve_name(self._then)(self._farewell, killed=had_to_kill, **self._facts)
+        if self._at_end is not None:  # one that heard the signal may yet have died while it wrote its record
+            pkgutil.resolve_name(self._at_end)(self._message, killed=had_to_kill, **self._facts)
         if had_to_kill:
             with contextlib.suppress(OSError):  # whoever read standard error may be gone, too
-                print(self._farewell, file=sys.stderr, flush=True)
+                print(self._message, file=sys.stderr, flush=True)
 
     def _wait_until_gone(self) -> None:
         """Wait for processes that may hold nothing any more: a record is theirs as long as they are there."""
-        until = time.monotonic() + GONE_S
+        until = time.monotonic() + FREED_S
         for process in [self._process, *self._family]:
             with contextlib.suppress(psutil.Error):
                 while process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until:

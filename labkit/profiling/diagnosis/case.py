@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Device:
+class GpuTime:
     """How a GPU spent one step, in microseconds."""
 
     idle_us: float
@@ -88,7 +88,7 @@ class Case:
     card: Calibration
     idle_us: float = 0.0
     """Of one step, outside of input and sync, in which the process had no core"""
-    device: Device | None = None
+    device: GpuTime | None = None
     """None where the CPU computes"""
     overhead: float = 1.0
     """A step's time over that of one that nobody looks at"""

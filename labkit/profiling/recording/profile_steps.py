@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from labkit.errors import UserError
-from labkit.hardware.budgets.names import offered_budgets
 from labkit.hardware.calibration import Calibration, calibrate
 from labkit.profiling.profile import Profile, read_profile, save_card
 from labkit.profiling.recording.recorder import StepRecorder, StepWatcher
@@ -18,7 +17,7 @@ from labkit.profiling.recording.settings import ProfileSettings
 from labkit.tracking.command import ScriptCommand
 from labkit.tracking.ending import Enough, StopRequest
 from labkit.tracking.events import OnEvent
-from labkit.tracking.harness import Harness
+from labkit.tracking.harness import Harness, whole_device
 from labkit.tracking.phases import watched_by
 from labkit.tracking.run import Run
 from labkit.tracking.script import print_error, run_command
@@ -44,8 +43,7 @@ def profile_steps(
         settings: of `ProfileSettings`.
     """
     recorder, on = StepRecorder(ProfileSettings(**settings)), torch.device(device)
-    budgets = {budget.torch_name: budget for budget in offered_budgets()}
-    budget = budgets[f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu"]
+    budget = whole_device(f"cuda:{on.index or 0}" if on.type == "cuda" else "cpu")
     harness = Harness(StopRequest(), ScriptCommand(runs_dir=str(runs_dir), budget=budget), observer=recorder)
     phases = watched_by(recorder.clock.watch)
     with contextlib.suppress(Enough), harness.wrapped(), phases, Run(name) as run:

@@ -69,7 +69,7 @@ def runs_on_gpu(script: ScriptCommand) -> bool:
     return (script.budget or offered_budgets()[-1]).torch_name != "cpu"  # GPUs come last
 
 
-class Facts(TypedDict):
+class ToolFacts(TypedDict):
     """What readers rely on of `tool.json`."""
 
     tool: Literal["nsys", "py-spy"]
@@ -85,7 +85,7 @@ class ToolProfile:
     """What a tool saw of a run's steady steps."""
 
     folder: Path
-    facts: Facts
+    facts: ToolFacts
     output: Path
     """The tool's own file"""
     functions: pd.DataFrame | None = None
@@ -113,7 +113,7 @@ def read_tool_profile(folder: Path | str) -> ToolProfile:
     """Read what a tool saw of a run that `is_tool_profile`; a UserError where it saw nothing or its file is damaged."""
     folder = Path(folder)
     read_run(folder)  # or say that it is none
-    facts = read_json(folder / "trace" / TOOL_FACTS, Facts, fix="Profile again.")
+    facts = read_json(folder / "trace" / TOOL_FACTS, ToolFacts, fix="Profile again.")
     output = folder / "trace" / OUTPUTS[facts["tool"]]
     told = output.with_suffix(".txt")
     if facts["steps"] <= 0 or facts["window_s"] <= 0 or not told.is_file():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LEAST_S = 5.0
 """It looks for so long at least: with 100 samples a second, a share of 10 % is then known to a standard error of 1.3
 points (binomial)."""
-GRACE_S = 30.0
+PY_SPY_GRACE_S = 30.0
 """It writes its stacks within a second."""
 STOP = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT)
 FORBIDDEN = (
@@ -68,11 +68,11 @@ class PySpy:
         if (status := self._process.poll()) is None:
             self._process.send_signal(STOP)
         try:
-            said, _ = self._process.communicate(timeout=GRACE_S)
+            said, _ = self._process.communicate(timeout=PY_SPY_GRACE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             end_killed(self._process)
-            raise UserError(f"py-spy did not end within {GRACE_S:g} s and was stopped: profile again.") from None
+            raise UserError(f"py-spy did not end within {PY_SPY_GRACE_S:g} s and was stopped: profile again.") from None
         if status:
             raise UserError(f"py-spy ended before the steps did, with status {status}: {' '.join(said.split())}")
 

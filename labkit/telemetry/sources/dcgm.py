@@ -32,7 +32,7 @@ LEAST_MS = 100
 """DCGM samples its profiling counters no faster."""
 STALE_PERIODS = 3
 """What is older than so many periods, and a second, is not told as now."""
-ANSWER_S, PATIENCE_S = 10.0, 2.0
+ANSWER_S, DCGMI_GRACE_S = 10.0, 2.0
 """For `dcgmi` to list GPUs, and to end when asked."""
 NOT_LISTED, NO_ROW = "dcgmi does not list this GPU", "dcgmi has printed no row of this GPU yet"
 _ROW = re.compile(r"GPU[\s-]*(\d+)\s+(.*)")
@@ -69,7 +69,7 @@ class DcgmCounters:
         if self._process is not None:
             for end in (self._process.terminate, self._process.kill):
                 end()
-                self._listener.join(PATIENCE_S)
+                self._listener.join(DCGMI_GRACE_S)
 
     def _start(self) -> str | None:
         """Start `dcgmi dmon` for the GPUs that `dcgmi discovery` lists; why it cannot be, or None."""

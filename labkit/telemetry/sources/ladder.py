@@ -88,14 +88,14 @@ def _joined(readings: list[Reading]) -> Reading:
     )
 
 
-class Patient:
+class WithTimeout:
     """Asks a source that may hang, as drivers of broken GPUs do, in a thread of its own.
 
     It waits so long for it, then leaves a gap until it answers again: the other sources go on.
     """
 
-    def __init__(self, source: Counters, name: str, on_fault: OnFault, patience_s: float = 1.0):
-        self._source, self._name, self._on_fault, self._patience_s = source, name, on_fault, patience_s
+    def __init__(self, source: Counters, name: str, on_fault: OnFault, timeout_s: float = 1.0):
+        self._source, self._name, self._on_fault, self._timeout_s = source, name, on_fault, timeout_s
         self._late: Future | None = None
         """The answer that it owes since it hangs"""
 
@@ -104,10 +104,10 @@ class Patient:
         was_hanging, answer, self._late = self._late is not None, self._late or Future(), None
         if not was_hanging:
             threading.Thread(target=self._ask, args=(answer,), daemon=True).start()
-        if not wait([answer], timeout=1e-3 if was_hanging else self._patience_s).done:
+        if not wait([answer], timeout=1e-3 if was_hanging else self._timeout_s).done:
             self._late = answer
             if not was_hanging:
-                self._on_fault("source_hangs", f"{self._name} has not answered for {self._patience_s:g} s")
+                self._on_fault("source_hangs", f"{self._name} has not answered for {self._timeout_s:g} s")
         elif was_hanging:  # what it was asked long ago
             self._on_fault("source_back", f"{self._name} answers again")
         else:
@@ -145,12 +145,12 @@ def open_ladder(
         if gpus:
             session = stack.enter_context(nvml or Nvml())
             gpm = GpmCounters(session, gpus)
-            sources.append(Patient(gpm, "NVML GPM", on_fault))
+            sources.append(WithTimeout(gpm, "NVML GPM", on_fault))
             # a process of its own, which is started only for what GPM cannot tell; it knows no slices
             if rest := [gpu for gpu in gpus if gpu.kind == "gpu" and not gpm.supports(gpu)]:
                 sources.append(DcgmCounters(rest, hz))
             told = NvmlCounters(session, gpus, job.pids if job else set, on_fault)
-            sources.append(Patient(told, "NVML", on_fault))
+            sources.append(WithTimeout(told, "NVML", on_fault))
         if is_jetson():
             sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
         ladder = Ladder(sources)

@@ -1,7 +1,5 @@
 """Faults that really happen: who dies, who lives, and that nothing is left. Nothing here depends on a speed."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fake_nvml import fake_mps
-from processes import GONE_S, marked_where, wait_for
+from processes import DEADLINE_S, marked_where, wait_for
 
 LAUNCHER = Path(__file__).parents[1] / "launcher.py"
 KILLS = 300 if "LABKIT_SOAK" in os.environ else 24
@@ -65,7 +65,7 @@ def test_random_kills_leave_no_process_daemon_shared_memory_or_temporary_file(tm
     chance, before, began = random.Random(7), mps_folders(), time.monotonic()
     launcher, _ = launch_and_wait(tmp_path / "first")
     launcher.kill()
-    launcher.wait(GONE_S)
+    launcher.wait(DEADLINE_S)
     most_s = 4 * (time.monotonic() - began)  # ten at once are slower than one
     signals = [signal.SIGKILL] * 6 + [signal.SIGINT, signal.SIGTERM]
     plans = [(chance.uniform(0, most_s), chance.choice(signals), chance.random() < 0.1) for _ in range(KILLS)]
@@ -75,7 +75,7 @@ def test_random_kills_leave_no_process_daemon_shared_memory_or_temporary_file(tm
         launcher = launch(tmp_path / f"kill-{number}", *["mps"] * needs_mps)
         time.sleep(after_s)  # the moment is what is drawn
         launcher.send_signal(what)
-        return launcher.wait(GONE_S)
+        return launcher.wait(DEADLINE_S)
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(kill, range(KILLS)))
@@ -92,7 +92,7 @@ def test_random_kills_leave_no_process_daemon_shared_memory_or_temporary_file(tm
 def test_a_killed_supervisor_takes_its_jobs_along(tmp_path, temporary, arguments):
     launcher, record = launch_and_wait(tmp_path / "run", *arguments)
     psutil.Process(launcher.pid).children()[0].kill()
-    assert launcher.wait(GONE_S) == 0, "the launcher lives, and has recorded what happened"
+    assert launcher.wait(DEADLINE_S) == 0, "the launcher lives, and has recorded what happened"
     assert record.read_text().count("status='failed', run='run-of-job") == 4
     assert_nothing_is_left(temporary)
 
@@ -103,7 +103,7 @@ def test_jobs_die_with_supervisor_and_launcher(tmp_path, temporary):
     jobs = [child for child in supervisor.children() if "light_job" in child.cmdline()]
     launcher.kill()
     supervisor.kill()
-    launcher.wait(GONE_S)
+    launcher.wait(DEADLINE_S)
     wait_for(lambda: all(not job.is_running() or job.status() == psutil.STATUS_ZOMBIE for job in jobs))
     assert len(jobs) == 4
     # the net's end: what a job has started, and nobody is there to adopt

@@ -84,7 +84,7 @@ def test_a_script_that_fails_says_why(script):
 
 def test_a_script_without_a_step_has_no_known_need_however_stubborn(script, monkeypatch):
     monkeypatch.setattr(need, "LONGEST_TRIAL_S", 1.0)
-    monkeypatch.setattr(need, "POLITE_S", 2.0)
+    monkeypatch.setattr(need, "TRIAL_GRACE_S", 2.0)
     text = "import time, signal\nsignal.signal(2, lambda *_: 0)\nwhile True: time.sleep(1)"
     assert first_steps_bytes(script(text), "cpu") is None
     assert not [each for each in psutil.Process().children() if "labkit.tracking.worker" in " ".join(each.cmdline())]

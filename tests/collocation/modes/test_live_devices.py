@@ -1,7 +1,5 @@
 """The devices that a queue runs on: GPUs and slices by UUID, the CPU whole or in halves, and why not."""
 
-from __future__ import annotations
-
 import psutil
 import pynvml
 import pytest

@@ -7,7 +7,7 @@ import re
 import pytest
 from queues import GIB
 
-from labkit.collocation.packing.queue import EXAMPLE, JobProfile, read_queue
+from labkit.collocation.packing.queue import QUEUE_EXAMPLE, JobProfile, read_queue
 from labkit.errors import UserError
 
 
@@ -49,7 +49,7 @@ jobs:
     assert rest[3].profile is None, "a cap alone says nothing of how busy the job is"
     assert [each.arrives_s for each in rest] == [0, 0, 10, 0]
     (tmp_path / "train.py").touch()
-    assert len(queue_of(tmp_path, EXAMPLE)) == 4
+    assert len(queue_of(tmp_path, QUEUE_EXAMPLE)) == 4
 
 
 def test_all_rows_are_checked_and_each_fault_is_one_line_with_its_fix(tmp_path):

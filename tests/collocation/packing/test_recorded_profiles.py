@@ -1,7 +1,5 @@
 """What a queue's jobs ask for is found before the start; recorded jobs and pairs fill what a row does not say."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The simulator: laws that every schedule obeys, and schedules that can be worked out by hand."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from labkit.collocation.plan.csv_plan import read_csv_plan
+from labkit.collocation.plan.jobs_text import parse_jobs
 from labkit.collocation.plan.plan import Plan, on_device
-from labkit.collocation.plan.rows import parse_jobs
 from labkit.collocation.plan.yaml_plan import read_yaml_plan
 from labkit.collocation.plan_check import check_plan
 from labkit.errors import UserError
@@ -107,26 +107,29 @@ def test_every_mistake_of_a_line_is_told_at_once():
         ("", "there is no job in it: write jobs such as dlrm:tour x3"),
         ("dlrm 'x", 'a quote or bracket in "dlrm \'x" is not closed'),
         ("dlrm[seed]", "'seed' is no setting: write name=value in the brackets"),
-        ("dlrm[seed=1,seed=2]", "it stands there twice"),
+        ("dlrm[seed=1,seed=2]", "field 'seed': it stands there twice"),
         ("dlrm x 3", "'x 3' is not understood after dlrm: only a script has arguments"),
         ("train.py[batch_size=3]", "field 'batch_size': it is unknown: choose one of device, cores, memory"),
         ("dlrm[budget=half]", "field 'budget': the mode decides what a job may use: leave budget away, or give cores"),
         ("train.py[args=1] 2", "field 'args': it is another spelling of arguments: leave one of the two away."),
         ("dlrm[precision=fp16]", "field 'precision': 'fp16' is unknown: did you mean 'bf16'?"),
-        ("dlrm[gpu_percent=101]", "gpu_percent is 101: give a number above 0 and up to 100."),
-        ("dlrm[mig_profile=3g40]", "mig_profile '3g40' is no MIG profile: write one such as 3g.40gb"),
+        ("dlrm[gpu_percent=101]", "field 'gpu_percent': gpu_percent is 101: give a number above 0 and up to 100."),
+        (
+            "dlrm[mig_profile=3g40]",
+            "field 'mig_profile': mig_profile '3g40' is no MIG profile: write one such as 3g.40gb",
+        ),
         ("dlrm:tour[preset=kaggle]", "the job names preset 'tour', too"),
-        ("dlrm[optimiser=sgd]", "would not suit sgd: give one with --lr."),
+        ("dlrm[optimiser=sgd]", "field 'optimiser': the learning rate of preset 'tour' is for adam"),
     ],
 )
 def test_a_mistake_in_a_line_names_its_item_and_the_fix(text, part):
     assert part in " ".join(refusal(parse_jobs, text))
 
 
-def test_plans_of_scripts_are_read_without_torch_pandas_and_arrow():
+def test_plans_are_read_without_torch_pandas_and_arrow():
     code = (
         "import sys, labkit.collocation.plan.csv_plan, labkit.collocation.plan.yaml_plan as y, "
-        f"labkit.collocation.plan.rows as s; s.parse_jobs({__file__!r} + ' x2'); "
+        f"labkit.collocation.plan.jobs_text as s; s.parse_jobs({__file__!r} + ' x2, dlrm'); "
         "print({'torch', 'pandas', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -190,10 +193,11 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
         (
             "mode: alone\njobs:\n- script: nope.py\n- {job: dlrm, seed: x}\n- {job: dlrm, target: 78}",
             "plans/mix.yaml: 3 mistakes to mend before anything can start:\n"
-            "plans/mix.yaml, line 3: there is no script plans/nope.py: check the path, which counts from the plan's "
-            "folder.\n"
+            "plans/mix.yaml, line 3, field 'script': there is no script plans/nope.py: check the path, which "
+            "counts from the plan's folder.\n"
             "plans/mix.yaml, line 4, field 'seed': 'x' is not a whole number: write one, such as 256.\n"
-            "plans/mix.yaml, line 5: target: 78 is nothing to train the AUC to: give a value above 0 and below 1 ",
+            "plans/mix.yaml, line 5, field 'target': target: 78 is nothing to train the AUC to: give a value above 0 "
+            "and below 1 ",
         ),
         (
             "repeats: 0\ntimeout: -1\njobs: []",
@@ -214,7 +218,11 @@ def test_values_are_read_as_they_were_written_and_files_are_found_beside_the_pla
         ("mode: alone\njobs: [{job: dlrm}]\nworkloads: [{jobs: [{job: dlrm}]}]", "both are there: put all jobs in one"),
         ("mode: alone\njobs: [{job: dlrm, script: a.py}]", "give it one of job (such as dlrm:tour) and script"),
         ("mode: alone\njobs: [{job: dlrm, job: speech}]", "line 2: this is no YAML (field 'job' stands there twice)"),
-        ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "name 'a/b' names a file, too"),
+        ("mode: alone\njobs: [{job: dlrm, name: a/b}]", "line 2, field 'name': name 'a/b' names a file"),
+        ("jobs:\n- job: dlrm\n  cores: 0", "line 3, field 'cores': cores is 0: give a whole number from 1."),
+        ("jobs:\n- job: dlrm\n  lr: -1", "line 3, field 'lr': lr (--lr) is -1.0: give a number above 0."),
+        ("jobs:\n- copies: 2\n  job: dlmr", "line 3, field 'job': job 'dlmr' is unknown: did you mean 'dlrm'?"),
+        ("jobs:\n- {job: dlrm,\n  args: x}", "line 3, field 'args': 'x' is not understood after dlrm"),
         ("mode: alone\njobs: [{job: dlrm, seed: !!python/name:os.system 1}]", "line 2: this is no YAML (could not"),
         ("jobs:\n\t- x", "line 2: this is no YAML (found character '\\t' that cannot start any token)"),
         ("", "it holds no fields: a plan looks like"),
@@ -291,16 +299,19 @@ def test_statuses_are_kept_beside_the_csv_and_the_next_reading_goes_on_from_ther
 @pytest.mark.parametrize(
     ("row", "part"),
     [
-        ("0,1,,,,0,-,../code/trian.py,,", "there is no script plans/../code/trian.py nor ../code/trian.py: check the"),
+        (
+            "0,1,,,,0,-,../code/trian.py,,",
+            "line 2, field 'File': there is no script plans/../code/trian.py nor ../code/trian.py: check the",
+        ),
         (
             "0,3,,,,0,-,../code/train.py,,\n0,3,,,,0,MPS,../code/train.py,,",
             "plans/plan.csv, line 3, field 'Collocation': it is mps here, and - in another row of the workload",
         ),
-        ("0,4,,,,0,-,../code/train.py,,--note 'open", "field 'arguments': the arguments \"--note 'open\" end inside a"),
+        ("0,4,,,,0,-,../code/train.py,,--note 'open", "field 'Params': the arguments \"--note 'open\" end inside a"),
         ("0,1,,,,0,3g20gb,../code/train.py,,", "field 'Collocation': '3g20gb' is neither -, MPS, a MIG profile such"),
         ("0,1,,,,0,-,dlrm:tour[device=1] x2,,", "field 'File': copies, device cannot stand in it"),
         ("0,1,,,,0,-,../code/train.py,,a,b", "line 2: it has 11 fields, and the header 10"),
-        (",1,,,,0,-,../code/train.py,,", "field 'Experiment' or 'Workload' is empty"),
+        (",1,,,,0,-,../code/train.py,,", "line 2, field 'Experiment': it is empty"),
         ('0,1,,,,0,-,../code/train.py,,\n0,2,"a\nb,,', "line 3: this is no CSV (unexpected end of data): close quotes"),
         ("", "nothing is left to run, as it has no rows"),
     ],

@@ -24,7 +24,7 @@ CPU, GPU = {"torch_name": "cpu"}, {"torch_name": "cuda:0", "kind": "gpu", "uuid"
 class Told:
     """What happened to one job in one round; all seconds since the barrier."""
 
-    course: Sequence[tuple[int, float]] = ()
+    progress: Sequence[tuple[int, float]] = ()
     """(step, second) of its metric rows; the last is the end of its training"""
     ends_s: float | None = None
     reached_s: float | None = None
@@ -69,13 +69,13 @@ class HandMadeGroup:
             self.folder, "job", config={"job": "job", "train": target}, budget={"name": "t", **self.device}, tier=None,
             devices=[self.device], seed=0, provenance=Provenance.now("measured"), software={},
         )  # fmt: skip
-        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in told.course]
+        points = [(step, second, "loss" if job.is_labkits else "steps", 1.0) for step, second in told.progress]
         if told.evaluated_s:
-            step = max(step for step, second in told.course if second <= told.evaluated_s)
+            step = max(step for step, second in told.progress if second <= told.evaluated_s)
             points.append((step, told.evaluated_s, "auc", 0.7))
         for step, second, name, value in points:
             writer.metric(step=step, wall_s=second, train_s=second, samples=0, name=name, value=value)
-        steps, wall_s = told.course[-1]
+        steps, wall_s = told.progress[-1]
         parts = PartWriter(writer.folder / "telemetry", TELEMETRY)
         sampled = [(1, *counter, "the driver") for counter in told.counters]
         if told.watts is not None:
@@ -93,7 +93,7 @@ class HandMadeGroup:
 
 
 def even(steps: int, seconds: float) -> list[tuple[int, float]]:
-    """The course of a job that takes each of its steps in the same time."""
+    """The steps of a job that takes each in the same time."""
     return [(step, step * seconds / steps) for step in range(1, steps + 1)]
 
 
@@ -109,8 +109,8 @@ QUICK_ALONE = Told(even(100, 10.0), ends_s=11.0, reached_s=6.0, watts=20.0)
 SLOW_ALONE = Told(even(40, 20.0), ends_s=22.0, reached_s=15.0, watts=20.0)
 # at once: 8 and 1, until the quick one is through after 12.5 s; from 14 s on, the slow one takes 2 a second again
 QUICK_SHARED = Told(even(100, 12.5), ends_s=13.0, reached_s=7.5, watts=30.0)
-SLOW_COURSE = [*even(14, 14.0), *[(14 + step, 14 + step / 2) for step in range(1, 27)]]
-SLOW_SHARED = Told(SLOW_COURSE, ends_s=28.0, reached_s=20.0, watts=30.0)
+SLOW_PROGRESS = [*even(14, 14.0), *[(14 + step, 14 + step / 2) for step in range(1, 27)]]
+SLOW_SHARED = Told(SLOW_PROGRESS, ends_s=28.0, reached_s=20.0, watts=30.0)
 
 
 def alone(group: HandMadeGroup, repeat: int = 0, slow: Told = SLOW_ALONE) -> None:
@@ -120,8 +120,8 @@ def alone(group: HandMadeGroup, repeat: int = 0, slow: Told = SLOW_ALONE) -> Non
 
 def in_seconds(factor: float, told: Told) -> Told:
     """The same, each moment that many times as late."""
-    course = [(step, factor * second) for step, second in told.course]
-    return Told(course, factor * told.ends_s, factor * told.reached_s, watts=told.watts)
+    progress = [(step, factor * second) for step, second in told.progress]
+    return Told(progress, factor * told.ends_s, factor * told.reached_s, watts=told.watts)
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_time_to_accuracy_counts_the_place_in_the_queue(pair):
 def test_a_target_that_was_not_reached_is_censored_or_failed_and_never_dropped(tmp_path, status, time_s):
     group = HandMadeGroup(tmp_path / "g", WORKLOADS)
     alone(group)
-    short = Told(SLOW_COURSE, ends_s=28.0, evaluated_s=25.0, status=status)
+    short = Told(SLOW_PROGRESS, ends_s=28.0, evaluated_s=25.0, status=status)
     group.round("at once", "cpu-shared", 0, {"quick": QUICK_SHARED, "slow": short})
     found = verdict(group.save())
     slow = row(found.accuracy, mode="cpu-shared", job="slow")

@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from labkit.data.clicks import batches as batches_module
 from labkit.data.clicks import load_clicks
-from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order, shuffled_rows
+from labkit.data.clicks.batches import WINDOW_ROWS, ClickBatches, in_order
 
 
-def visited(num_rows: int, batch: int, seed=0, epoch=0, start=0, window_rows=64) -> np.ndarray:
-    batches = list(shuffled_rows(num_rows, batch, seed, epoch, start, block_rows=16, window_rows=window_rows))
+@pytest.fixture(autouse=True)
+def _small_windows(monkeypatch):
+    monkeypatch.setattr(batches_module, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(batches_module, "WINDOW_ROWS", 64)
+
+
+def visited(num_rows: int, batch: int, seed=0, epoch=0, start=0) -> np.ndarray:
+    batches = list(ClickBatches(range(num_rows), batch, seed).rows(epoch, start))
     assert {len(rows) for rows in batches[:-1]} <= {batch}
     return np.concatenate(batches)
 
@@ -29,19 +36,22 @@ def test_the_order_depends_on_seed_and_epoch_only():
 
 
 @pytest.mark.parametrize("window_rows", [64, 4096])
-def test_neighbours_on_disk_are_not_neighbours_in_a_batch(window_rows):
+def test_neighbours_on_disk_are_not_neighbours_in_a_batch(window_rows, monkeypatch):
     """Also where several windows are needed: rows that follow each other in a file are much alike."""
-    rows = visited(4096, 64, window_rows=window_rows)
+    monkeypatch.setattr(batches_module, "WINDOW_ROWS", window_rows)
+    rows = visited(4096, 64)
     assert np.mean(np.abs(np.diff(rows)) == 1) < 0.1
     # each quarter of the epoch draws on the whole file
     assert all(abs(quarter.mean() / 2048 - 1) < 0.2 for quarter in np.array_split(rows, 4))
 
 
-def test_one_window_is_held_at_a_time():
+def test_one_window_is_held_at_a_time(monkeypatch):
+    monkeypatch.undo()
     tracemalloc.start()
     try:
         for start in (0, 5 * 10**7):
-            assert len(next(shuffled_rows(10**9, 10, 0, 0, start))) == 10  # 8 GB of numbers, if they were all drawn
+            # 8 GB of numbers, if they were all drawn
+            assert len(next(ClickBatches(range(10**9), 10, 0).rows(0, start))) == 10
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from labkit.data.speech import load_speech
-from labkit.data.speech.batches import BucketedBatches, ByLength, length_bucketed_batches, textbook_loader
+from labkit.data.speech.batches import BucketedBatches, ByLength, textbook_loader
 
 LENGTHS = np.random.default_rng(0).integers(50, 400, 1003).astype(np.int32)
+
+
+def bucketed_rows(batch_size: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
+    return BucketedBatches(SimpleNamespace(lengths=LENGTHS), batch_size, seed).rows(epoch)
 
 
 def test_batches_from_the_middle_of_an_epoch_are_those_of_the_whole():
@@ -34,17 +40,17 @@ def test_a_textbooks_loader_has_the_same_utterances_padded_to_the_longest():
 
 @pytest.mark.parametrize("batch_size", [1, 16, 1003, 5000])
 def test_an_epoch_has_every_utterance_once_in_full_batches_of_its_seed(batch_size):
-    batches = length_bucketed_batches(LENGTHS, batch_size, seed=0, epoch=0)
+    batches = bucketed_rows(batch_size)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(LENGTHS)))
     sizes = sorted(len(batch) for batch in batches)
     assert sizes[1:] == [min(batch_size, len(LENGTHS))] * (len(batches) - 1)
-    texts = [str([batch.tolist() for batch in length_bucketed_batches(LENGTHS, batch_size, *which)])
+    texts = [str([batch.tolist() for batch in bucketed_rows(batch_size, *which)])
              for which in ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
     assert texts[0] == texts[1] and len(set(texts)) == 3
 
 
 def test_buckets_spare_most_of_the_padding_and_do_not_come_in_the_order_of_their_length():
-    bucketed = length_bucketed_batches(LENGTHS, 16, seed=0, epoch=0)
+    bucketed = bucketed_rows(16)
     at_random = np.array_split(np.random.default_rng(0).permutation(len(LENGTHS)), len(bucketed))
     padding = [sum((LENGTHS[batch].max() - LENGTHS[batch]).sum() for batch in each) for each in (bucketed, at_random)]
     assert padding[0] < 0.25 * padding[1]

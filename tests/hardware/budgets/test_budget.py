@@ -65,12 +65,7 @@ FULL = OutOfMemoryError("CUDA out of memory")
 @pytest.mark.parametrize(
     ("budget", "error", "words", "never"),
     [
-        (
-            WHOLE,
-            FULL,
-            "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: a --batch-size below 4",
-            "budget",
-        ),
+        (WHOLE, FULL, "NVIDIA T4 has (15 GiB), so it was stopped: make it smaller: its batch (--batch-size", "budget"),
         # a host that is full is not taken for its GPU
         (WHOLE, MemoryError("Unable to allocate 9 GiB"), "This machine had no more memory for the run (Unable", "T4"),
         (Budget("b", 1, 2**30), MemoryError(), "budget 'b' allows (1 GiB)", "T4"),
@@ -79,7 +74,7 @@ FULL = OutOfMemoryError("CUDA out of memory")
 )
 def test_what_was_full_is_named(budget, error, words, never):
     gpu = Device(kind="gpu", index=0, name="NVIDIA T4", memory_bytes=15 * 2**30)
-    told = memory_error(budget, gpu, 4096, error)
+    told = memory_error(budget, gpu, error)
     assert isinstance(told, UserError) and words in str(told) and never not in str(told)
 
 

@@ -86,7 +86,7 @@ def test_children_count_and_what_they_share_counts_once():
 
 def test_a_process_that_goes_on_after_its_signal_is_killed_unless_it_made_itself_smaller(monkeypatch):
     signals, killed = [], []
-    watch = Watch(0, pid=os.getpid(), limit=1000 * MIB, farewell="", then=None)
+    watch = Watch(0, pid=os.getpid(), limit=1000 * MIB, message="", at_end=None)
     monkeypatch.setattr(watch, "_kill", lambda: killed.append(1))
     monkeypatch.setattr(memory_watch.os, "kill", lambda pid, signal: signals.append(signal))
     for mib in (999, 1050, 1060):

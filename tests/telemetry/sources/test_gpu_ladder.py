@@ -29,7 +29,7 @@ from labkit.hardware.devices import get_devices
 from labkit.hardware.nvml import Nvml
 from labkit.telemetry.reading import Reading
 from labkit.telemetry.sources.gpm import GpmCounters
-from labkit.telemetry.sources.ladder import Ladder, Patient, open_ladder
+from labkit.telemetry.sources.ladder import Ladder, WithTimeout, open_ladder
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
 
 generations = pytest.mark.parametrize("generation", GENERATIONS)
@@ -192,13 +192,13 @@ def memory(value: float, source: str) -> Reading:
 def test_a_source_that_hangs_is_a_fault_and_a_gap_and_comes_back():
     go, faults = threading.Event(), []
     slow = SimpleNamespace(read=lambda: [memory(1.0, "test")] if go.wait(20) else [])
-    patient = Patient(slow, "the driver", lambda kind, what: faults.append(kind), patience_s=0.5)
-    assert [list(patient.read()) for _ in range(3)] == [[]] * 3
+    limited = WithTimeout(slow, "the driver", lambda kind, what: faults.append(kind), timeout_s=0.5)
+    assert [list(limited.read()) for _ in range(3)] == [[]] * 3
     assert faults == ["source_hangs"]
     go.set()
-    wait_for(lambda: list(patient.read()))
+    wait_for(lambda: list(limited.read()))
     assert faults == ["source_hangs", "source_back"]
-    patient.close()
+    limited.close()
 
 
 def test_a_source_that_breaks_stops_no_other_and_the_better_of_two_is_told_in_its_counters_resolution():

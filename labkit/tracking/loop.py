@@ -13,7 +13,7 @@ import torch
 from labkit.tracking.meter import Position
 
 
-class Schedule:
+class Loop:
     """What of `Run.epochs` and `Run.batches` has been used, and how a resumed run gets back there."""
 
     def __init__(self, position: Position, tell: Callable[..., None]):
