@@ -140,5 +140,9 @@ def _offer_box(name: str, exercise: Exercise | WrittenExercise, student: int) ->
     """A box for the answer, where a notebook can show one."""
     from labkit.course.boxes import offer
 
+    def take(answer: Any) -> None:
+        check(name, answer, student)
+        print(f"To hand it in, write it in the cell above: answer = {answer!r}")
+
     if isinstance(exercise, Exercise):
-        offer(name, exercise.choices, exercise.unit, lambda answer: check(name, answer, student))
+        offer(name, exercise.choices, exercise.unit, take)

@@ -17,7 +17,7 @@ class Explanation:
     """What is asked for, and one good answer."""
 
     rubric: tuple[str, ...]
-    """What the text has to say, a point each."""
+    """What the text has to say."""
     model: str
     """Two or three sentences that say it."""
 
@@ -27,7 +27,7 @@ class Explanation:
         Raises:
             NotAnswered, WrongKind: there is no text, or hardly one.
         """
-        asked = "A point each: " + " ".join(f"({number}) {point}" for number, point in enumerate(self.rubric, 1))
+        asked = "It has to say: " + " ".join(f"({number}) {point}" for number, point in enumerate(self.rubric, 1))
         todo = f"Exercise {name} is not answered yet"
         if answer is None or answer is Ellipsis:
             raise NotAnswered(f"{todo}: write two sentences, in quotes. {asked}")
@@ -36,6 +36,6 @@ class Explanation:
             raise WrongKind(f"{todo}: these are {words} words, and two sentences have {FEWEST_WORDS}. {asked}")
         points = "".join(f"<li>{escape(point)}</li>" for point in self.rubric)
         return (
-            f"<p>{words} words kept, to be graded by hand. A point each:</p><ol>{points}</ol>"
+            f"<p>{words} words kept, to be graded by hand. It has to say:</p><ol>{points}</ol>"
             f"<details><summary>A model answer, to compare yours with</summary><p>{escape(self.model)}</p></details>"
         )
