@@ -48,7 +48,7 @@ def test_a_process_that_grows_past_its_budget_gets_a_memory_error_and_can_have_i
         "kept = []\n"
         "try:\n"
         "    while len(kept) < 100:\n"
-        "        kept.append(bytearray(4 * MIB)); time.sleep(0.002)\n"
+        "        kept.append(bytearray(4 * MIB)); time.sleep(0.02)\n"  # so that the watch looks before it is killed
         "except MemoryError as error:\n"
         "    print(len(kept), error)"
     )
