@@ -119,7 +119,7 @@ def test_after_three_tries_the_reference_is_offered_and_its_use_is_kept(double, 
 
 def test_code_that_is_not_written_yet_is_not_a_try(double):
     for empty in (..., None, in_a_cell("def doubled(number):\n    raise NotImplementedError\n")["doubled"]):
-        with pytest.raises(NotAnswered, match="[Ww]rite"):
+        with pytest.raises(NotAnswered, match=r"[Ww]rite"):
             check("99.double", empty)
     with pytest.raises(WrongAnswer, match="raises ZeroDivisionError"):
         check("99.double", lambda number: number / 0)
