@@ -26,7 +26,7 @@ SOAK ?= 4:120
 PIP := $(BIN)/python -m pip --disable-pip-version-check $(if $(CI),--quiet)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test soak bench bench-peers lab clean redo
+.PHONY: help setup tour test soak bench bench-peers claims lab clean redo
 
 help:
 	@echo 'make setup   create .venv and install labkit into it'
@@ -34,6 +34,7 @@ help:
 	@echo 'make test    run every test, the style checks among them'
 	@echo 'make soak    read the rest of 1,920 damaged inputs and kill 300 launchers, of which make test has the first'
 	@echo 'make bench   measure what the fast paths gain here (half an hour); BENCH="dlrm_step" runs that part only'
+	@echo 'make claims  run the notebooks and write what they say of the papers (an hour)'
 	@echo 'make lab     open JupyterLab on the notebooks'
 	@echo 'make clean   remove .venv and what the tools cached here; runs/ and report/ stay'
 	@echo
@@ -103,9 +104,17 @@ bench-peers: setup
 	@$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/peers --requirement benchmarks/peers.txt
 	@$(BIN)/python benchmarks/peers.py
 
-# On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has.
+# Runs the notebooks anew, which takes about an hour, and writes docs/reproductions.md from what they found.
+claims: setup
+	@$(BIN)/python -m labkit course run --profile standard --out course-run
+	@$(BIN)/python -m labkit claims --executed course-run
+
+# On PATH, so that `!labkit` in a notebook and a terminal of JupyterLab find what .venv has. The settings are a student's:
+# solutions are not listed, and nothing is asked or offered that a student has no use of.
 lab: setup
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
+	@if [ "$$(id -u)" = 0 ]; then echo 'You are root: whoever reaches this JupyterLab is, too. Use it in a container only.'; fi
+	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/binder/jupyter" \
+	    $(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

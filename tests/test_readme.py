@@ -70,9 +70,11 @@ def runnable(command: str) -> str:
 def write_example_files(folder: Path) -> None:
     """Write the files of their own that readers name: a table and its schema, a Criteo day, a manifest, a script.
 
-    And the checkout's datasets, in which a reader of these pages stands.
+    And the checkout's datasets and a notebook, in whose folder a reader of these pages stands.
     """
     (folder / "datasets").symlink_to(REPOSITORY / "datasets")
+    (folder / "notebooks").mkdir()
+    shutil.copy(REPOSITORY / "notebooks" / "00_start_here.ipynb", folder / "notebooks")
     dice = random.Random(0)
     (schema,) = blocks(README, "toml")
     assert schema.startswith("# clicks.toml\n")

@@ -13,7 +13,7 @@ from labkit.errors import UserError, refusal
 
 COMMANDS = (
     "tour", "run", "train", "profile", "collocate", "pack", "runs", "monitor", "energy", "doctor", "budgets", "tiers",
-    "data", "report", "course",
+    "data", "report", "course", "claims",
 )  # fmt: skip
 
 

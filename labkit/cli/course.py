@@ -1,4 +1,4 @@
-"""`labkit course`: build the exercises, run the notebooks, make the site."""
+"""`labkit course`: build the exercises, run the notebooks, make the site; where a student stands, and hand it in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     build = commands.add_parser("build", help="make the exercise notebooks from the authored ones in solutions/")
     build.add_argument("--check", action="store_true", help="change nothing; fail where something is out of order")
+    build.add_argument(
+        "--force", action="store_true", help="where answers are in the way, keep them beside the new one"
+    )
     build.set_defaults(run=run_build)
 
     run = commands.add_parser("run", help="execute notebooks and judge what came out")
@@ -29,8 +32,18 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     site.add_argument("--out", type=Path, default=Path("site"), metavar="DIR", help="default: site")
     site.set_defaults(run=run_site)
 
+    status = commands.add_parser("status", help="what is done and what is next (kept on this machine only)")
+    status.set_defaults(run=run_status)
+
+    submit = commands.add_parser("submit", help="pack notebooks, own modules, runs and progress into one archive")
+    submit.add_argument("--runs", type=Path, metavar="DIR", help="run folders (default: runs in the notebooks' folder)")
+    submit.add_argument(
+        "--out", type=Path, default=Path("submission.zip"), metavar="FILE", help="default: submission.zip"
+    )
+    submit.set_defaults(run=run_submit)
+
     where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
-    for command in (build, run):
+    for command in (build, run, submit):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
 
@@ -47,7 +60,7 @@ def run_build(args: argparse.Namespace) -> int:
         found = drift(args.notebooks)
         print(*(found or ["The notebooks are in order."]), sep="\n")
         return 1 if found else 0
-    changed = write(args.notebooks)
+    changed = write(args.notebooks, force=args.force)
     print(*([f"wrote {path}" for path in changed] or ["Nothing to change."]), sep="\n")
     return 0
 
@@ -90,6 +103,28 @@ def run_site(args: argparse.Namespace) -> int:
     from labkit.course.site import build_site
 
     print(f"Open {build_site(args.executed, args.out).resolve()}")
+    return 0
+
+
+def run_status(args: argparse.Namespace) -> int:
+    from labkit.cli.console import Console, print_frame
+    from labkit.course.hand_in import status
+    from labkit.course.progress import progress_file
+
+    console = Console(highlight=False, soft_wrap=True)
+    print_frame(console, status())
+    console.print(f"Kept in {progress_file()}, on this machine only.")
+    return 0
+
+
+def run_submit(args: argparse.Namespace) -> int:
+    from labkit.course.hand_in import hand_in
+    from labkit.hardware.sizes import size_text
+
+    packed = hand_in(args.notebooks, args.runs or args.notebooks / "runs", args.out)
+    print(
+        f"{args.out}: {len(packed)} files, {size_text(args.out.stat().st_size)}; their checksums are in manifest.json."
+    )
     return 0
 
 

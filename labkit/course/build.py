@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
+import time
 from copy import deepcopy
 from pathlib import Path
 
@@ -13,19 +15,28 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearOutput, ClearSolutions, LockCells, NbGraderPreprocessor
 from traitlets.config import Config
 
-from labkit.course.lint import GUESS, faults
-from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs
+from labkit.course.check import all_exercises
+from labkit.course.gate import knocked_out
+from labkit.course.lint import COLAB_CELL, GUESS, faults
+from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook, without_outputs
+from labkit.course.runner import PROFILES
+from labkit.errors import UserError
 
 STUB = "answer = ...  # YOUR ANSWER HERE, in place of the dots"
 """What stands where the solution was; the check below it says by name that it is not answered yet."""
+CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
+"""What stands where the body of a function was"""
 
 
 class ClearGuesses(NbGraderPreprocessor):
-    """Puts dots in place of the author's guesses, which would be a student's anchor."""
+    """Puts dots in place of the author's guesses, which would be a student's anchor, and a stub inside of code."""
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
-            cell.source = GUESS.sub(r"\1...\2", cell.source)
+            if cell.source == COLAB_CELL or "results" in cell.metadata.get("tags", []):
+                cell.metadata["jupyter"] = {"source_hidden": True}  # of which a student has no use
+            source = GUESS.sub(r"\1...\2", cell.source)
+            cell.source = re.sub(rf"^( +){re.escape(STUB)}$", rf"\1{CODE_STUB}", source, flags=re.MULTILINE)
         return cell, resources
 
 
@@ -33,7 +44,8 @@ def configure(config: Config) -> None:
     """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
     config.ClearSolutions.code_stub = {"python": STUB}
     config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ClearGuesses]
-    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs"]  # students' run folders stay with them
+    config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
+    config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs", "mylab"]  # which stay with the student
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
 
 
@@ -55,20 +67,47 @@ def _texts(folder: Path) -> dict[Path, str]:
     return texts
 
 
-def write(folder: Path) -> list[Path]:
-    """Write the exercise notebooks, and the authored ones in canonical form; return what changed."""
-    changed = []
-    for path, text in _texts(folder).items():
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8", newline="\n")
-            changed.append(path)
+def write(folder: Path, *, force: bool = False) -> list[Path]:
+    """Write the exercise notebooks, and the authored ones in canonical form; return what changed.
+
+    Raises:
+        UserError: an exercise notebook has answers in it, and not `force`, with which it is kept beside the new one.
+    """
+    texts = _texts(folder)
+    changed = [path for path, text in texts.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    answered = [path for path in changed if path.parent == folder and path.is_file() and has_answers(path)]
+    if answered and not force:
+        names = ", ".join(map(str, answered))
+        raise UserError(
+            f"{names}: there are answers in it: move it, or `--force` keeps it beside the new one. Nothing is written."
+        )
+    for path in answered:
+        path.rename(path.with_suffix(f".{time.strftime('%Y%m%d-%H%M%S')}.ipynb.bak"))
+    for path in changed:
+        path.write_text(texts[path], encoding="utf-8", newline="\n")
     return changed
+
+
+def has_answers(path: Path) -> bool:
+    """Whether a student has worked in an exercise notebook: cells were run, or answered, or guessed in."""
+    for cell in code_cells(read_notebook(path)):
+        is_answer = cell.metadata.get("nbgrader", {}).get("solution", False)
+        if (
+            cell.outputs
+            or cell.execution_count
+            or (is_answer and STUB not in cell.source and CODE_STUB not in cell.source)
+        ):
+            return True
+        if any("..." not in match[0] for match in GUESS.finditer(cell.source)):
+            return True
+    return False
 
 
 def drift(folder: Path) -> list[str]:
     """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them."""
     texts = _texts(folder)
     found = [f"{path}: {fault}" for path in authored(folder) for fault in faults(path)]
+    found += [fault for name, exercise in all_exercises().items() for fault in knocked_out(name, exercise)]
     for path, text in texts.items():
         if path.parent == folder and not (path.is_file() and path.read_text(encoding="utf-8") == text):
             found.append(f"{path}: is missing, or differs from what its authored one gives: run `labkit course build`")

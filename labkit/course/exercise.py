@@ -1,20 +1,14 @@
-"""An exercise: what a right answer is, and what to say to a wrong one."""
+"""An exercise whose answer is a number or a word: what is right, and what to say to a wrong one."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
-import inspect
 import math
 import numbers
-import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
-
-from labkit.course import exercises
-from labkit.errors import UserError
 
 
 class ExerciseError(Exception):
@@ -42,34 +36,37 @@ class Exercise:
     """One question of a notebook."""
 
     truth: Any
-    """The right answer, or a function of the values that the notebook gives the check. Its type says what an answer has
-    to be: a number (float), an integer, True or False, or a text."""
+    """The right answer, or a function of the numbers drawn for a student. Its type says what an answer has to be: a
+    number (float), an integer, or a text."""
     hint: str
     """What to say to a wrong answer that is none of the usual mistakes."""
     explanation: str
     """Why the right answer is right; shown with it."""
+    draw: Callable[[Random], dict[str, Any]] = field(default=lambda random: {})
+    """The numbers of the question, by name, so that no two students have the same."""
     choices: tuple[str, ...] = ()
     """What a text may be."""
     relative: float = 0.03
     """How far a number may be off, as a share of the right one: by default, by what two figures round off."""
     unit: str = ""
     mistakes: Mapping[Any, str] = field(default_factory=dict)
-    """Wrong answers that many give, or functions of the given values, and the hint that helps."""
+    """Wrong answers that many give, or functions of the drawn numbers, and the hint that helps."""
 
-    def check(self, name: str, answer: Any, given: dict[str, Any]) -> str:
-        """What to say to a right answer; raises as `check` does."""
-        needed = inspect.signature(self.truth).parameters if callable(self.truth) else ()
-        if missing := [each for each in needed if each not in given]:
-            values = ", ".join(f"{each}={each}" for each in missing)
-            raise UserError(f"Exercise {name}: the check needs more of this notebook: check(..., answer, {values}).")
+    def numbers(self, student: int) -> dict[str, Any]:
+        """The numbers of the question, as a student of that number has them."""
+        return self.draw(Random(f"labkit {student}"))
+
+    def check(self, name: str, answer: Any, student: int = 0) -> str:
+        """What to say to a right answer; raises as `labkit.course.check` does."""
         if answer is None or answer is Ellipsis:
             raise NotAnswered(
                 f"Exercise {name} is not answered yet: write your answer in the cell above in place of the dots, "
                 "run that cell, then this one."
             )
+        numbers = self.numbers(student)
 
         def value_of(told: Any) -> Any:
-            return told(**given) if callable(told) else told
+            return told(**numbers) if callable(told) else told
 
         truth = value_of(self.truth)
         value = _plain(answer)
@@ -92,8 +89,6 @@ class Exercise:
                 return is_text and value in self.choices, f"one of {', '.join(map(repr, self.choices))}"
             return is_text, 'a text, such as "seven"'
         unit, bare = f" ({self.unit})" if self.unit else "", ", without quotes" if is_text else ""
-        if isinstance(truth, bool):
-            return isinstance(value, bool), f"True or False{bare}"
         if isinstance(truth, int):
             return is_number(value) and value == int(value), f"an integer{unit}, such as 3{bare}"
         return is_number(value), f"a number{unit}, such as 2.5{bare}"
@@ -122,31 +117,3 @@ def is_number(value: Any) -> bool:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
         return False
-
-
-def check(name: str, answer: Any, **given: Any) -> None:
-    """Say whether an answer is right, and if not, what to think about.
-
-    Args:
-        name: the exercise, such as "10.pairs".
-        answer: what the student wrote.
-        given: values of this notebook that the right answer follows from.
-
-    Raises:
-        ExerciseError: the answer is missing, of the wrong kind, or wrong; the text says what to do next. nbgrader
-            counts it as no points.
-        UserError: there is no such exercise, or a value that it needs is not given.
-    """
-    exercise = all_exercises().get(name)
-    if exercise is None:
-        raise UserError(f"there is no exercise {name!r}: the names are {', '.join(all_exercises())}.")
-    print(exercise.check(name, answer, given))
-
-
-@functools.cache
-def all_exercises() -> dict[str, Exercise]:
-    """Every exercise by its name, in the order of the notebooks."""
-    found: dict[str, Exercise] = {}
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(exercises.__path__)):
-        found |= importlib.import_module(f"{exercises.__name__}.{module}").EXERCISES
-    return found

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from types import EllipsisType
 
-import platformdirs
-
+from labkit.course.boxes import offer
 from labkit.course.exercise import is_number
+from labkit.course.progress import keep, kept, progress_file
 from labkit.errors import UserError
-from labkit.runs.record import timestamp
 
 
 @dataclass
 class _Guess:
-    value: float | None
-    """None where the dots were left in its place."""
+    value: float
     unit: str
     truth: float | None = None
 
@@ -32,12 +26,6 @@ _open: dict[str, _Guess] = {}
 """What was guessed in this kernel, by name, in order."""
 
 
-def guess_file() -> Path:
-    """Where guesses are kept, across notebooks and days; LABKIT_COURSE names another folder."""
-    folder = os.environ.get("LABKIT_COURSE")
-    return (Path(folder) if folder else platformdirs.user_data_path("labkit") / "course") / "guesses.jsonl"
-
-
 def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
     """Commit a guess before the answer is shown: of `name` ("00.time_to_target"), a number; dots are none, not scored.
 
@@ -46,15 +34,14 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
     """
     of = f" of {unit}" if unit else ""
     if value is ...:
-        print(f"No guess yet: write a number{of} in place of the dots, then run this cell again.")
-        _open.setdefault(name, _Guess(None, unit))
+        print(f"No guess yet: write a number{of} into the box, or in place of the dots and run this cell again.")
+        offer(name, (), unit, lambda number: guess(name, number, unit))
         return
     if not is_number(value):
         raise UserError(f"The guess {name!r} is {value!r}: write a number{of}, such as 2.5.")
     known = _open.get(name)
     if known is not None and known.truth is not None:
-        rest = "this guess does not count" if known.value is None else "your first guess stays"
-        print(f"The answer was shown already ({known.words(known.truth)}), so {rest}.")
+        print(f"The answer was shown already ({known.words(known.truth)}), so your first guess stays.")
         return
     _open[name] = made = _Guess(float(value), unit)
     print(f"Your guess: {made.words(made.value)}.")
@@ -63,28 +50,21 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
 def reveal(name: str, truth: float | None) -> None:
     """Show the answer (None or NaN where this machine gave none), and how far off the guess was; both are kept.
 
-    Raises:
-        UserError: nothing was guessed under that name.
+    Without a guess nothing is shown.
     """
     made = _open.get(name)
     if made is None:
-        raise UserError(f"There is no guess {name!r} yet: run the cell with your guess first, then this one again.")
+        print(f"Guess first: {name} is shown when the cell with your guess has run; then run this one again.")
+        return
     if truth is None or math.isnan(truth):
-        guessed = "You did not guess" if made.value is None else f"You guessed {made.words(made.value)}"
-        print(f"{guessed}. There was no answer this time, so it is not scored.")
+        print("This machine gave no answer, so the guess is not scored.")
         return
     first_time, truth = made.truth is None, float(truth)
     if first_time:  # the first answer is the one that was guessed
         made.truth = truth
-    if made.value is None:
-        print(f"It is {made.words(truth)}. You did not guess, so it is not scored.")
-        return
     print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.")
     if first_time:
-        entry = {"time": timestamp(), "name": name, "guess": made.value, "truth": truth, "unit": made.unit}
-        guess_file().parent.mkdir(parents=True, exist_ok=True)
-        with guess_file().open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        keep("guess", name, guess=made.value, truth=truth, unit=made.unit)
 
 
 def ratio_error(guessed: float, truth: float) -> float:
@@ -105,18 +85,22 @@ def _how_far(made: _Guess, truth: float) -> str:
 
 def score_notebook() -> None:
     """Print this notebook's guesses, answers and factors."""
-    _print_scores({name: made for name, made in _open.items() if None not in (made.value, made.truth)}, "this notebook")
+    _print_scores({name: made for name, made in _open.items() if made.truth is not None}, "this notebook")
 
 
 def score_course() -> None:
     """Print the first guess of each name over all notebooks and days, and where they are kept."""
+    _print_scores(first_guesses(), "the course")
+    print(f"They are kept in {progress_file()}: delete it to start anew.")
+
+
+def first_guesses() -> dict[str, _Guess]:
+    """The first guess of each name that was scored; lines that another program wrote are left out."""
     first: dict[str, _Guess] = {}
-    for line in guess_file().read_bytes().splitlines() if guess_file().is_file() else []:
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a crash cut short
-            entry = json.loads(line)
-            first.setdefault(entry["name"], _Guess(float(entry["guess"]), entry["unit"], float(entry["truth"])))
-    _print_scores(first, "the course")
-    print(f"They are kept in {guess_file()}: delete it to start anew.")
+    for entry in kept("guess"):
+        if all(is_number(entry.get(key)) for key in ("guess", "truth")):
+            first.setdefault(entry["name"], _Guess(entry["guess"], str(entry.get("unit", "")), entry["truth"]))
+    return first
 
 
 def _print_scores(scored: dict[str, _Guess], where: str) -> None:

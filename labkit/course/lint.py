@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 from nbformat import NotebookNode
 
+from labkit.course.check import all_exercises
 from labkit.course.notebook_file import code_cells, read_notebook, without_outputs
+from labkit.course.written import WrittenExercise
 from labkit.project import BRANCH, REPOSITORY, binder_url, colab_url
 
 COLAB_CELL = f"""\
@@ -23,9 +27,12 @@ if "google.colab" in sys.modules:  # Colab has torch already; labkit is added to
 LONGEST_CELL = 12
 LONGEST_MEDIAN = 5
 FEWEST_GUESSES = 3
-FEWEST_EXERCISES = 3
+FEWEST = {"check": 2, "explain": 1, "claim": 1}
+"""Cells of a notebook that are graded, by what they call"""
 ANSWER = {"grade": False, "locked": False, "schema_version": 3, "solution": True, "task": False}
 CHECK = {"grade": True, "locked": True, "schema_version": 3, "solution": False, "task": False}
+WRITTEN = {"grade": True, "locked": False, "schema_version": 3, "solution": True, "task": False}
+"""Of an explanation or a claim, which is graded by hand"""
 GUESS = re.compile(r'^(guess\("[\w.]+", )[^"]+?((?:, "[^"]+")?\))$', re.MULTILINE)
 """A guess, a line of its own: what stands before and after its value"""
 
@@ -42,7 +49,7 @@ def faults(path: Path) -> list[str]:
         *_prose_faults(notebook, f"notebooks/{path.name}"),
         *_code_faults(notebook, code),
         *_guess_faults("\n".join(cell.source for cell in code)),
-        *_exercise_faults(code),
+        *_exercise_faults(code, path.name[:2]),
     ]
 
 
@@ -77,8 +84,9 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
     lines = {cell.id: len(cell.source.splitlines()) for cell in code}
     if median(lines.values()) > LONGEST_MEDIAN:
         yield f"half of its code cells have more than {LONGEST_MEDIAN} lines"
+    written = {cell.id for cell in code if cell.metadata.get("nbgrader", {}).get("solution")}
     for name, count in lines.items():
-        if count > LONGEST_CELL:
+        if count > LONGEST_CELL and name not in written:
             yield f"cell {name}: has {count} lines, and {LONGEST_CELL} is the most: make it a function of labkit"
     for before, cell in pairwise(notebook.cells):
         is_check = cell.metadata.get("nbgrader", {}).get("grade", False)
@@ -97,13 +105,42 @@ def _guess_faults(source: str) -> Iterator[str]:
             yield f"never reveals what {line} guesses"
 
 
-def _exercise_faults(code: list[NotebookNode]) -> Iterator[str]:
-    checks = [pair for pair in pairwise(code) if pair[1].metadata.get("nbgrader", {}).get("grade")]
-    for before, cell in checks:
-        graded, answer = cell.metadata["nbgrader"], before.metadata.get("nbgrader", {})
-        if {**graded, **CHECK} != graded or graded.get("points", 0) <= 0 or not graded.get("grade_id"):
-            yield f"cell {cell.id}: its nbgrader metadata is not that of a check with points"
-        if {**answer, **ANSWER} != answer or "### BEGIN SOLUTION" not in before.source:
-            yield f"cell {before.id}: is no answer that nbgrader clears, though a check follows"
-    if len(checks) < FEWEST_EXERCISES:
-        yield f"has {len(checks)} exercises: it needs {FEWEST_EXERCISES}"
+def _exercise_faults(code: list[NotebookNode], number: str) -> Iterator[str]:
+    """Of checks below the cell that they check, of explanations and claims, and of what they are named."""
+    graded = [pair for pair in pairwise(code) if pair[1].metadata.get("nbgrader", {}).get("grade")]
+    used = []
+    for before, cell in graded:
+        metadata, answer = cell.metadata["nbgrader"], before.metadata.get("nbgrader", {})
+        call = re.search(r'^(check|explain|claim)\("([\w.]+)", ', cell.source, re.MULTILINE)
+        used.append(call.groups() if call else ("", ""))
+        expected = CHECK if used[-1][0] == "check" else WRITTEN
+        if {**metadata, **expected} != metadata or metadata.get("points", 0) <= 0 or not metadata.get("grade_id"):
+            yield f"cell {cell.id}: its nbgrader metadata is not that of a {used[-1][0] or 'check'} with points"
+        if used[-1][0] != "check" and "### BEGIN SOLUTION" not in cell.source:
+            yield f"cell {cell.id}: has no answer that nbgrader clears"
+        if used[-1][0] == "check":
+            if {**answer, **ANSWER} != answer or "### BEGIN SOLUTION" not in before.source:
+                yield f"cell {before.id}: is no answer that nbgrader clears, though a check follows"
+            exercise = all_exercises().get(used[-1][1])
+            if isinstance(exercise, WrittenExercise) and not _is_reference(before.source, exercise.reference):
+                yield f"cell {before.id}: its {exercise.reference.__name__} is not the reference of {used[-1][1]}"
+    names = {name for kind, name in used if kind != "claim"}
+    yield from (f"asks {name}, and there is no such exercise" for name in sorted(names - set(all_exercises())))
+    own = {name for name in all_exercises() if name.startswith(f"{number}.")}
+    yield from (f"never asks {name}" for name in sorted(own - names))
+    for kind, least in FEWEST.items():
+        if (count := [each for each, _ in used].count(kind)) < least:
+            yield f"has {count} cells with {kind}: it needs {least}"
+
+
+def _is_reference(source: str, reference: Callable) -> bool:
+    """Whether a cell defines what the reference does, statement by statement but for docstrings."""
+
+    def definition(text: str) -> str:
+        found = [node for node in ast.parse(text).body if getattr(node, "name", "") == reference.__name__]
+        for node in [inner for one in found for inner in ast.walk(one) if hasattr(inner, "body")]:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+                node.body = node.body[1:]
+        return "".join(map(ast.unparse, found))
+
+    return definition(source) == definition(inspect.getsource(reference))

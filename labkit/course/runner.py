@@ -226,7 +226,7 @@ def _judge(executed: Executed, error: str | None) -> None:
     code = code_cells(notebook)
     executed.cells = sum(cell.execution_count is not None for cell in code)
     executed.figures = count_figures(notebook)
-    unanswered = re.search(r"NotAnswered: (Exercise .*?):", error or "")
+    unanswered = re.search(r"NotAnswered: ((?:Exercise|Claim) .*?):", error or "")
     if unanswered and executed.source.resolve().parent.name != SOLUTIONS:
         executed.note = unanswered[1]
         executed.faults += faults_until_stopped(notebook)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from nbformat import NotebookNode
 
+from labkit.course.claims import MIME as CLAIM
 from labkit.course.notebook_file import code_cells
 from labkit.course.results import MIME as RESULTS
 from labkit.plots.show import MIME as PLOTLY
@@ -18,8 +19,8 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 """The type of an output that is an interactive view."""
 WIDGETS = "application/vnd.jupyter.widget-state+json"
 PROVENANCE = get_args(Kind)
-ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS}
-SHOWN_BY = {"show": PLOTLY, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
+ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS, CLAIM}
+SHOWN_BY = {"show": "text/html", "claim": CLAIM, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
     ("monitor", "live", "explore", "profile_view"), WIDGET
 )
 """What a cell has to put out that calls a function of this name."""
@@ -100,7 +101,9 @@ def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
     for axis in ("xaxis", "yaxis"):
         if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
             yield f"a figure's {axis} has no title"
-    if not any(word in trace.get("name", "") for trace in figure["data"] for word in PROVENANCE):
+    legend = [figure["layout"].get("legend", {}).get("title", {}).get("text", "")]
+    legend += [trace.get("name", "") for trace in figure["data"]]
+    if not any(word in name for name in legend for word in PROVENANCE):
         yield "a figure's legend does not say where its numbers come from"
     if "sendChartToCloud" not in figure.get("config", {}).get("modeBarButtonsToRemove", []):
         yield "a figure can be uploaded from its toolbar"

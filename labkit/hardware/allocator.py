@@ -7,6 +7,8 @@ import ctypes
 GLIBC = {-3: 1 << 30, -1: 1 << 30, -2: 1 << 26}
 """M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of mallopt(3), in bytes: no tensor is a mapping of its own, and the
 heap is given back to the system from 1 GiB on, and grows by 64 MiB."""
+AT_FIRST = dict.fromkeys(GLIBC, 1 << 17)
+"""With which glibc begins, before it learns from what is freed; once they are set by hand it learns no more."""
 VARIABLES = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864"
 """The same for a program that is not started yet."""
 
@@ -22,8 +24,17 @@ def keep_memory() -> bool:
     Returns:
         Whether it could: there is nothing to set without glibc (macOS, Windows, musl).
     """
+    return _set(GLIBC)
+
+
+def give_memory_back() -> bool:
+    """The opposite, for a comparison: from now on glibc gives large tensors back as at its start; whether it could."""
+    return _set(AT_FIRST)
+
+
+def _set(values: dict[int, int]) -> bool:
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return all([mallopt(name, value) for name, value in GLIBC.items()])
+    return all([mallopt(name, value) for name, value in values.items()])

@@ -50,8 +50,8 @@ SPEECH_PRESETS = (
         ADAM | {"batch_size": 32, "lr": 4e-3, "schedule": "cosine", "warmup_steps": 50, "max_epochs": 12},
         data="shipped",
     ),
-    # Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers; learning rate and clipping
-    # are ours, since the paper's repository does not state them for this model
+    # Baunsgaard et al., ADMS 2020 (arXiv 2003.12366): one convolution, five LSTM layers. Its repository trains with
+    # AdaDelta at a learning rate of 1.0, without clipping (defaults of AM.py); Adam, its rate and clipping are ours
     Preset(
         "budget-m5",
         {"kind": "lstm", "channels": 600, "layers": 5, "hidden": 800, "kernel": 11, "strides": (2,), "dropout": 0.05},

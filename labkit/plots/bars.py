@@ -17,7 +17,6 @@ BUSY = {
     "share_of_peak": "arithmetic, of the best of one core",
     "share_of_bandwidth": "bytes used, of the best of one core",
 }
-COUNTERS = {"gpu_utilisation": "GPU utilisation", "sm_active": "SM activity", "sm_occupancy": "SM occupancy"}
 
 
 def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:
@@ -52,21 +51,6 @@ def figure_busy(busy: pd.DataFrame) -> go.Figure:
     )
     figure = new_figure("What one core does", "Share (%)", f"At more than 90 % utilisation: {words}.")
     return _add_columns(figure, busy["load"], busy, BUSY)
-
-
-def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
-    """Bars of three counters for each shape of a kernel.
-
-    Args:
-        shapes: columns blocks, threads, gpu_utilisation, sm_active, sm_occupancy (all %), provenance: of one source.
-    """
-    ticks = [f"{row.blocks:,} × {row.threads:,}" for row in shapes.itertuples()]
-    lowest = shapes.loc[shapes["sm_active"].idxmin()]
-    finding = (
-        f"With {lowest['blocks']:,} × {lowest['threads']:,} the utilisation is {lowest['gpu_utilisation']:.0f} %, and "
-        f"{lowest['sm_active']:.1f} % of the multiprocessors have work."
-    )
-    return _add_columns(new_figure("Blocks × threads of the kernel", "Counter (%)", finding), ticks, shapes, COUNTERS)
 
 
 def figure_gains(gains: pd.DataFrame) -> go.Figure:

@@ -21,7 +21,7 @@ SHOWN_ROWS = 12
 
 @dataclass(frozen=True)
 class Description:
-    """What a figure shows. In a notebook: the words, and the table behind a heading that opens it."""
+    """What a figure shows. In a notebook: behind a heading that opens them."""
 
     text: str
     """Chart type, axes with their ranges, series, and the main finding, in a few sentences."""
@@ -33,17 +33,17 @@ class Description:
         return self.text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        plain = textwrap.fill(self.text, 88, break_on_hyphens=False)
-        return {"text/plain": plain, "text/html": f'<p class="description">{escape(self.text)}</p>{self.details()}'}
+        return {"text/plain": textwrap.fill(self.text, 88, break_on_hyphens=False), "text/html": self.html()}
 
-    def details(self) -> str:
-        """The table in HTML, each series thinned to SHOWN_ROWS rows."""
+    def html(self) -> str:
+        """The words and the table, each series thinned to SHOWN_ROWS rows, behind a heading that opens them."""
+        words = f'<p class="description">{escape(self.text)}</p>'
         if self.table.empty:
-            return ""
+            return f"<details><summary>The figure in words</summary>{words}</details>"
         shown = pd.concat(thinned(rows, SHOWN_ROWS) for _, rows in self.table.groupby("series", sort=False))
         of = f"{len(shown)} of {len(self.table)} rows" if len(shown) < len(self.table) else f"{len(shown)} rows"
         rows = shown.to_html(index=False, float_format="{:.4g}".format, border=0)
-        return f"<details><summary>The figure as a table ({of})</summary>{rows}</details>"
+        return f"<details><summary>The figure in words and as a table ({of})</summary>{words}{rows}</details>"
 
 
 def describe(fig: go.Figure) -> Description:

@@ -83,7 +83,9 @@ def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:
         figure.add_scatter(
             x=x,
             y=jobs / x,
-            mode="lines",
+            mode="lines+text",
+            text=[""] * 59 + [f"{jobs} jobs slowed alike"],
+            textposition="top left",
             line={"color": AXIS["labkit_light"], "width": 1, "dash": "dot"},
             name=f"{jobs} jobs slowed alike",
             hoverinfo="skip",

@@ -117,7 +117,7 @@ def _drawn(view: View, profile: Profile) -> dict[str, str]:
     plot = figure.to_html(full_html=False, include_plotlyjs=False, config=dict(OFFLINE))
     words = describe(figure)
     told = {"title": view.title, "missing": "", "about": view.about, "text": words.text}
-    return told | {"plot": Markup(plot), "table": Markup(words.details())}
+    return told | {"plot": Markup(plot), "table": Markup(words.html())}
 
 
 def _facts(profile: Profile) -> dict[str, str]:

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 
 from labkit.plots.describe import in_words
+from labkit.plots.show import IN_THE_DARK
 from labkit.quick_nbformat import import_nbformat
 
 _ESM = """
@@ -58,8 +59,10 @@ class FigureView(widgets.VBox):
 
     def tell(self) -> None:
         """Put what the figure shows into words."""
-        role = " role='status'" if self.spoken else ""
-        self.words.value = f"<p{role}>{escape(in_words(self.plot))}</p>"
+        words = escape(in_words(self.plot))
+        told = f"<p role='status'>{words}</p>" if self.spoken else f"<p>{words}</p>"
+        folded = f"<details><summary>The figure in words</summary>{told}</details>"
+        self.words.value = IN_THE_DARK + (told if self.spoken else folded)
 
 
 class PictureButton(anywidget.AnyWidget):

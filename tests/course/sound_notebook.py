@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from labkit.course.lint import ANSWER, CHECK, COLAB_CELL
+from labkit.course.check import all_exercises
+from labkit.course.explanation import Explanation
+from labkit.course.lint import ANSWER, CHECK, COLAB_CELL, WRITTEN
 from labkit.project import binder_url, colab_url
 
 NAME = "90_x"
-EXERCISES = {"00.provenance": '"emulated"', "10.pairs": "351", "20.outputs": "12"}
-"""Exercises and their answers."""
+CODE = ("10.interaction", "20.collapse")
+EXPLAINED = next(name for name, exercise in all_exercises().items() if isinstance(exercise, Explanation))
+
+
+def solved(name: str) -> str:
+    """The cell of an exercise, with nbgrader's markers around the body."""
+    first, *body = inspect.getsource(all_exercises()[name].reference).rstrip().splitlines()
+    marked = [first, "    ### BEGIN SOLUTION", *body, "    ### END SOLUTION"]
+    return "\n".join(["import torch", "from torch import Tensor", "", "", *marked])
+
+
+def marked(answer: str, call: str) -> str:
+    return f"### BEGIN SOLUTION\nanswer = {answer}\n### END SOLUTION\n{call}"
 
 
 def sound_notebook() -> NotebookNode:
@@ -25,17 +40,21 @@ def sound_notebook() -> NotebookNode:
         new_markdown_cell("## Count"),
         new_code_cell('guess("a", 1)\nguess("b", 1)\nguess("c", 1)'),
     ]
-    for name, answer in EXERCISES.items():
+    for name in CODE:
         word = name.partition(".")[2]
         graded = {**CHECK, "grade_id": f"check-{word}", "points": 1}
         cells += [
             new_markdown_cell(f"### Exercise {name}"),
-            new_code_cell(
-                f"### BEGIN SOLUTION\nanswer = {answer}\n### END SOLUTION",
-                metadata={"nbgrader": {**ANSWER, "grade_id": f"answer-{word}"}},
-            ),
-            new_code_cell(f'check("{name}", answer)', metadata={"nbgrader": graded}),
+            new_code_cell(solved(name), metadata={"nbgrader": {**ANSWER, "grade_id": f"answer-{word}"}}),
+            new_code_cell(f'check("{name}", {word})', metadata={"nbgrader": graded}),
         ]
+    by_hand = {
+        "explain": marked(f'model_answer("{EXPLAINED}")', f'explain("{EXPLAINED}", answer)'),
+        "claim": marked('"holds here", "four bytes a number, and many rows"', 'claim("A4", "102 GB", answer)'),
+    }
+    for word, source in by_hand.items():
+        written = {**WRITTEN, "grade_id": word, "points": 2}
+        cells += [new_markdown_cell("In words:"), new_code_cell(source, metadata={"nbgrader": written})]
     cells += [
         new_markdown_cell("And:"),
         new_code_cell('reveal("a", 1)\nreveal("b", 1)\nreveal("c", 1)'),
@@ -43,7 +62,8 @@ def sound_notebook() -> NotebookNode:
         new_code_cell("results(one=(1, 0, 2))", metadata={"tags": ["results"]}),
         new_markdown_cell("## Recap\n\n- Counted.\n\n**Next:** y"),
     ]
-    cells[5].source = "from labkit.course import check, guess, results, reveal\n\n" + cells[5].source
+    imports = "check, claim, explain, guess, model_answer, results, reveal"
+    cells[5].source = f"from labkit.course import {imports}\n\n" + cells[5].source
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

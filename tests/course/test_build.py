@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
-from sound_notebook import EXERCISES, NAME, sound_notebook
+from sound_notebook import CODE, NAME, solved, sound_notebook
 from traitlets.config import Config
 
 from labkit.cli import main
-from labkit.course.build import STUB, drift, exercise_version, write
+from labkit.course.build import CODE_STUB, STUB, drift, exercise_version, write
 from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -31,9 +31,10 @@ def test_exercise_notebooks_have_no_solution_and_no_guess_and_their_checks_are_l
         graded = [cell for cell in code_cells(made) if "nbgrader" in cell.metadata]
         answers = [cell for cell in graded if cell.metadata.nbgrader.solution]
         checks = [cell for cell in graded if cell.metadata.nbgrader.grade]
-        assert len(answers) == len(checks) >= 3
-        assert {cell.source for cell in answers} == {STUB}
-        assert all(cell.metadata.editable is False and cell.metadata.deletable is False for cell in checks)
+        assert len(checks) >= 4
+        assert all(STUB in cell.source or CODE_STUB in cell.source for cell in answers)
+        locked = [cell for cell in checks if cell.metadata.nbgrader.locked]
+        assert all(cell.metadata.editable is False and cell.metadata.deletable is False for cell in locked)
         assert len(made.cells) == len(read_notebook(source).cells)
         guesses = [line for cell in code_cells(made) for line in cell.source.splitlines() if line.startswith("guess(")]
         assert len(guesses) >= 3
@@ -83,9 +84,34 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
     assert drift(folder) == []
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda cells: cells[0].update(execution_count=1),
+        lambda cells: cells[2].update(source=cells[2].source.replace("...", "3")),
+        lambda cells: cells[3].update(source=solved(CODE[0])),
+    ],
+)
+def test_answers_are_never_overwritten(folder, capsys, work):
+    path, source = folder / f"{NAME}.ipynb", folder / SOLUTIONS / f"{NAME}.ipynb"
+    notebook = read_notebook(path)
+    work(code_cells(notebook))
+    answered = canonical(notebook)
+    path.write_text(answered, encoding="utf-8")
+    changed = read_notebook(source)
+    changed.cells[2].source += " More."
+    source.write_text(canonical(changed), encoding="utf-8")
+    assert main(["course", "build", "--notebooks", str(folder)]) == 2
+    assert "there are answers in it" in capsys.readouterr().err
+    assert path.read_text(encoding="utf-8") == answered
+    assert main(["course", "build", "--force", "--notebooks", str(folder)]) == 0
+    (kept,) = folder.glob("*.bak")
+    assert kept.read_text(encoding="utf-8") == answered and "More." in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.timeout(900)
 def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "guesses"))
+    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
     # nbgrader starts `alembic`, which is beside it in an environment that need not be active
     monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     source, submitted = (tmp_path / name / f"{NAME}.ipynb" for name in ("source/small", "submitted/ann/small"))
@@ -98,14 +124,15 @@ def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
     config.CourseDirectory.db_url = f"sqlite:///{tmp_path / 'gradebook.db'}"
     configuration = NOTEBOOKS / SOLUTIONS / "nbgrader_config.py"
     exec(configuration.read_text(encoding="utf-8"), {"get_config": lambda: config})
+    assert config.Execute.timeout >= 600  # a cell may train for minutes
     nbgrader = NbGraderAPI(config=config)
     made = nbgrader.generate_assignment("small")
     assert made["success"], made["log"]
     notebook = read_notebook(tmp_path / "release" / "small" / f"{NAME}.ipynb")
     assert [cell.source for cell in notebook.cells] == [c.source for c in exercise_version(sound_notebook()).cells]
 
-    answers = {f"answer-{name[3:]}": f"answer = {answer}" for name, answer in EXERCISES.items()}
-    answers |= {"answer-pairs": "answer = 26", "answer-outputs": "answer = 11"}  # which are wrong
+    wrong = solved(CODE[1]).replace("    ### BEGIN SOLUTION", "    return sorted(path)")
+    answers = {"answer-interaction": solved(CODE[0]), "answer-collapse": wrong}
     for cell in code_cells(notebook):
         cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
     submitted.write_text(canonical(notebook), encoding="utf-8")

@@ -28,14 +28,16 @@ SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +doc
   .layout.annotations.find((each) => each.text.startsWith('target')).text.match(/[0-9.]+/)"""
 TRAINS = """
 import labkit, plotly.graph_objects as go
+from labkit.course import guess
 from labkit.plots.show import show
 from labkit.widgets import live
+guess("99.time", ..., "s")
 with labkit.Run("tiny", target="accuracy >= 0.9", runs_dir="loop") as run:
     view = live(run)
     for number in range(3):
         run.step(0.5, samples=1)
         run.evaluate(accuracy=number / 10)
-show(go.Figure(go.Scatter(x=[1, 2], y=[1, 2])))
+show(go.Figure(go.Scatter(x=[1, 2], y=[1, 2], name="one · measured")))
 """
 PROFILED = """
 import torch
@@ -113,10 +115,10 @@ def wait_for(page, what) -> None:
 def lab(browser, tmp_path_factory):
     """JupyterLab on a folder; what it keeps about its user goes to another."""
     folder, home = tmp_path_factory.mktemp("lab"), tmp_path_factory.mktemp("home")
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
-    command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
-    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0"]
+    command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]
     environment = os.environ | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
+    environment |= {"JUPYTER_CONFIG_PATH": str(FIRST.parents[2] / "binder" / "jupyter"), "LABKIT_COURSE": str(home)}
     with (home / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
@@ -131,12 +133,25 @@ def lab(browser, tmp_path_factory):
 
 def test_the_first_notebook_opens_and_a_training_loop_is_drawn_while_it_runs(lab, picture):
     shutil.copy(FIRST, lab.folder)
+    (lab.folder / SOLUTIONS).mkdir()
     page = lab.open(FIRST.name)
     page.get_by_role("heading", name="Start here").wait_for()
     picture(page, "start_notebook.png", clip={"x": 0, "y": 0, "width": 1280, "height": 1000})
+    for words in (SOLUTIONS, "Create Assignment", "official Jupyter news"):  # of which a student has no use
+        assert page.get_by_text(words, exact=False).count() == 0, words
     page.context.close()
     page = lab.run("trains.ipynb", TRAINS)
     wait_for(page, f"{TRACES}.length === 2 && {TRACES}.every(Boolean)")
+    box = page.get_by_label("99.time (s)")
+    box.fill("2.5")
+    box.press("Tab")
+    page.keyboard.press("Enter")
+    page.get_by_text("Your guess: 2.5 s.").wait_for(timeout=60_000)
+    assert page.get_by_role("figure", name=re.compile("Line chart. Horizontal axis")).count() == 1
+    tone = "getComputedStyle(document.querySelector('.js-plotly-plot .plotly')).filter"
+    assert page.evaluate(tone) == "none"
+    page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    assert "invert" in page.evaluate(tone)
     page.context.close()
 
 

@@ -32,7 +32,7 @@ def faults_of(tmp_path, notebook) -> list[str]:
         "0 cells tagged parameters": lambda n: n.cells[3].metadata.update(tags=["parameter"]),
         "0 cells tagged results": lambda n: n.cells[-2].update(metadata={}),
         "no parameter profile": lambda n: n.cells[3].update(source='profile = "smoke"'),
-        'never reveals what guess("a", 1)': lambda n: n.cells[16].update(source="1"),
+        'never reveals what guess("a", 1)': lambda n: n.cells[17].update(source="1"),
         "as a line of its own": lambda n: n.cells[5].update(source='guess("a", 1); guess("b", 1)'),
         "has 13 lines": lambda n: n.cells[5].update(source="\n".join(["1"] * 13)),
         "more than 5 lines": lambda n: [
@@ -44,9 +44,16 @@ def faults_of(tmp_path, notebook) -> list[str]:
         "not written as": lambda n: n.metadata.pop("kernelspec"),
         "not the one that installs on Colab": lambda n: n.cells[1].update(source="import sys"),
         "has 2 guesses": lambda n: n.cells[5].update(source='guess("a", 1)\nguess("b", 1)'),
-        "has 2 exercises": lambda n: n.cells.__delitem__(slice(6, 9)),
-        "no answer that nbgrader clears": lambda n: n.cells[7].update(source="answer = 1"),
+        "has 1 cells with check": lambda n: n.cells.__delitem__(slice(6, 9)),
+        "has 0 cells with claim": lambda n: n.cells.__delitem__(slice(14, 16)),
+        "is no answer that nbgrader clears": lambda n: n.cells[7].update(source="answer = 1"),
+        "has no answer that nbgrader clears": lambda n: n.cells[13].update(source='explain("10.x", "So.")'),
         "not that of a check": lambda n: n.cells[8].metadata.nbgrader.update(points=0),
+        "not that of a claim": lambda n: n.cells[15].metadata.nbgrader.update(locked=True),
+        "is not the reference of 10.interaction": lambda n: n.cells[7].update(
+            source=n.cells[7].source.replace("offset=-1", "offset=0")
+        ),
+        "asks 10.inter, and there is no such": lambda n: n.cells[8].update(source='check("10.inter", interaction)'),
         "has no code cell": lambda n: n.cells.__delitem__(slice(1, None)),
     }.items(),
 )

@@ -62,7 +62,7 @@ def test_a_page_has_every_output_and_no_address_of_the_network(site):
     page = (site / "00_one.html").read_text(encoding="utf-8")
     for words in (
         "plain &lt;b&gt;text&lt;/b&gt;", 'class="plot"', '"Time (s)"', "<th>a</th>", "auc = 0.7", "ansi-red-fg",
-        'href="10_two.html"', "not made", "<details><summary>The figure as a table",
+        'href="10_two.html"', "not made", "<details><summary>The figure in words and as a table",
         '<a href="#Counting">Counting</a>', 'id="Counting"', "Executed on 2026-01-02",
     ):  # fmt: skip
         assert words in page

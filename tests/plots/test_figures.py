@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labkit.plots.bars import figure_budget_shares, figure_busy, figure_gains, figure_kernel_shapes
+from labkit.plots.bars import figure_budget_shares, figure_busy, figure_gains
 from labkit.plots.describe import describe
 from labkit.plots.gantt import KINDS, figure_icicle, figure_job_timelines, figure_phases, figure_queue, figure_timeline
+from labkit.plots.heat_maps import COUNTERS, figure_kernel_shapes
 from labkit.plots.over_time import figure_memory_held
 from labkit.plots.slowdowns import figure_gain_against_slowdown, figure_observer_effect
 
@@ -31,9 +32,11 @@ BUSY = frame(
     provenance="measured",
 )
 SHAPES = frame(
-    "blocks threads gpu_utilisation sm_active sm_occupancy",
-    *((1, 1, 91.0, 0.2, 0.0), (131072, 1024, 100.0, 99.5, 78.2)),
-    provenance="published, somewhere",
+    "blocks threads gpu_utilisation graphics_active sm_active sm_occupancy",
+    (1, 1, 91.0, 90.9, 0.2, 0.0),
+    (131072, 1, 100.0, 99.9, 29.2, 1.4),
+    (131072, 1024, 100.0, 100.0, 99.5, 78.2),
+    provenance="recorded<b>, somewhere",
 )
 GAINS = frame("change measured at_most", ("<fused>", 1.5, 1.8), ("bf16", 2.0, NAN))
 EFFECTS = frame(
@@ -88,7 +91,6 @@ HELD = frame("time_us device held_bytes", (0.0, -1, 0), (1000.0, -1, 2**20), (20
 FIGURES = {
     "shares": (figure_budget_shares(SHARES), "Budget", "one-core: 60 % of the arithmetic and 90 % of the bandwidth"),
     "busy": (figure_busy(BUSY), "What one core does", "chase 0 % of the arithmetic and 1 % of the bandwidth"),
-    "shapes": (figure_kernel_shapes(SHAPES), "Blocks × threads", "With 1 × 1 the utilisation is 91 %, and 0.2 %"),
     "gains": (figure_gains(GAINS), "What was changed", "bf16 gained most: 2 times as fast; all together 3 times."),
     "observers": (figure_observer_effect(EFFECTS), "(ratio", "profiler costs the most: 1.20 times as long on the"),
     "gain": (figure_gain_against_slowdown(MODES), "Mean slowdown", "mps with 2 jobs (dlrm:tour) gains most: 1.70"),
@@ -127,6 +129,19 @@ def test_found_and_predicted_shares_stand_side_by_side():
         "bandwidth · emulated": {"one-core": 90, "jetson-nano-like": 97},
     }
     assert [list(trace.y) for trace in marks("busy").values()] == [[99, 98], [0, 90], [1, 20]]
+
+
+def test_shapes_of_a_kernel_are_a_heat_map_a_counter_with_gaps_where_none_was_tried():
+    figure = figure_kernel_shapes(SHAPES)
+    assert [trace.name for trace in figure.data] == [f"{t} · recorded&lt;b&gt;, somewhere" for t in COUNTERS.values()]
+    (axes,) = {(tuple(trace.x), tuple(trace.y)) for trace in figure.data}
+    assert axes == (("1", "1,024"), ("1", "131,072"))
+    np.testing.assert_array_equal(figure.data[2].z, [[0.2, NAN], [29.2, 99.5]])
+    words = describe(figure)
+    assert "SM activity is as low as 29.2 % (131,072 blocks of 1 threads)" in words.text
+    assert "Horizontal axis: Threads a block" in words.text and len(words.table) == 4 * 2
+    assert figure.layout.title.text == "recorded&lt;b&gt;, somewhere"
+    assert figure.layout.coloraxis.cmin == 0 and figure.layout.coloraxis.cmax == 100
 
 
 def test_each_observer_has_a_mark_and_an_interval_and_names_its_source():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -75,8 +76,8 @@ def write_records(folder: Path) -> None:
     for name, record in (("group", group), ("queue", queue)):
         (folder / name).mkdir()
         record.save(folder / name)
-    guesses = [f'{{"time": "now", "name": "0{n}.x", "guess": {n}.5, "truth": 2.0, "unit": "s"}}\n' for n in range(4)]
-    (folder / "guesses.jsonl").write_text("".join(guesses))
+    guesses = [{"kind": "guess", "name": f"0{n}.x", "guess": n + 0.5, "truth": 2.0, "unit": "s"} for n in range(4)]
+    (folder / "progress.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in guesses))
 
 
 def read_plans(folder: Path) -> list:

@@ -143,6 +143,25 @@ class Policy:
         return min(ranks, key=ranks.__getitem__, default=None)
 
 
+@dataclass(frozen=True)
+class OwnPolicy:
+    """A policy that is one function of what is believed, and knows nothing of what jobs cost each other."""
+
+    name: str
+    place: Callable[[int, float, list[tuple[float, list[float]]]], int | None]
+    """From the memory (bytes) and the utilisation of a job, and for each device its free bytes (none where it is
+    closed) and the utilisations of its jobs, to the position of the device, or None"""
+
+    def choose(
+        self, profile: JobProfile, states: Sequence[DeviceState], admission: Admission, last: int = -1
+    ) -> int | None:
+        """As that of `Policy`, without its admission."""
+        seen = [
+            (0 if state.closed else state.free_bytes, [each.utilisation for each in state.profiles]) for state in states
+        ]
+        return self.place(profile.memory_estimate_bytes, profile.utilisation, seen)
+
+
 _ALL = (
     Policy("exclusive", "a device for each job", lambda job, device, steps: 0, collocates=False),
     Policy("round-robin", "the next device in turn", lambda job, device, steps: steps),

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from labkit.collocation.packing.policy import Admission, DeviceState, PackingDevice, Policy
+from labkit.collocation.packing.policy import Admission, DeviceState, OwnPolicy, PackingDevice, Policy
 from labkit.collocation.packing.queue import Attempt, QueuedJob, TrackedJob
 
 MAX_OVERTAKEN = 4
@@ -53,7 +53,7 @@ class Scheduler:
         self,
         queue: Sequence[QueuedJob],
         devices: Sequence[PackingDevice],
-        policy: Policy,
+        policy: Policy | OwnPolicy,
         admission: Admission | None = None,
     ):
         self.jobs = {job.name: TrackedJob(job) for job in queue}

@@ -11,6 +11,7 @@ import pandas as pd
 from labkit.collocation.packing.policy import (
     POLICIES,
     Admission,
+    OwnPolicy,
     PackingDevice,
     Policy,
     Slowdown,
@@ -32,7 +33,7 @@ own trace of real jobs on GPUs: not a number to meet with other jobs on other de
 def simulate(
     queue: Sequence[QueuedJob],
     devices: Sequence[PackingDevice],
-    policy: Policy,
+    policy: Policy | OwnPolicy,
     *,
     slowdown: Slowdown = slowdown_by_utilisation,
     admission: Admission | None = None,

@@ -13,20 +13,23 @@ from labkit.collocation.launching.jobs_record import GroupRecord, JobOutcome
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics, read_run
 from labkit.runs.notes import note_left_out
-from labkit.runs.record import in_words
+from labkit.runs.record import RunRecord, in_words
 from labkit.telemetry.energy import Energy, gpu_of, run_energy
 from labkit.telemetry.memory import peak_memory
+from labkit.telemetry.samples import read_samples
 from labkit.tracking.ending import unreached
 from labkit.tta.energy import energy_until
 
 JOB_COLUMNS = [
     "round", "workload", "mode", "repeat", "job", "label", "job_key", "status", "wall_s", "steps", "steps_per_s",
     "window_s", "time_to_target_s", "target_reached", "last_evaluated_s", "target", "metric", "peak_memory_bytes",
-    "energy_j", "energy_note", "on", "go_at", "provenance", "run", "folder", "disturbed", "progress",
+    "energy_j", "energy_note", "sm_active", "on", "go_at", "provenance", "run", "folder", "disturbed", "progress",
 ]  # fmt: skip
 LEAST_COVERED = 0.9
 """Share of a round that must have been sampled: the ends of a short one lie between two samples."""
-NUMBERS = [name for name in JOB_COLUMNS if name.endswith(("_s", "_j", "_bytes")) or name in ("steps", "target")]
+NUMBERS = [
+    name for name in JOB_COLUMNS if name.endswith(("_s", "_j", "_bytes")) or name in ("steps", "target", "sm_active")
+]
 
 
 def job_table(group_folder: Path | str) -> pd.DataFrame:
@@ -44,7 +47,8 @@ def job_table(group_folder: Path | str) -> pd.DataFrame:
         job that did not reach its target is known to have been short of it, inf where it failed and never will.
         progress is (N,) steps and (N,) seconds, from the barrier to the end of the training. disturbed says what other
         programs did to the job's run; empty where nothing is known of it. energy_j is that of the round: the counter of
-        a device belongs to all of its jobs. A number that there is not is NaN.
+        a device belongs to all of its jobs, and so does sm_active, the mean SM activity (%) of its GPU in the time of
+        the run. A number that there is not is NaN.
 
     Raises:
         UserError: the folder is no readable group. A run of it that cannot be read is noted, and a job without a run.
@@ -113,12 +117,20 @@ def _of_job(folder: Path, job: JobOutcome, metrics: pd.DataFrame | None) -> dict
         "target": train.get("target"),
         "metric": train.get("target_metric"),
         "peak_memory_bytes": memory,
+        "sm_active": _sm_active(folder / job.run, record),
         "on": "gpu" if str(record.budget.get("torch_name", "cpu")).startswith("cuda") else "cpu",
         "folder": str(folder / job.run),
         "disturbed": in_words(result.get("others")),
         "progress": (steps, wall_s),
     }
     return row
+
+
+def _sm_active(folder: Path, record: RunRecord) -> float:
+    gpu = gpu_of(record.devices, str(record.budget.get("torch_name", "cpu")))
+    samples = read_samples(folder, scope="device", devices=[gpu]).get("sm_active", []) if gpu else []
+    known = [sample.value for sample in samples if sample.value is not None]
+    return float(np.mean(known)) if known else np.nan
 
 
 def _progress(metrics: pd.DataFrame | None, result: dict) -> tuple[np.ndarray, np.ndarray]:

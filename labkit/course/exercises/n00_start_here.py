@@ -1,39 +1,218 @@
 """Exercises of 00_start_here."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
 from labkit.course.exercise import Exercise
+from labkit.course.explanation import Explanation
+from labkit.course.written import Case, WrittenExercise
+
+# --- time to target
+
+
+def time_to_target(
+    times: Sequence[float], values: Sequence[float], target: float, higher_is_better: bool = True
+) -> float | None:
+    for time, value in zip(times, values, strict=True):
+        there = value >= target if higher_is_better else value <= target
+        if there:
+            return time
+    return None
+
+
+def _last_crossing(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    found = [time for time, value in zip(times, values, strict=True) if value >= target]
+    return found[-1] if found else None
+
+
+def _nearest(times: Sequence[float], values: Sequence[float], target: float) -> float:
+    return min(zip(times, values, strict=True), key=lambda each: abs(each[1] - target))[0]
+
+
+def _before(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    found = time_to_target(times, values, target)
+    return None if found is None else times[max(0, list(times).index(found) - 1)]
+
+
+def _interpolated(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    points = list(zip(times, values, strict=True))
+    for (early, low), (late, high) in pairwise(points):
+        if low < target <= high:
+            return early + (late - early) * (target - low) / (high - low)
+    return time_to_target(times, values, target)
+
+
+def _above(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
+    return next((time for time, value in zip(times, values, strict=True) if value > target), None)
+
+
+def _either_way(wrong: Callable[..., float | None]) -> Any:
+    def code(times: Any, values: Any, target: float, higher_is_better: bool = True) -> float | None:
+        sign = 1 if higher_is_better else -1
+        return wrong(times, [sign * value for value in values], sign * target)
+
+    return code
+
+
+RISE = ([0.4, 0.9, 1.3, 1.8, 2.4], [0.55, 0.66, 0.71, 0.70, 0.73])
+TIME_TO_TARGET = WrittenExercise(
+    time_to_target,
+    module="tta",
+    cases=(
+        Case("five evaluations, target 0.65", lambda code: code(*RISE, 0.65)),
+        Case("a curve that falls below the target again", lambda code: code(*RISE, 0.702)),
+        Case("a value that is exactly the target", lambda code: code(*RISE, 0.73)),
+        Case("a target that is never met", lambda code: code(*RISE, 0.75)),
+        Case("no evaluation at all", lambda code: code([], [], 0.5)),
+        Case("an error rate, which falls", lambda code: code([1.0, 2.0, 3.0], [0.9, 0.5, 0.2], 0.5, False)),
+    ),
+    mistakes={
+        (_either_way(_last_crossing)): "That is the last evaluation past the target: the first one is meant.",
+        (_either_way(_nearest)): "That is the evaluation nearest to the target, which may lie short of it.",
+        (_either_way(_before)): "That is the evaluation before: there the target is not met yet.",
+        (_either_way(_interpolated)): "Do not interpolate: between two evaluations nobody knew the value.",
+        (_either_way(_above)): ("At the target counts: >=, not >."),
+        (_either_way(lambda times, values, target: time_to_target(times, values, target) or times[-1])): (
+            "A run that never gets there has no time to target: return None, not its last time."
+        ),
+        (lambda times, values, target, higher_is_better=True: time_to_target(times, values, target)): (
+            "An error rate falls: without `higher_is_better` the target is met at or below it."
+        ),
+    },
+    hint="Go through the pairs of time and value in order; return the first time whose value is at or past the target.",
+    explanation="The first evaluation at or past the target, as labkit and MLPerf count; without one there is no time.",
+)
+
+# --- what the events say
+
+
+def test_looks(events: Iterable[dict[str, Any]]) -> int:
+    return sum(event["event"] == "tested" for event in events)
+
+
+def _events(*kinds: str) -> list[dict[str, Any]]:
+    return [{"event": kind, "wall_s": 1.0 + n, "train_s": 0.8 + 0.7 * n} for n, kind in enumerate(kinds)]
+
+
+ONE_LOOK = _events("started", "evaluated", "evaluated", "target_reached", "tested", "ended")
+PEEKING = _events("started", "evaluated", "tested", "evaluated", "tested", "evaluated", "tested", "ended")
+TEST_LOOKS = WrittenExercise(
+    test_looks,
+    module="tta",
+    cases=(
+        Case("the events of a run with one look", lambda code: code(ONE_LOOK)),
+        Case("a run that was tested after each evaluation", lambda code: code(PEEKING)),
+        Case("a run that was stopped before its end", lambda code: code(_events("started", "evaluated"))),
+    ),
+    mistakes={
+        (lambda events: sum(event["event"] == "evaluated" for event in events)): (
+            "Those are the evaluations of the validation split; the test split's event is `tested`."
+        ),
+        (lambda events: int(any(event["event"] == "tested" for event in events))): "Count them: there may be several.",
+        (lambda events: sum(event["event"] in ("tested", "evaluated") for event in events)): (
+            "Only the looks at the test split: `evaluated` is the validation split, which may be looked at."
+        ),
+    },
+    hint='Each event is a dict; count those whose event["event"] is "tested".',
+    explanation="The target was watched on the validation split, so the test split could stay closed to the end.",
+)
+
+
+def evaluation_share(events: Iterable[dict[str, Any]]) -> float:
+    evaluated = [event for event in events if event["event"] == "evaluated"]
+    return 1 - evaluated[-1]["train_s"] / evaluated[-1]["wall_s"]
+
+
+def _share_of(place: int) -> Any:
+    def code(events: Iterable[dict[str, Any]]) -> float:
+        evaluated = [event for event in events if event["event"] == "evaluated"]
+        return 1 - evaluated[place]["train_s"] / evaluated[place]["wall_s"]
+
+    return code
+
+
+EVALUATION_SHARE = WrittenExercise(
+    evaluation_share,
+    module="tta",
+    cases=(
+        Case("the events of a run with two evaluations", lambda code: code(ONE_LOOK)),
+        Case("a single evaluation", lambda code: code(_events("started", "evaluated", "ended"))),
+        Case("a run of three evaluations", lambda code: code(PEEKING)),
+    ),
+    mistakes={
+        (_share_of(0)): "That is after the first evaluation: both clocks add up, so read them at the last one.",
+        (lambda events: 1 - evaluation_share(events)): "That is the share of training; the other part is wanted.",
+        (lambda events: 1 / (1 - evaluation_share(events)) - 1): "A share of all the time: divide by wall_s.",
+    },
+    hint="`wall_s` counts everything, `train_s` training alone, both from the start: what part of the last wall_s is "
+    "not training?",
+    explanation="What is looked at often costs time, and it is in the time to target, as whoever waits feels it.",
+)
+
+# --- money
+
+
+def price_spread(prices: Iterable[float | None]) -> float:
+    known = [price for price in prices if price is not None]
+    return max(known) / min(known)
+
+
+PRICE_SPREAD = WrittenExercise(
+    price_spread,
+    module="tta",
+    cases=(
+        Case("three prices", lambda code: code([0.5, 4.0, 1.0])),
+        Case("one that is not known", lambda code: code([0.5, None, 4.0, 0.25])),
+        Case("a single price", lambda code: code([None, 2.0])),
+    ),
+    mistakes={
+        (
+            lambda prices: max(p or 0 for p in prices) - min(p for p in prices if p)
+        ): "How many times, not how much more.",
+        (lambda prices: 1 / price_spread(prices)): "The dearest over the cheapest, not the other way round.",
+        (lambda prices: max(p or 0 for p in prices) / min(p or 0 for p in prices)): (
+            "No price is not a price of 0: leave None out."
+        ),
+        (lambda prices: (lambda known: known[-1] / known[0])([p for p in prices if p])): (
+            "The prices stand in no order: take the largest and the smallest."
+        ),
+    },
+    hint="Leave out what is None; then the largest over the smallest.",
+    explanation="Where no source was found the catalogue has no price, and says None: never 0.",
+)
 
 EXERCISES = {
-    "00.provenance": Exercise(
-        "emulated",
-        hint="A run on all of a machine is measured; look at what the budgets cell prints beside one-core.",
-        explanation="Part of a larger machine stands in for a small one, whose caches and memory may differ.",
-        choices=("measured", "recorded", "emulated", "predicted"),
-        mistakes={
-            "measured": "It ran, but not on a machine with one core: on one core of a larger one.",
-            "predicted": "Nothing was computed from a model: the run took place.",
-            "recorded": "That is for runs of another machine that are only shown here.",
-        },
+    "00.time_to_target": TIME_TO_TARGET,
+    "00.why_both": Explanation(
+        rubric=(
+            "numbers: gives two targets of one's own run with their times, and their ratio",
+            "why: the curve flattens towards what is possible on the data",
+            "trade-off: says what a comparison needs, the same target on the same data, or a time for several targets",
+        ),
+        model="On my run the harder of two targets that lie two hundredths apart took clearly longer than the easier "
+        "one, because the curve flattens towards what can be learnt from this data. A time without its "
+        "target, or an accuracy without its time, can therefore be made to look as good as one likes: compare two "
+        "machines at the same target, better at several.",
     ),
+    "00.evaluation_share": EVALUATION_SHARE,
+    "00.test_looks": TEST_LOOKS,
     "00.cost": Exercise(
-        0.30,
+        lambda minutes, usd_per_h: minutes / 60 * usd_per_h,
+        draw=lambda random: {
+            "minutes": random.choice(range(21, 58, 3)),
+            "usd_per_h": random.choice([0.08, 0.31, 0.59, 0.79, 1.48, 2.5]),
+        },
         unit="US dollars",
         hint="Cost is hours × dollars an hour.",
-        explanation="45 minutes are 0.75 hours, and 0.75 × 0.40 is 0.30.",
+        explanation="Whoever rents by the hour pays for time alone, whatever came out of it.",
         mistakes={
-            18.0: "The price is by the hour, and 45 are minutes.",
-            30.0: "That is in cents.",
-            0.4 / 0.75: "Multiply the price by the hours, do not divide.",
+            (lambda minutes, usd_per_h: minutes * usd_per_h): "The price is by the hour, and the time in minutes.",
+            (lambda minutes, usd_per_h: 100 * minutes / 60 * usd_per_h): "That is in cents.",
+            (lambda minutes, usd_per_h: usd_per_h / (minutes / 60)): "Multiply the price by the hours, do not divide.",
         },
     ),
-    "00.test_looks": Exercise(
-        lambda events: sum(event["event"] == "tested" for event in events),
-        hint="Count the lines of events.jsonl whose event is `tested`.",
-        explanation="The target was watched on the validation split, so the test split could stay closed to the end.",
-        mistakes={
-            lambda events: sum(
-                event["event"] == "evaluated" for event in events
-            ): "Those are the evaluations of the validation split; the test split's event is `tested`.",
-            0: "Look at the last lines: the test split is scored when the run has ended.",
-        },
-    ),
+    "00.price_spread": PRICE_SPREAD,
 }

@@ -1,55 +1,315 @@
-"""Exercises of 50_time_to_accuracy."""
+"""Exercises of 50_time_to_accuracy. A run that failed has time inf, one that was cut off the time of its cut."""
 
-from labkit.course.exercise import Exercise
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from labkit.course.explanation import Explanation
+from labkit.course.written import Case, WrittenExercise
+
+Curve = list[tuple[float, float]]
+
+# --- Kaplan-Meier
+
+
+def waiting(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+    share, curve = 1.0, [(0.0, 1.0)]
+    for time in sorted({t for t, r in zip(times, reached, strict=True) if r}):
+        at_risk = sum(t >= time for t in times)
+        crossed = sum(t == time and r for t, r in zip(times, reached, strict=True))
+        share *= 1 - crossed / at_risk
+        curve.append((time, share))
+    return curve
+
+
+def _waiting_of(keep: Callable[[float, bool], bool]) -> Any:
+    """Of some of the runs only."""
+
+    def code(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+        kept = [(t, r) for t, r in zip(times, reached, strict=True) if keep(t, r)]
+        return waiting([t for t, _ in kept], [r for _, r in kept])
+
+    return code
+
+
+def _cut_off_as_failed(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+    return waiting([t if r else math.inf for t, r in zip(times, reached, strict=True)], reached)
+
+
+def _cut_off_as_reached(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+    return waiting(times, [bool(r) or math.isfinite(t) for t, r in zip(times, reached, strict=True)])
+
+
+def _not_at_risk_at_its_cut(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+    return waiting([t if r else t - 1e-9 for t, r in zip(times, reached, strict=True)], reached)
+
+
+def _one_by_one(times: Sequence[float], reached: Sequence[bool]) -> Curve:
+    pairs = zip(times, reached, strict=True)
+    return [(0.0, 1.0)] + [(t, dict(waiting(times, reached))[t]) for t in sorted(t for t, r in pairs if r)]
+
+
+FOUR = ([10.0, 15.0, 20.0, 30.0], [True, False, True, False])
+WAITING = WrittenExercise(
+    waiting,
+    module="tta",
+    cases=(
+        Case("three runs that all arrive", lambda code: code([12.0, 10.0, 11.0], [True] * 3)),
+        Case("arrivals after 10 and 20 s, cuts after 15 and 30 s", lambda code: code(*FOUR)),
+        Case("a run that failed: its time is inf", lambda code: code([3.0, math.inf, 2.0], [True, False, True])),
+        Case("two that arrive at the same time", lambda code: code([5.0, 4.0, 5.0, 6.0], [True] * 4)),
+        Case("one that is cut off just when another arrives", lambda code: code([5.0, 5.0, 7.0], [True, False, True])),
+        Case("none that arrives", lambda code: code([8.0, math.inf], [False, False])),
+    ),
+    mistakes={
+        (_waiting_of(lambda t, r: r)): "Those are the finished runs alone: the others were waiting, too.",
+        (_waiting_of(lambda t, r: math.isfinite(t))): "A run that failed waits for ever: it stays at risk to the end.",
+        (_cut_off_as_failed): "A run that was cut off is not at risk after its cut: count the times from this one on.",
+        (_cut_off_as_reached): "A cut is no crossing: the curve falls only where a run arrives.",
+        (_not_at_risk_at_its_cut): "Who is cut off at the very time is still at risk then: t >= time.",
+        (_one_by_one): "Two arrivals at one time are one step of the curve.",
+        (lambda times, reached: waiting(times, reached)[1:]): "The curve begins at (0.0, 1.0).",
+    },
+    hint="At each time of a crossing: at risk are the runs whose time is that or later; multiply the share by "
+    "1 − crossed / at risk.",
+    explanation="Failed runs hold the curve up for ever; those cut off count as long as they were seen.",
+)
+
+
+def median_time(curve: Curve) -> float:
+    for time, share in curve:
+        if share <= 0.5:
+            return time
+    return math.inf
+
+
+MEDIAN = WrittenExercise(
+    median_time,
+    module="tta",
+    cases=(
+        Case(
+            "a curve through one half",
+            lambda code: code([(0.0, 1.0), (10.0, 0.75), (20.0, 0.4), (25.0, 0.2), (30.0, 0.1)]),
+        ),
+        Case("one that rests exactly at one half", lambda code: code([(0.0, 1.0), (4.0, 0.5), (9.0, 0.0)])),
+        Case("one that stays above one half", lambda code: code([(0.0, 1.0), (4.0, 0.8), (9.0, 0.6)])),
+    ),
+    mistakes={
+        (lambda curve: next((t for t, share in curve if share < 0.5), math.inf)): "At most one half: <=.",
+        (lambda curve: next((t for t, share in curve if share <= 0.5), curve[-1][0])): (
+            "Where more than half never arrive there is no median: inf, not the last time that was seen."
+        ),
+        (lambda curve: curve[len(curve) // 2][0]): "Not the middle of the list: the first time where the share is low.",
+        (lambda curve: next((t for t, share in reversed(curve) if share > 0.5), math.inf)): (
+            "That is the step before: there more than half are still waiting."
+        ),
+    },
+    hint="Go along the curve; return the first time whose share is at most 0.5, and math.inf if there is none.",
+    explanation="It needs no run that failed to have a time: only that more than half arrive.",
+)
+
+# --- how often, and what it costs
+
+
+def success_interval(reached: int, runs: int) -> tuple[float, float]:
+    share, z = reached / runs, 1.96
+    middle = share + z**2 / (2 * runs)
+    half = z * math.sqrt(share * (1 - share) / runs + z**2 / (4 * runs**2))
+    return (middle - half) / (1 + z**2 / runs), (middle + half) / (1 + z**2 / runs)
+
+
+def _wald(reached: int, runs: int) -> tuple[float, float]:
+    share = reached / runs
+    half = 1.96 * math.sqrt(share * (1 - share) / runs)
+    return share - half, share + half
+
+
+SUCCESS = WrittenExercise(
+    success_interval,
+    module="tta",
+    cases=(
+        Case("33 of 50", lambda code: list(code(33, 50))),
+        Case("all of 5", lambda code: list(code(5, 5))),
+        Case("none of 3", lambda code: [1 + each for each in code(0, 3)]),
+    ),
+    mistakes={
+        (_wald): "That is share ± 1.96 standard errors, which says of 5 successes in 5 that nothing is unknown.",
+        (lambda reached, runs: tuple(100 * each for each in success_interval(reached, runs))): "Shares, not per cent.",
+        (lambda reached, runs: tuple(each * (1 + 1.96**2 / runs) for each in success_interval(reached, runs))): (
+            "Both ends are divided by 1 + z²/n."
+        ),
+    },
+    hint="With p = reached / runs: (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).",
+    explanation="Wilson's interval (1927): five of five may still be four of seven.",
+)
+
+
+def expected_cost_usd(spent_s: Sequence[float], reached: Sequence[bool], usd_per_h: float) -> float:
+    if not any(reached):
+        return math.inf
+    return sum(spent_s) / sum(reached) / 3600 * usd_per_h
+
+
+def _cost_of(spent_s: Callable[[Any, Any], float]) -> Any:
+    def code(times_s: Sequence[float], reached: Sequence[bool], usd_per_h: float) -> float:
+        return spent_s(np.asarray(times_s), np.asarray(reached)) / 3600 * usd_per_h if any(reached) else math.inf
+
+    return code
+
+
+COST = WrittenExercise(
+    expected_cost_usd,
+    module="tta",
+    cases=(
+        Case("two that arrive", lambda code: code([1800.0, 5400.0], [True, True], 0.5)),
+        Case("three that arrive, two that diverge", lambda code: code([10, 11, 12, 3, 3], [1, 1, 1, 0, 0], 0.36)),
+        Case("none that arrives", lambda code: code([10.0, 11.0], [False, False], 0.36)),
+    ),
+    mistakes={
+        (_cost_of(lambda s, r: s[r.astype(bool)].mean())): "The failures took time, too, and somebody pays for it.",
+        (_cost_of(lambda s, r: s.mean())): "Shared by the successes only: a failure has bought nothing.",
+        (_cost_of(lambda s, r: 60 * s.sum() / r.sum())): "An hour has 3,600 seconds.",
+        (_cost_of(lambda s, r: 3600 * s.sum() / r.sum())): "The price is by the hour, and the time in seconds.",
+        (lambda s, r, usd: sum(s) / max(1, sum(r)) / 3600 * usd): "No success at any price: inf, where none arrives.",
+    },
+    hint="All seconds that were spent, over the number of successes; by 3,600, times the price. Without a success inf.",
+    explanation="The expected cost if each run that fails is started anew, until one gets there.",
+)
+
+# --- other people's runs
+
+
+def hours_to_target(epochs: np.ndarray, seconds_per_epoch: float) -> np.ndarray:
+    hours = np.asarray(epochs) * seconds_per_epoch / 3600
+    return np.where(np.isnan(hours), np.inf, hours)
+
+
+EPOCHS = np.array([14.0, np.nan, 13.0])
+HOURS = WrittenExercise(
+    hours_to_target,
+    module="tta",
+    cases=(
+        Case("three seeds that arrive", lambda code: code(np.array([7.0, 6.0, 8.0]), 5400.0)),
+        Case("one that did not arrive: NaN epochs", lambda code: code(EPOCHS, 5400.0)),
+        Case("none that arrived", lambda code: code(np.array([np.nan, np.nan]), 100.0)),
+    ),
+    mistakes={
+        (lambda epochs, seconds: np.asarray(epochs) * seconds / 3600): (
+            "A run that came to the end of its epochs has failed: its time is inf. NaN is left out of means unseen."
+        ),
+        (lambda epochs, seconds: hours_to_target(epochs, seconds) * 3600): "Hours: 3,600 seconds each.",
+        (lambda epochs, seconds: np.nan_to_num(np.asarray(epochs) * seconds / 3600)): "0 hours is the best of times.",
+        (lambda epochs, seconds: hours_to_target(np.asarray(epochs)[~np.isnan(epochs)], seconds)): (
+            "Do not leave out runs that failed: give as many times as there are seeds."
+        ),
+    },
+    hint="epochs × seconds an epoch / 3,600; then np.where(np.isnan(...), np.inf, ...).",
+    explanation="The time is put together of two measurements: epochs by seed, seconds an epoch by GPU.",
+)
+
+
+def sooner_percent(hours: Mapping[str, float], platform: str) -> dict[str, float]:
+    return {other: 100 * (1 - hours[platform] / took) for other, took in hours.items() if other != platform}
+
+
+SOONER = WrittenExercise(
+    sooner_percent,
+    module="tta",
+    cases=(
+        Case("three platforms", lambda code: code({"a": 6.0, "b": 8.0, "c": 18.0}, "a")),
+        Case("one that never arrives", lambda code: code({"a": 6.0, "b": math.inf}, "a")),
+        Case("the slowest of two", lambda code: code({"a": 6.0, "b": 8.0}, "b")),
+    ),
+    mistakes={
+        (lambda hours, own: {o: 100 * (t / hours[own] - 1) for o, t in hours.items() if o != own}): (
+            "That is how much longer the other takes: sooner is a share of the other's time."
+        ),
+        (lambda hours, own: {o: 100 * hours[own] / t for o, t in hours.items() if o != own}): (
+            "That is the share of the time it takes; sooner is what is saved."
+        ),
+        (lambda hours, own: {o: 1 - hours[own] / t for o, t in hours.items() if o != own}): "In per cent.",
+        (
+            lambda hours, own: {o: 100 * (1 - hours[own] / t) for o, t in hours.items()}
+        ): "Leave the platform itself out.",
+    },
+    hint="100 × (1 − own time / other's time), for each of the others.",
+    explanation="60 % sooner is 2.5 times as fast: say which of the two you mean.",
+)
+
+
+def fit_log_time(hours: np.ndarray, covariates: np.ndarray) -> np.ndarray:
+    design = np.column_stack([np.ones(len(hours)), covariates])
+    return np.linalg.lstsq(design, np.log(hours), rcond=None)[0]
+
+
+def _changed_fit(*, log: bool = True, constant: bool = True) -> Any:
+    def code(hours: np.ndarray, covariates: np.ndarray) -> np.ndarray:
+        columns = [np.ones(len(hours))] * constant + [covariates]
+        return np.linalg.lstsq(np.column_stack(columns), np.log(hours) if log else hours, rcond=None)[0]
+
+    return code
+
+
+def _times(count: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(count)
+    covariates = random.normal(size=(count, width))
+    return np.exp(1 + covariates @ np.linspace(-0.5, 0.7, width) + 0.1 * random.normal(size=count)), covariates
+
+
+FIT = WrittenExercise(
+    fit_log_time,
+    module="tta",
+    cases=(
+        Case("30 runs, two covariates", lambda code: code(*_times(30, 2))),
+        Case("five covariates", lambda code: code(*_times(80, 5))),
+    ),
+    mistakes={
+        (_changed_fit(log=False)): "It is the logarithm of the time that is linear: effects multiply.",
+        (_changed_fit(constant=False)): "A column of ones is missing: the time where all covariates are 0.",
+        (lambda hours, covariates: np.exp(fit_log_time(hours, covariates))): (
+            "Return the coefficients; whoever wants factors takes exp of them."
+        ),
+        (
+            lambda hours, covariates: fit_log_time(hours, covariates)[1:]
+        ): "The constant comes first, and is wanted, too.",
+    },
+    hint="np.column_stack of ones and covariates; np.linalg.lstsq against np.log(hours).",
+    explanation="An accelerated failure time model with log-normal times; cut-off runs take a likelihood.",
+)
 
 EXERCISES = {
-    "50.can_fall": Exercise(
-        True,
-        hint="Think of two runs, one fast and one slow, and a target that only the fast one reaches.",
-        explanation="A slow run that no longer reaches the target drops out of the mean, and what is left is faster.",
+    "50.waiting": WAITING,
+    "50.median": MEDIAN,
+    "50.success": SUCCESS,
+    "50.why_mean_lies": Explanation(
+        rubric=(
+            "numbers: gives the mean of the finished runs and the share it leaves out, at an easy and at a hard target",
+            "why: the slow runs are the first that no longer arrive, so those that stay are a chosen part",
+            "trade-off: says what to report in its place (median of all, success rate, cost) and what that cannot say",
+        ),
+        model="At the hard target the mean covers only those runs that got there, and does not tell which share it "
+        "leaves out. The slow ones fall out first, so the mean can stay or fall while the target gets harder, and a "
+        "method that fails often looks fast. The median over all runs with the success rate says both, and where "
+        "more than half fail there is no median, which is an answer, too.",
     ),
-    "50.waiting": Exercise(
-        0.375,
-        hint="At each crossing, multiply by the share of the runs still running at that moment that did not cross.",
-        explanation="3/4 after 10 s; at 20 s two runs were still running and one crossed: 3/4 · 1/2.",
-        mistakes={
-            0.5: "Two of four did cross, but the run that ended at 15 s was not there any more at 20 s.",
-            0.0: "That drops the runs that stopped short; they were running until they stopped.",
-            0.75: "That is after 10 s; another run crossed at 20 s.",
-            37.5: "As a share, not in per cent.",
-        },
+    "50.cost": COST,
+    "50.hours": HOURS,
+    "50.sooner": SOONER,
+    "50.why_batch": Explanation(
+        rubric=(
+            "numbers: compares one platform at its largest and at its best batch, at two targets",
+            "why: ratio of times = ratio of epoch times × ratio of epochs, and large batches take more epochs",
+            "trade-off: a common batch compares hardware, each one's best compares what one would really do",
+        ),
+        model="With one batch the epochs to a target are the same everywhere, so the ratio of times is that of the "
+        "epoch times at every target, whatever the paper saw. With each platform's largest batch it moves: past some"
+        " tens of utterances an epoch gets hardly faster and more of them are needed, and the largest batches never "
+        "reach the hardest target, where the smallest card does. A common batch compares hardware; each one's best "
+        "compares what a user would do with it.",
     ),
-    "50.median": Exercise(
-        20.0,
-        relative=0.001,
-        unit="seconds",
-        hint="The median is the first time at which at most half of the runs are still waiting.",
-        explanation="The curve is at 0.75 until 20 s, where it falls below one half.",
-        mistakes={
-            15.0: "That is the middle of the two runs that finished: the others count, too.",
-            10.0: "After 10 s three quarters are still waiting.",
-            17.5: "That is the middle of the four last times; at 15 s and 30 s no run crossed.",
-        },
-    ),
-    "50.restarts": Exercise(
-        13.0,
-        unit="seconds",
-        hint="All time spent, also by the runs that failed, over the number of successes.",
-        explanation="33 s of successes and 6 s of failures are 39 s, for three successes.",
-        mistakes={
-            11.0: "That is the mean of the runs that got there; the failures took time, too.",
-            7.8: "That shares the time among all five runs, and two of them bought nothing.",
-        },
-    ),
-    "50.cost": Exercise(
-        0.002,
-        unit="US dollars",
-        hint="Cost is hours × dollars an hour.",
-        explanation="20 s are 20/3600 hours, at 0.36 dollars each.",
-        mistakes={
-            7.2: "The price is by the hour, and the time in seconds.",
-            0.12: "An hour has 3600 seconds; 60 of them are a minute.",
-            0.2: "That is in cents.",
-        },
-    ),
+    "50.fit": FIT,
 }

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile, schedule
 
+from labkit.process.silence import silenced
 from labkit.profiling.profile import FACTS, GRAPH, KINETO
 from labkit.profiling.recording.phase_clock import PhaseClock, fault_cost_us
 from labkit.profiling.recording.settings import CHATTER, ProfileSettings
@@ -96,7 +97,8 @@ class StepRecorder(StepWatcher):
             if self.taken == warm + plan.steps:
                 self._stop_profiler()
                 self._graph = ExecutionTraceObserver().register_callback(str(self.trace / GRAPH))
-                self._graph.start()
+                with silenced():
+                    self._graph.start()
         else:
             self._stop_graph()
             self.is_done = True
@@ -145,8 +147,9 @@ class StepRecorder(StepWatcher):
     def _stop_graph(self) -> None:
         graph, self._graph = self._graph, None
         if graph is not None:
-            graph.stop()
-            graph.unregister_callback()
+            with silenced():
+                graph.stop()
+                graph.unregister_callback()
 
 
 class SteadySteps(StepWatcher):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,8 +18,6 @@ from labkit.compiled import why_not_compiled
 if TYPE_CHECKING:
     import pandas as pd
 
-CHASED = 2**23
-"""Places of 8 bytes: 64 MiB, more than most caches hold."""
 COPIED_BYTES = 2**27
 SIZE = 512
 """Rows and columns of the matrices multiplied."""
@@ -34,17 +32,7 @@ extern "C" __global__ void square(const float* x, float* y, int n, int repeats) 
 """
 NUMBERS = 2**20
 READ_HZ = 5.0
-COUNTERS = ("gpu_utilisation", "sm_active", "sm_occupancy")
-PUBLISHED = "recorded, published at EuroMLSys 2023"
-"""Yousefzadeh-Asl-Miandoab, Robroek and Tözün, Profiling and Monitoring Deep Learning Training Tasks."""
-_SQUARE = (
-    (1, 1, 91, 0.2, 0.0),
-    (128, 1024, 100, 25.5, 13.7),
-    (1024, 1024, 99, 55.5, 38.7),
-    (131072, 1, 100, 29.2, 1.4),
-    (131072, 1024, 100, 99.5, 78.2),
-)
-"""Blocks, threads a block, and the paper's three counters in %, of a kernel that squares numbers."""
+COUNTERS = ("gpu_utilisation", "graphics_active", "sm_active", "sm_occupancy")
 
 
 class Load(NamedTuple):
@@ -80,11 +68,13 @@ def watch(load: Load, seconds: float) -> dict[str, object]:
     return watched | {"provenance": "measured"}
 
 
-def watch_all(seconds: float) -> pd.DataFrame:
-    """`watch` for each of four loads, the emptiest first; a row a load."""
-    import pandas as pd
+def loads(places: np.ndarray) -> list[Load]:
+    """Four loads, the emptiest first.
 
-    return pd.DataFrame([watch(make(), seconds) for make in (_spin, _chase, _copy, _product)])
+    Args:
+        places: (N,) says at each place where to read next, for the chase.
+    """
+    return [_spin(), _chase(places), _copy(), _product()]
 
 
 def with_shares(busy: pd.DataFrame, peak_gflops: float, bandwidth_gb_per_s: float) -> pd.DataFrame:
@@ -112,10 +102,8 @@ def chase(places: np.ndarray, at: int, steps: int) -> int:
     return int(at)
 
 
-def _chase() -> Load:
-    order = np.random.default_rng(0).permutation(CHASED)
-    places = np.empty(CHASED, np.int64)
-    places[order] = np.roll(order, -1)  # one circle through all places
+def _chase(places: np.ndarray) -> Load:
+    places = np.asarray(places, np.int64)
     follow, steps, how = chase, 20_000, ", interpreted"
     if why_not_compiled() is None:
         from numba import njit
@@ -156,26 +144,16 @@ def _product() -> Load:
     return Load("product", f"multiplies matrices of {SIZE} × {SIZE}, fp32", work)
 
 
-def square_kernel() -> pd.DataFrame:
-    """What a GPU's counters said of a kernel that squares numbers, by its blocks and threads.
-
-    Returns:
-        Columns blocks, threads, gpu_utilisation, sm_active, sm_occupancy (all %), provenance, which names the source.
-    """
-    import pandas as pd
-
-    return pd.DataFrame(_SQUARE, columns=["blocks", "threads", *COUNTERS]).assign(provenance=PUBLISHED)
-
-
-def sweep(seconds: float, device: str = "cuda:0") -> pd.DataFrame:
-    """Run the kernel in each shape of the paper for so long and read the GPU meanwhile.
+def sweep(shapes: Sequence[tuple[int, int]], seconds: float, device: str = "cuda:0") -> pd.DataFrame:
+    """Run a kernel that squares numbers in each shape for so long and read the GPU meanwhile.
 
     Args:
+        shapes: blocks, and threads a block.
         seconds: of each shape; the driver's utilisation is an average over up to one second, so give two or more.
         device: as torch names it.
 
     Returns:
-        As `square_kernel`, measured here: the median of each counter, NaN where the GPU does not have it.
+        Columns blocks, threads, those of COUNTERS (%, the median; NaN where the GPU does not have it), provenance.
     """
     import pandas as pd
     import torch
@@ -189,7 +167,7 @@ def sweep(seconds: float, device: str = "cuda:0") -> pd.DataFrame:
         square = torch.cuda._compile_kernel(KERNEL, "square")
         x = torch.rand(NUMBERS, device=device)
         y = torch.empty_like(x)
-        for blocks, threads, *_ in _SQUARE:
+        for blocks, threads in shapes:
             seen: dict[str, list[float]] = {name: [] for name in COUNTERS}
             began = read_at = time.monotonic()
             list(ladder.read())  # averages are over the time since the reading before

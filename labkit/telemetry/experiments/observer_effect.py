@@ -1,6 +1,6 @@
 """What looking costs: a load with each observer in turn, paired and interleaved, and a verdict that knows noise.
 
-Observers are samplers, commands that ask again and again, and profilers. Run as a program, it is a process of its own
+Observers are samplers, commands that ask every second, and profilers. Run as a program, it is a process of its own
 that runs a load under one of them.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import math
-import os
 import random
 import shutil
 import subprocess
@@ -23,11 +21,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from labkit.errors import UserError
-from labkit.telemetry.experiments.busy import PUBLISHED
+from labkit.process.silence import silenced
 from labkit.telemetry.memory import own_peak_bytes
 from labkit.telemetry.sampler import Sampler
 
@@ -42,8 +41,6 @@ MOST_STEPS = 200
 """Of a turn: a profiler keeps every operation in memory until its turn ends."""
 LOADS = {"light": (32, 64), "heavy": (1024, 512)}
 """Samples a step, and width of the layers."""
-_ALONE_S, _MNIST_S = (48.7, 48.3), {"nvidia-smi": (48.1, 48.4), "dcgmi": (48.4,), "nsys": (49.4,)}
-"""A paper's seconds of five epochs of an MNIST CNN alone and under each observer, run by run (`PUBLISHED`)."""
 
 
 @dataclass(frozen=True)
@@ -121,52 +118,51 @@ def observe(
     return pd.DataFrame(rows, columns=["observer", "beside", "round", "step_time_ms", "provenance"])
 
 
-def overhead(observed: pd.DataFrame) -> pd.DataFrame:
+def effects(
+    observed: pd.DataFrame, overhead: Callable[[list[tuple[float, float]]], tuple[float, float, float]]
+) -> pd.DataFrame:
     """How many times as long a step takes under each observer as under nobody, from pairs of one round.
 
+    Args:
+        observed: what `observe` gives.
+        overhead: from pairs (under nobody, under the observer) to the ratio and both ends of its 95 % interval.
+
     Returns:
-        Columns observer, ratio (geometric mean over the rounds), low, high (95 % confidence interval, Student's t on
-        the logarithms), verdict and provenance; the cheapest first.
+        Columns observer, ratio, low, high, verdict and provenance; the cheapest first.
     """
-    import numpy as np
     import pandas as pd
-    from scipy.stats import ttest_1samp
 
     times = observed.pivot(index="round", columns="observer", values="step_time_ms")
     rows = []
     for name, beside in observed[["observer", "beside"]].drop_duplicates().itertuples(index=False):
         if name == beside:
             continue
-        logs = np.log(times[name] / times[beside])
-        ratio, (low, high) = math.exp(logs.mean()), np.exp(ttest_1samp(logs, 0).confidence_interval(0.95))
+        ratio, low, high = overhead(list(zip(times[beside], times[name], strict=True)))
         verdict = f"{abs(100 * (ratio - 1)):.1f} % {'slower' if low > 1 else 'faster'}"
-        verdict = "not distinguishable from noise" if low <= 1 <= high else verdict
+        verdict = verdict if low > 1 or high < 1 else "not distinguishable from noise"
         rows.append((name, ratio, low, high, verdict, "measured"))
     columns = ["observer", "ratio", "low", "high", "verdict", "provenance"]
     return pd.DataFrame(rows, columns=columns).sort_values("ratio", ignore_index=True)
 
 
-def peak_memory_bytes(load: str, observer: Observer, steps: int = 1000) -> int:
-    """Most memory that a process of its own held which ran so many steps of a load under an observer.
-
-    What an observer holds in a process of its own, as a sampler does, does not count.
-    """
-    return _of_a_process(load, observer, steps)["peak_memory_bytes"]
-
-
-def observer_ratios() -> pd.DataFrame:
-    """What a paper found: the time of a training under each observer, of that under none.
+def whole_run(load: str, observer: Observer, steps: int) -> dict[str, float]:
+    """A process of its own that runs so many steps of a load, an observer beside it from the first to the last.
 
     Returns:
-        Columns observer, ratio, low, high (the least and greatest of the pairs of runs that it gives) and provenance.
+        step_time_ms; peak_memory_bytes, the most that it held (what an observer holds in a process of its own, as a
+        sampler does, does not count); and span_s from its start to its end, a profiler's report included.
     """
-    import pandas as pd
+    return _of_a_process(load, observer, steps)
 
-    rows = [
-        (name, mean(own) / mean(_ALONE_S), min(own) / max(_ALONE_S), max(own) / min(_ALONE_S), PUBLISHED)
-        for name, own in _MNIST_S.items()
-    ]
-    return pd.DataFrame(rows, columns=["observer", "ratio", "low", "high", "provenance"])
+
+def sampler_cpu_percent(hz: float, seconds: float) -> float:
+    """CPU time of labkit's sampler while it samples so often for so long, of one core's (%)."""
+    before = psutil.Process().children()
+    with _sampler(hz):
+        (sampler,) = set(psutil.Process().children()) - set(before)
+        used_s, began = sum(sampler.cpu_times()[:2]), time.perf_counter()
+        time.sleep(seconds)
+        return 100 * (sum(sampler.cpu_times()[:2]) - used_s) / (time.perf_counter() - began)
 
 
 def _absent(tool: str) -> str | None:
@@ -174,7 +170,7 @@ def _absent(tool: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _sampler(hz: int) -> Iterator[None]:
+def _sampler(hz: float) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, Sampler(Path(folder), hz=hz):
         yield
 
@@ -188,23 +184,16 @@ def _loop(*command: str) -> Observer:
             finally:
                 process.terminate()
 
-    return Observer(f"{command[0]} every second", watching, _absent(command[0]))
+    return Observer(command[0], watching, _absent(command[0]))
 
 
 @contextlib.contextmanager
-def _profiler(**options: bool) -> Iterator[None]:
+def _profiler(**options: bool) -> Iterator[Any]:
     from torch.profiler import profile
 
     # Kineto's library writes to standard error at each start, end and allocation
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        with profile(**options):
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with silenced(), profile(**options) as looking:
+        yield looking
 
 
 def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]:
@@ -212,16 +201,18 @@ def _of_a_process(load: str, observer: Observer, steps: int) -> dict[str, float]
     program = [sys.executable, "-m", "labkit.telemetry.experiments.observer_effect", load, inside, str(steps)]
     command = [*(observer.around or ()), *program]
     with tempfile.TemporaryDirectory() as folder:  # for a report
+        began = time.perf_counter()
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S, cwd=folder)
         except subprocess.TimeoutExpired as error:
             raise UserError(f"The load did not end within {LONGEST_S:g} s under {observer.name}.") from error
+        span_s = time.perf_counter() - began
     # an observer around it says what it does, too
     told = [line for line in run.stdout.splitlines() if line.startswith('{"step_time_ms"')]
     if run.returncode or not told:
         said = (run.stderr or run.stdout).strip().splitlines()
         raise UserError(f"The load failed under {observer.name}: {said[-1] if said else 'it says nothing'}.")
-    return json.loads(told[-1])
+    return json.loads(told[-1]) | {"span_s": span_s}
 
 
 def _make_load(name: str) -> Callable[[], object]:
@@ -233,13 +224,15 @@ def _make_load(name: str) -> Callable[[], object]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
     model.to(device)
-    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
+    parameters = list(model.parameters())  # torch.optim would bring compilers in, 2 s of each process
     x, y = torch.randn(batch_size, width, device=device), torch.randn(batch_size, 1, device=device)
 
     def step() -> None:
-        optimiser.zero_grad()
+        model.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
-        optimiser.step()
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.sub_(parameter.grad, alpha=1e-3)
         if device == "cuda":
             torch.cuda.synchronize()
 
@@ -247,17 +240,23 @@ def _make_load(name: str) -> Callable[[], object]:
     return step
 
 
-def _step_time_ms(step: Callable[[], object], by: Observer, steps: int) -> float:
-    with by.watching():
+def _step_time_ms(step: Callable[[], object], by: Observer, steps: int, report: str | None = None) -> float:
+    with by.watching() as looking:
         step()
         began = time.perf_counter()
         for _ in range(steps):
             step()
-        return 1000 * (time.perf_counter() - began) / steps
+        took_s = time.perf_counter() - began
+    if report and looking is not None:
+        looking.export_chrome_trace(report)
+    return 1000 * took_s / steps
 
 
 if __name__ == "__main__":
+    import torch
+
+    torch.set_num_threads(1)  # several wait for each other, and a disturbance of one holds up all
     _, load, name, steps = sys.argv
     by = next(each for each in observers() if each.name == name)
-    step_time_ms = _step_time_ms(_make_load(load), by, int(steps))
+    step_time_ms = _step_time_ms(_make_load(load), by, int(steps), report="trace.json")
     print(json.dumps({"step_time_ms": step_time_ms, "peak_memory_bytes": own_peak_bytes()}), flush=True)

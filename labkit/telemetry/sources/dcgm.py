@@ -17,6 +17,7 @@ from labkit.telemetry.reading import Reading
 
 SOURCE = "DCGM dmon"
 FIELDS = {
+    "GRACT": ("graphics_active", "%", 100, 1001),
     "SMACT": ("sm_active", "%", 100, 1002),
     "SMOCC": ("sm_occupancy", "%", 100, 1003),
     "TENSO": ("tensor_active", "%", 100, 1004),

@@ -20,6 +20,7 @@ from labkit.telemetry.reading import Reading
 SOURCE = "NVML GPM"
 _MIB = 2**20
 _METRICS: dict[str, tuple[int, str, float]] = {
+    "graphics_active": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, "%", 1),
     "sm_active": (pynvml.NVML_GPM_METRIC_SM_UTIL, "%", 1),
     "sm_occupancy": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, "%", 1),
     "tensor_active": (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, "%", 1),

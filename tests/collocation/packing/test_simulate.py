@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queues import GIB, devices, job
 
-from labkit.collocation.packing.policy import POLICIES, get_policy, slowdown_by_utilisation
+from labkit.collocation.packing.policy import POLICIES, OwnPolicy, get_policy, slowdown_by_utilisation
 from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.packing.simulate import ALLOCATES_AT, simulate
 from labkit.collocation.plan.planned_job import PlannedJob
@@ -124,3 +124,18 @@ def test_overestimates_cost_time_and_a_profile_without_truth_cannot_be_simulated
     queue = [QueuedJob(PlannedJob("a", "dlrm", where="q.yaml, line 3"), 0.0, JobProfile(GIB, 0.5))]
     with pytest.raises(UserError, match="line 3: the profile of a has no memory"):
         simulate(queue, devices(8), get_policy("exclusive"))
+
+
+def test_a_policy_of_ones_own_sees_free_memory_and_utilisations_and_nothing_of_a_closed_device():
+    seen = []
+
+    def place(need, busy, places):
+        seen.append((need, busy, places))
+        return next((n for n, (free, _) in enumerate(places) if free >= need), None)
+
+    # b takes 6 GiB and not 1, so that a runs out and waits for the device alone; c comes meanwhile
+    queue = [job("a", 100, 6, 0.5), job("b", 50, 6, 0.25, estimate_gib=1), job("c", 10, arrives_s=20)]
+    found = simulate(queue, devices(8), OwnPolicy("first", place))
+    assert seen[1] == (GIB, 0.25, [(2 * GIB, [0.5])])
+    assert found.totals["ooms"] == 1 and found.totals["done"] == 3
+    assert seen[2] == (GIB, 0.1, [(0, [0.25])]), "closed: no memory"

@@ -280,3 +280,14 @@ def test_a_counter_that_no_job_has_for_itself_is_named_and_not_divided(tmp_path)
         assert not_attributed(job_table(group.save())) == (
             f"In mode {mode}, no job's own, but of all that the device did: {said}."
         )
+
+
+def test_sm_activity_is_the_mean_of_the_gpu_that_a_job_is_on(tmp_path):
+    told = Told(even(10, 10.0), ends_s=10.0)
+    counters = [(gpu, "device", "sm_active", value, "%", None) for gpu, value in (("GPU-1", 60.0), ("GPU-2", 5.0))]
+    group = HandMadeGroup(tmp_path / "gpu", (Workload("w", "naive", (QUICK,)),), device=GPU)
+    group.round("w", "naive", 0, {"quick": Told(even(10, 10.0), ends_s=10.0, counters=counters)})
+    assert job_table(group.save())["sm_active"].tolist() == [60.0]
+    group = HandMadeGroup(tmp_path / "cpu", (Workload("w", "cpu-shared", (QUICK,)),))
+    group.round("w", "cpu-shared", 0, {"quick": told})
+    assert np.isnan(job_table(group.save())["sm_active"].iloc[0])

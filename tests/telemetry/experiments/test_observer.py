@@ -8,8 +8,9 @@ import pytest
 from fake_nvml import put_on_path
 from processes import wait_for
 
+from labkit.course.exercises.n31_the_observer_effect import overhead
 from labkit.telemetry.experiments import observer_effect
-from labkit.telemetry.experiments.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, observe, observers, overhead
+from labkit.telemetry.experiments.observer_effect import NOBODY, NOBODY_OUTSIDE, Observer, effects, observe, observers
 
 
 def made_up(ratios: dict[str, float], noise: float, seed: int = 0) -> pd.DataFrame:
@@ -24,11 +25,11 @@ def made_up(ratios: dict[str, float], noise: float, seed: int = 0) -> pd.DataFra
 
 
 def test_a_cost_beyond_noise_is_found_and_drift_is_not_taken_for_it():
-    frame = overhead(made_up({"dear": 1.2, "free": 1.0}, noise=0.01)).set_index("observer")
+    frame = effects(made_up({"dear": 1.2, "free": 1.0}, noise=0.01), overhead).set_index("observer")
     assert frame.loc["dear", "ratio"] == pytest.approx(1.2, rel=0.02) and frame.loc["dear", "low"] > 1.15
     assert frame.loc["dear", "verdict"].endswith("% slower")
     assert frame.loc["free", "verdict"] == "not distinguishable from noise"
-    rows = [overhead(made_up({"x": 1.0}, noise=0.1, seed=seed)).iloc[0] for seed in range(200)]
+    rows = [effects(made_up({"x": 1.0}, noise=0.1, seed=seed), overhead).iloc[0] for seed in range(200)]
     # 190 expected of 200 at 95 %, standard deviation 3.1
     assert 180 <= sum(row["low"] <= 1 <= row["high"] for row in rows) <= 199
 
@@ -49,8 +50,8 @@ def test_each_observer_takes_its_turn_in_every_round_and_a_loop_runs_only_while_
     assert frame.groupby("observer").size().to_dict() == {**{each.name: 2 for each in by}, "one": 2}
     assert watched == ["in", "out"] * 2
     assert set(frame["provenance"]) == {"measured"} and (frame["step_time_ms"] > 0).all()
-    assert len(overhead(frame)) == 3
-    with known["nvidia-smi every second"].watching():
+    assert len(effects(frame, overhead)) == 3
+    with known["nvidia-smi"].watching():
         wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
@@ -70,13 +71,14 @@ echo '{"step_time_ms": 2.0, "peak_memory_bytes": 0}'
 def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_own(tmp_path, monkeypatch):
     tool = put_on_path(tmp_path, monkeypatch, "nsys", NSYS)
     nsys = next(each for each in observers() if each.name == "nsys")
-    assert observer_effect.peak_memory_bytes("light", nsys, steps=3) > 50e6
+    found = observer_effect.whole_run("light", nsys, steps=3)
+    assert found["peak_memory_bytes"] > 50e6 and found["span_s"] > 3e-3 * found["step_time_ms"]
     python = put_on_path(tmp_path, monkeypatch, "python", PYTHON.replace("{seen}", str(tmp_path / "seen")))
     monkeypatch.setattr(observer_effect.sys, "executable", str(python))
     frame = observe("light", [Observer(NOBODY), nsys], rounds=2, seconds=0.01)
     pairs = frame.groupby(["observer", "beside"]).size().to_dict()
     assert pairs == dict.fromkeys([(NOBODY, NOBODY), *((name, NOBODY_OUTSIDE) for name in ("nsys", NOBODY_OUTSIDE))], 2)
-    (effect,) = overhead(frame).itertuples()
+    (effect,) = effects(frame, overhead).itertuples()
     assert (effect.observer, effect.ratio) == ("nsys", 1.0)
     seen = (tmp_path / "seen").read_text().splitlines()
     assert len(seen) == 1 + 4 and all(" light nobody " in line for line in seen)  # it is tried once before
@@ -86,11 +88,17 @@ def test_an_observer_that_starts_the_program_is_compared_with_a_process_of_its_o
     assert set(frame["observer"]) == {NOBODY}
 
 
-def test_observers_that_cannot_look_say_why_and_a_papers_ratios_come_from_its_seconds(monkeypatch, tmp_path):
+def test_observers_that_cannot_look_say_why(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    tools = {"nvidia-smi every second": "nvidia-smi", "dcgmi every second": "dcgmi", "nsys": "nsys"}
+    tools = ("nvidia-smi", "dcgmi", "nsys")
     missing = {each.name: each.why_not for each in observers() if each.why_not}
-    assert missing == {name: f"{tool} is not on PATH" for name, tool in tools.items()}
-    frame = observer_effect.observer_ratios().set_index("observer")
-    assert frame.loc["nsys", "ratio"] == pytest.approx(49.4 / 48.5)
-    assert frame.loc["nvidia-smi", "low"] == pytest.approx(48.1 / 48.7)
+    assert missing == {tool: f"{tool} is not on PATH" for tool in tools}
+
+
+def test_a_profiler_writes_its_report_within_the_span_and_a_sampler_uses_some_of_a_core(tmp_path):
+    known = {each.name: each for each in observers()}
+    report = tmp_path / "trace.json"
+    step = observer_effect._make_load("light")
+    assert observer_effect._step_time_ms(step, known["torch.profiler"], 2, report=str(report)) > 0
+    assert report.stat().st_size > 1000
+    assert 0 <= observer_effect.sampler_cpu_percent(20, 0.2) < 100

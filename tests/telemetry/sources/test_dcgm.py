@@ -22,11 +22,11 @@ if [ "$1" = discovery ]; then
 fi
 echo "$@" > "$0.args"
 echo $$ > "$0.pid"
-echo '#Entity   SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
+echo '#Entity   GRACT  SMACT  SMOCC  TENSO  DRAMA  PCITX  PCIRX  NVLTX  NVLRX'
 echo 'ID'
 while :; do
-    echo 'GPU 0     0.999  0.999  0.999  0.999  0  0  0  0'
-    echo 'GPU 7     0.555  0.387  N/A    0.250  10485760   20971520   0      0'
+    echo 'GPU 0     0.999  0.999  0.999  0.999  0.999  0  0  0  0'
+    echo 'GPU 7     0.995  0.555  0.387  N/A    0.250  10485760   20971520   0      0'
     sleep 0.05
 done
 """
@@ -45,12 +45,12 @@ def test_dcgm_fills_what_nvml_lacks_and_is_not_started_where_gpm_tells(tmp_path,
 
         readings = wait_for(sampled)
     values = {counter: r.value for (_, counter), r in readings.items() if r.source == "DCGM dmon"}
-    share = {"sm_active": 55.5, "sm_occupancy": 38.7, "dram_active": 25}
+    share = {"graphics_active": 99.5, "sm_active": 55.5, "sm_occupancy": 38.7, "dram_active": 25}
     assert values == share | {"pcie_tx": 10 * 2**20, "pcie_rx": 20 * 2**20, "nvlink_tx": 0, "nvlink_rx": 0}
     assert "DCGM dmon: dcgmi says N/A" in readings["device", "tensor_active"].note
     assert readings["device", "power"].source == "NVML nvmlDeviceGetPowerUsage"
     assert not psutil.pid_exists(int(asked.with_name("dcgmi.pid").read_text()))
-    assert "-e 1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in asked.read_text()
+    assert "-e 1001,1002,1003,1004,1005,1009,1010,1011,1012 -i 7 -d 500" in asked.read_text()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_each_generation_tells_what_it_can_and_why_not_the_rest(generation, no_t
     if "nvmlDeviceGetTotalEnergyConsumption" not in unsupported:
         expected |= {"energy": 5000}
     if generation in GPM:
-        expected |= {"sm_active": 2, "sm_occupancy": 3, "tensor_active": 5, "dram_active": 10}
+        expected |= {"graphics_active": 1, "sm_active": 2, "sm_occupancy": 3, "tensor_active": 5, "dram_active": 10}
         rates = {"pcie_tx": 20, "pcie_rx": 21, "nvlink_tx": 60 + 1, "nvlink_rx": 60}
         expected |= {counter: number * 2**20 for counter, number in rates.items()}
     own = {("mig", "memory_used"): 2**30} if mig else {}

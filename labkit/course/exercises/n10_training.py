@@ -1,0 +1,323 @@
+"""What students write in the second half of 10_train_dlrm, training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.special import stdtrit
+from torch import Tensor, nn
+
+from labkit.course.exercises.n10_model import SMALL, MyDlrm
+from labkit.course.explanation import Explanation
+from labkit.course.written import Case, WrittenExercise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# --- AUC
+
+
+def auc(label, score):
+    positive, negative = score[label == 1], np.sort(score[label == 0])
+    below = np.searchsorted(negative, positive, side="left")
+    not_above = np.searchsorted(negative, positive, side="right")
+    return float((below + not_above).mean() / 2 / len(negative))
+
+
+def _scores(count: int, levels: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    label = (rng.random(count) < 0.3).astype(float)
+    return label, np.floor((rng.random(count) + 0.3 * label) * levels)
+
+
+AUC = WrittenExercise(
+    auc,
+    module="dlrm",
+    cases=(
+        Case("four rows", lambda code: code(np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.4, 0.2]))),
+        Case("1,000 rows without ties", lambda code: code(*_scores(1000, 10**9))),
+        Case("scores that are all the same", lambda code: code(np.array([0, 1, 1, 0]), np.ones(4))),
+        Case("1,000 rows of five scores, many of them tied", lambda code: code(*_scores(1000, 5))),
+        Case("200,000 rows", lambda code: code(*_scores(200_000, 1000))),
+    ),
+    mistakes={
+        (
+            lambda label, score: float(
+                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="left")).mean()
+                / (label == 0).sum()
+            )
+        ): ("A tie counts as half a pair in the right order, and you count it as none."),
+        (
+            lambda label, score: float(
+                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="right")).mean()
+                / (label == 0).sum()
+            )
+        ): ("A tie counts as half a pair in the right order, and you count it as a whole one."),
+        (lambda label, score: 1 - auc(label, score)): ("That is the share in the wrong order: 1 − AUC."),
+        (lambda label, score: float(((score > 0.5) == (label == 1)).mean())): ("That is accuracy, at one threshold."),
+    },
+    hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. "
+    "Sort the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
+    explanation="Pairs in the right order, ties by half: the same as labkit's, and as scikit-learn's.",
+)
+
+# --- the loop
+
+
+def train(run, model, optimizers, batches, score, epochs=10):
+    for _ in run.epochs(epochs):
+        for dense, categorical, label in run.batches(batches):
+            loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            run.step(loss, samples=len(label))
+            if run.due:
+                run.evaluate(auc=score())
+
+
+class _Watched:
+    """Stands for `labkit.Run` where a loop is checked: two epochs, an evaluation due after each third step."""
+
+    def __init__(self):
+        self.losses: list[float] = []
+        self.samples = 0
+        self.evaluated: list[float] = []
+
+    def epochs(self, most: int) -> Iterator[int]:
+        yield from range(min(2, most))
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        yield from loader
+
+    @property
+    def due(self) -> bool:
+        return len(self.losses) % 3 == 0
+
+    def step(self, loss: Tensor, *, samples: int) -> None:
+        self.losses.append(float(loss.detach()))
+        self.samples += samples
+
+    def evaluate(self, **metrics: float) -> bool:
+        self.evaluated += metrics.values()
+        return False
+
+
+def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Batches of 16 whose label follows from the first dense feature."""
+    generator = torch.Generator().manual_seed(1)
+    dense = torch.randn(rows, SMALL.dense_dim, generator=generator)
+    categorical = (
+        torch.rand(rows, SMALL.num_tables, 1, generator=generator) * torch.tensor(SMALL.num_rows)[:, None]
+    ).int()
+    label = (dense[:, 0] > 0).float()
+    return list(zip(dense.split(16), categorical.split(16), label.split(16), strict=True))
+
+
+def _trained(code: Any, epochs: int) -> dict[str, Any]:
+    """What a loop does on a small log."""
+
+    def once() -> tuple[_Watched, nn.Module, int]:
+        torch.manual_seed(0)
+        run, model, batches = _Watched(), MyDlrm(SMALL), _data()
+        *train_batches, (dense, categorical, _) = batches
+        seen = []
+        model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled() and model.training))
+
+        def score() -> float:
+            with torch.no_grad():
+                return float(model(dense, categorical).mean())
+
+        code(run, model, [torch.optim.Adam(model.parameters(), lr=0.01)], train_batches, score, epochs=epochs)
+        return run, model, sum(seen)
+
+    run, _, passes = once()
+    again, _, _ = once()
+    return {
+        "samples": run.samples,
+        "forward passes with a gradient": passes,
+        "evaluations": len(run.evaluated),
+        "losses": run.losses,
+        "scores": run.evaluated,
+        "the same seed repeats": run.losses == again.losses,
+    }
+
+
+def _loop(body: Any, *, obeys: bool = True) -> Any:
+    """A wrong loop: `body` does what is wrong for a batch."""
+
+    def code(run: Any, model: nn.Module, optimizers: list, batches: Any, score: Any, epochs: int = 10) -> None:
+        for _ in run.epochs(epochs if obeys else 10):
+            for dense, categorical, label in run.batches(batches):
+                body(run, model, optimizers, (dense, categorical, label), score)
+
+    return code
+
+
+def _step(run: Any, model: nn.Module, optimizers: list, batch: tuple, score: Any, *, without: str = "") -> None:
+    dense, categorical, label = batch
+    if without == "clean":
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+    loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
+    loss.backward()
+    if without == "order":
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+    for optimizer in optimizers:
+        optimizer.step()
+        if without not in ("zero_grad", "order"):
+            optimizer.zero_grad()
+    if without != "step":
+        run.step(loss, samples=1 if without == "samples" else len(label))
+    if run.due or without == "due":
+        run.evaluate(auc=score())
+
+
+def _wrong(without: str) -> Any:
+    return _loop(lambda *each: _step(*each, without=without))
+
+
+LOOP = WrittenExercise(
+    train,
+    module="dlrm",
+    cases=(
+        Case("two epochs of five batches", lambda code: _trained(code, 2)),
+        Case("one epoch", lambda code: _trained(code, 1)),
+    ),
+    mistakes={
+        (_wrong("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
+        (_wrong("order")): ("The gradients are cleared before the optimiser uses them."),
+        (_wrong("samples")): ("Tell run.step how many samples the batch had: samples=len(label)."),
+        (_wrong("step")): ("Tell the run of each step: run.step(loss, samples=len(label))."),
+        (_wrong("due")): ("Evaluate where run.due says so, not after each step: evaluations take time, too."),
+        (_loop(_step, obeys=False)): ("Ask for as many epochs as the caller wants: run.epochs(epochs)."),
+    },
+    hint="loss, backward, a step of each optimiser and clear its gradients, run.step, and run.evaluate where run.due.",
+    explanation="The loss falls, the same seed repeats it, and what is scored is never trained on.",
+)
+
+# --- several seeds
+
+
+def interval(values):
+    half = stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / len(values) ** 0.5
+    return float(np.mean(values) - half), float(np.mean(values) + half)
+
+
+def _half_wide(of: Any) -> Any:
+    return lambda values: (float(np.mean(values) - of(values)), float(np.mean(values) + of(values)))
+
+
+SEEDS = WrittenExercise(
+    interval,
+    module="dlrm",
+    cases=(
+        Case("five numbers", lambda code: code([9.1, 10.4, 9.7, 11.0, 10.1])),
+        Case("two numbers", lambda code: code([1.0, 2.0])),
+        Case("twenty numbers", lambda code: code([10 + (7 * i % 13) / 3 for i in range(20)])),
+    ),
+    mistakes={
+        (_half_wide(lambda values: 1.96 * np.std(values, ddof=1) / len(values) ** 0.5)): (
+            "1.96 is for many values; of n values take the t distribution with n − 1 degrees of freedom."
+        ),
+        (_half_wide(lambda values: np.std(values, ddof=1))): (
+            "That is how far single runs lie apart; the mean of n of them is known √n times better."
+        ),
+        (lambda values: (min(values), max(values))): ("The range grows with the number of runs: no interval."),
+    },
+    hint="mean ± t · s / √n, with s the sample's standard deviation (ddof=1), t = scipy.special.stdtrit(n − 1, 0.975).",
+    explanation="Five seeds bound the mean to within about 1.24 standard deviations, two to within nine.",
+)
+
+# --- the learning rate kept, scaled and tuned
+
+
+def three_rates(runs, batch_size, base_batch, base_lr):
+    means = runs[runs["batch_size"] == batch_size].groupby("lr")[["validation_auc", "test_auc"]].mean()
+    rates = {
+        "kept": base_lr,
+        "scaled": base_lr * batch_size / base_batch,
+        "tuned": means["validation_auc"].idxmax(),
+    }
+    return {name: means.loc[rate, "test_auc"] for name, rate in rates.items()}
+
+
+def _runs(*, seeds: int = 2) -> pd.DataFrame:
+    """Two batch sizes, four rates; the best single run, and the best by test AUC, are at other rates than the best."""
+    import pandas as pd
+
+    validation = {0.002: 0.71, 0.004: 0.73, 0.008: 0.76, 0.016: 0.75}
+    test = {0.002: 0.70, 0.004: 0.74, 0.008: 0.75, 0.016: 0.77}
+    spread = {0.002: 0.0, 0.004: 0.04, 0.008: 0.005, 0.016: 0.002}
+    rows = [
+        (batch, lr, seed, validation[lr] + sign * spread[lr] - batch / 1e5, test[lr] + sign * spread[lr] / 2)
+        for batch in (100, 400)
+        for lr in validation
+        for seed, sign in zip(range(seeds), (1, -1), strict=False)
+    ]
+    return pd.DataFrame(rows, columns=["batch_size", "lr", "seed", "validation_auc", "test_auc"])
+
+
+def _by(means: Any) -> Any:
+    """A wrong choice of the tuned rate's value: `means` takes the runs of the batch size."""
+    return lambda runs, batch_size, *base: (
+        three_rates(runs, batch_size, *base) | {"tuned": means(runs[runs["batch_size"] == batch_size])}
+    )
+
+
+def _root_scaled(runs: pd.DataFrame, batch_size: int, base_batch: int, base_lr: float) -> dict[str, float]:
+    means = runs[runs["batch_size"] == batch_size].groupby("lr")["test_auc"].mean()
+    rate = base_lr * (batch_size / base_batch) ** 0.5
+    return three_rates(runs, batch_size, base_batch, base_lr) | {"scaled": means[rate]}
+
+
+RATES = WrittenExercise(
+    three_rates,
+    module="dlrm",
+    cases=(
+        Case("a batch 4 times as large, two seeds", lambda code: code(_runs(), 400, 100, 0.002)),
+        Case("the base itself", lambda code: code(_runs(), 100, 100, 0.002)),
+        Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
+    ),
+    mistakes={
+        _by(lambda runs: runs.groupby("lr")["test_auc"].mean().max()): (
+            "The rate is chosen by the test split here, which then tells nothing new: choose by validation_auc."
+        ),
+        _by(lambda runs: runs.loc[runs["validation_auc"].idxmax(), "test_auc"]): (
+            "That is the luckiest single run: take the mean over the seeds of each rate first."
+        ),
+        _by(lambda runs: runs.groupby("lr")["validation_auc"].mean().max()): (
+            "That is the validation AUC by which the rate was chosen, so it is too good: report the test AUC."
+        ),
+        _root_scaled: ("That rate grows with the root of the batch; asked is the linear rule, with the batch itself."),
+    },
+    hint="Mean of both columns for each lr of that batch size; the kept rate is base_lr, the scaled one base_lr × "
+    "batch_size / base_batch, the tuned one has the largest mean validation_auc; give the mean test_auc of each.",
+    explanation="Chosen on one split, reported on another: the test split was used for no choice.",
+)
+
+WHY_BATCH = Explanation(
+    rubric=(
+        "numbers: AUC or time of two batch sizes, with the rate kept and tuned",
+        "why: an epoch has fewer steps, and a step at the same rate moves the weights no further",
+        "trade-off: samples a second against what they teach, or the price of the runs that tune the rate",
+    ),
+    model="With a batch four times as large an epoch has a quarter of the steps, and at the same rate each moves "
+    "the weights hardly further, so after one epoch the model has learnt less, well beyond what seeds differ by. A "
+    "larger rate wins most of it back until steps become unstable; the larger batch has more samples a second, and "
+    "whether the time saved pays for the AUC lost and for the runs that tuned the rate depends on the target.",
+)
+
+EXERCISES = {
+    "10.auc": AUC,
+    "10.loop": LOOP,
+    "10.interval": SEEDS,
+    "10.rates": RATES,
+    "10.why_batch": WHY_BATCH,
+}

@@ -1,0 +1,197 @@
+"""What students write in 20_train_speech to read a model's output, and to score what was read.
+
+Shapes: B batch, T outputs, V alphabet with the blank (0).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from labkit.course.exercise import Exercise
+from labkit.course.written import Case, WrittenExercise
+
+# --- decoding
+
+
+def collapse(path: list[int]) -> list[int]:
+    merged = [one for place, one in enumerate(path) if place == 0 or one != path[place - 1]]
+    return [one for one in merged if one != 0]
+
+
+def _blanks_first(path: list[int]) -> list[int]:
+    kept = [one for one in path if one != 0]
+    return [one for place, one in enumerate(kept) if place == 0 or one != kept[place - 1]]
+
+
+COLLAPSE = WrittenExercise(
+    collapse,
+    module="speech",
+    cases=(
+        Case("[2, 2, 0, 2, 1, 0, 1]", lambda code: code([2, 2, 0, 2, 1, 0, 1])),
+        Case("[0, 0]", lambda code: code([0, 0])),
+        Case("[]", lambda code: code([])),
+        Case("[1, 0, 1, 1, 2, 2, 0, 0, 2]", lambda code: code([1, 0, 1, 1, 2, 2, 0, 0, 2])),
+    ),
+    mistakes={
+        (_blanks_first): ("Merge first: a blank between two equal letters keeps both."),
+        (lambda path: [one for one in path if one != 0]): ("Equal neighbours are one letter: merge them first."),
+        (lambda path: sorted(set(path) - {0})): ("Equal letters further apart are two: merge neighbours alone."),
+    },
+    hint="First merge equal neighbours, then drop the blanks.",
+    explanation="Merge, then drop: the order is what makes `three` possible.",
+)
+
+
+def greedy(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
+    best = log_probabilities.argmax(dim=2)  # (B, T)
+    return [collapse(path[:length].tolist()) for path, length in zip(best, lengths, strict=True)]
+
+
+def _outputs() -> tuple[Tensor, Tensor]:
+    scores = torch.randn(4, 9, 5, generator=torch.Generator().manual_seed(7))
+    return scores.log_softmax(2), torch.tensor([9, 4, 6, 1])
+
+
+GREEDY = WrittenExercise(
+    greedy,
+    module="speech",
+    cases=(
+        Case("4 utterances of up to 9 outputs", lambda code: code(*_outputs())),
+        Case("one utterance", lambda code: code(_outputs()[0][:1], torch.tensor([3]))),
+    ),
+    mistakes={
+        (lambda scores, lengths: [collapse(path.tolist()) for path in scores.argmax(2)]): (
+            "Outputs beyond an utterance's length are padding: cut each path first."
+        ),
+        (lambda scores, lengths: [path[:n].tolist() for path, n in zip(scores.argmax(2), lengths, strict=True)]): (
+            "These are paths: collapse each."
+        ),
+        (
+            lambda scores, lengths: [
+                collapse(path[:n].tolist()) for path, n in zip(scores.argmin(2), lengths, strict=True)
+            ]
+        ): ("The likeliest character has the largest log-probability."),
+    },
+    hint="The likeliest character of each output (argmax over V), cut to the utterance's length, collapsed.",
+    explanation="Greedy decoding takes the best character of each output; beam search weighs whole texts.",
+)
+
+# --- error rates
+
+
+def edit_distance(said: list | str, read: list | str) -> int:
+    row = list(range(len(read) + 1))  # from nothing said to the first so many read
+    for place, one in enumerate(said, 1):
+        diagonal, row[0] = row[0], place
+        for other in range(1, len(read) + 1):
+            cost = min(row[other] + 1, row[other - 1] + 1, diagonal + (one != read[other - 1]))
+            diagonal, row[other] = row[other], cost
+    return row[-1]
+
+
+def _without(what: str) -> Any:
+    def code(said: Any, read: Any) -> int:
+        table = np.add.outer(np.arange(len(said) + 1), np.arange(len(read) + 1))
+        for i in range(1, len(said) + 1):
+            for j in range(1, len(read) + 1):
+                costs = {
+                    "delete": table[i - 1, j] + 1,
+                    "insert": table[i, j - 1] + 1,
+                    "replace": table[i - 1, j - 1] + (2 if what == "two" else 1) * (said[i - 1] != read[j - 1]),
+                }
+                costs.pop(what, None)
+                table[i, j] = min(costs.values())
+        return int(table[-1, -1])
+
+    return code
+
+
+DISTANCE = WrittenExercise(
+    edit_distance,
+    module="speech",
+    cases=(
+        Case('"seven" and "severn"', lambda code: code("seven", "severn")),
+        Case('"kitten" and "sitting"', lambda code: code("kitten", "sitting")),
+        Case('"" and "two"', lambda code: code("", "two")),
+        Case("two lists of words", lambda code: code(["start", "job", "nine"], ["start", "a", "job", "five"])),
+        Case("300 characters each", lambda code: code("one two three " * 21, "one too tree " * 23)),
+    ),
+    mistakes={
+        (_without("two")): ("A replaced character is one error, not a deletion and an insertion."),
+        (
+            lambda said, read: (
+                sum(one != other for one, other in zip(said, read, strict=False)) + abs(len(said) - len(read))
+            )
+        ): ("Place by place one missing letter makes all the rest wrong: what counts is the cheapest way."),
+        (_without("insert")): ("A character too many in what was read is an error, too."),
+        (_without("delete")): ("A character that is missing in what was read is an error, too."),
+    },
+    hint="The distance of the first i and the first j characters is the least of three: one less of either plus one, "
+    "or one less of both plus one if they differ.",
+    explanation="Levenshtein's distance; on words it gives WER, on characters CER.",
+)
+
+
+def character_error_rate(said: list[str], read: list[str]) -> float:
+    errors = sum(edit_distance(one, other) for one, other in zip(said, read, strict=True))
+    return errors / sum(map(len, said))
+
+
+SAID, READ = ["four", "set batch size", "nine"], ["for", "set bat size", "five"]
+RATE = WrittenExercise(
+    character_error_rate,
+    module="speech",
+    cases=(
+        Case("three utterances", lambda code: code(SAID, READ)),
+        Case("one that was read right", lambda code: code(["two"], ["two"])),
+        Case("more errors than characters", lambda code: code(["no"], ["seven"])),
+    ),
+    mistakes={
+        (lambda said, read: float(np.mean([edit_distance(a, b) / len(a) for a, b in zip(said, read, strict=True)]))): (
+            "Add up errors and characters over all utterances first: else a short one counts as much as a long one."
+        ),
+        (lambda said, read: sum(map(edit_distance, said, read)) / sum(map(len, read))): (
+            "Divide by the characters that were said, not by those that were read."
+        ),
+        (lambda said, read: min(1.0, character_error_rate(said, read))): (
+            "The rate can be above 1, where more was read than said."
+        ),
+    },
+    hint="Errors of all utterances together, divided by the characters that were said.",
+    explanation="Errors a character, over the whole split.",
+)
+
+# --- how many outputs a text needs
+
+PHRASES = ("three seven", "yellow letter", "all books stopped", "start eighteen", "add a summer", "keep all runs")
+
+
+def _outputs_needed(phrase: str) -> int:
+    return len(phrase) + sum(one == other for one, other in pairwise(phrase))
+
+
+OUTPUTS = Exercise(
+    _outputs_needed,
+    draw=lambda random: {"phrase": random.choice(PHRASES)},
+    hint="One output for each character, and a blank wherever two equal ones follow each other.",
+    explanation="Its characters, the space among them, and a blank between each two equal neighbours.",
+    mistakes={
+        (lambda phrase: len(phrase)): "Two equal letters in a row need a blank between them.",
+        (
+            lambda phrase: 2 * len(phrase) - 1
+        ): "Blanks may stand between all letters, but need to only between equal ones.",
+    },
+)
+
+EXERCISES = {
+    "20.collapse": COLLAPSE,
+    "20.greedy": GREEDY,
+    "20.outputs": OUTPUTS,
+    "20.distance": DISTANCE,
+    "20.rate": RATE,
+}

@@ -1,0 +1,269 @@
+"""The parts of a model that students write in 33_make_it_fast: reference, what both are asked, usual mistakes.
+
+Shapes: B batch, F tables, L lookups a bag, D embedding dim, R rows of all tables, V vectors that meet, P pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.course.exercises.n33_make_it_fast import adam_rows, gather, sum_rows
+from labkit.course.written import Case, WrittenExercise
+
+# --- the interaction's backward pass
+
+
+class Pairs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, vectors):
+        ctx.save_for_backward(vectors)
+        batch, count, _ = vectors.shape
+        first, second = torch.tril_indices(count, count, offset=-1)  # (P,) each
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)  # (B, V V)
+        return products.gather(1, (first * count + second).expand(batch, -1))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (vectors,) = ctx.saved_tensors
+        batch, count, _ = vectors.shape
+        first, second = torch.tril_indices(count, count, offset=-1)
+        place = torch.full((count, count), len(first))  # of the diagonal: the zero after the last pair
+        place[first, second] = place[second, first] = torch.arange(len(first))
+        both = F.pad(gradient, (0, 1)).gather(1, place.flatten().expand(batch, -1))
+        return torch.bmm(both.view(batch, count, count), vectors)
+
+
+def _with_backward(backward: Callable[[Tensor, Tensor], Tensor]) -> type:
+    """Pairs with another backward pass: of vectors and the symmetric matrix (B, V, V) of gradients."""
+
+    class Changed(Pairs):
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            (vectors,) = ctx.saved_tensors
+            count = vectors.shape[1]
+            first, second = torch.tril_indices(count, count, offset=-1)
+            lower = gradient.new_zeros(len(gradient), count, count)
+            lower[:, first, second] = gradient
+            return backward(vectors, lower)
+
+    return Changed
+
+
+class _Diagonal(Pairs):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors)
+        first, second = torch.tril_indices(vectors.shape[1], vectors.shape[1])
+        return torch.bmm(vectors, vectors.transpose(1, 2))[:, first, second]
+
+
+def _vectors(batch: int, count: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(batch, count, width, generator=torch.Generator().manual_seed(count)).to(dtype)
+
+
+def _gradient(code: Any, vectors: Tensor) -> Tensor:
+    vectors.requires_grad_()
+    out = code.apply(vectors)
+    (out * torch.arange(1.0, out.numel() + 1).view_as(out)).sum().backward()
+    return vectors.grad.float()
+
+
+PAIRS = WrittenExercise(
+    Pairs,
+    module="fast",
+    cases=(
+        Case("2 rows of 4 vectors", lambda code: code.apply(_vectors(2, 4, 3))),
+        Case("27 vectors a row", lambda code: code.apply(_vectors(5, 27, 16))),
+        Case("the gradient of 4 vectors", lambda code: _gradient(code, _vectors(2, 4, 3))),
+        Case("the gradient of a single pair", lambda code: _gradient(code, _vectors(3, 2, 8))),
+        Case(
+            "its gradient beside finite differences, in double precision (gradcheck)",
+            lambda code: torch.autograd.gradcheck(code.apply, _vectors(2, 5, 3, torch.float64).requires_grad_()),
+        ),
+    ),
+    mistakes={
+        (_Diagonal): ("A vector does not meet itself: leave the diagonal out."),
+        (_with_backward(lambda vectors, lower: torch.bmm(lower, vectors))): (
+            "A pair's gradient goes to *both* of its vectors: the matrix has it below and above the diagonal."
+        ),
+        (_with_backward(lambda vectors, lower: torch.bmm(lower + lower.transpose(1, 2), vectors) / 2)): (
+            "Each of the two gets the whole gradient times the other: do not halve it."
+        ),
+        (_with_backward(lambda vectors, lower: (lower + lower.transpose(1, 2)).sum(2, keepdim=True) * vectors)): (
+            "What a vector gets is the *other* vector times the pair's gradient: a matrix product."
+        ),
+    },
+    hint="If G is symmetric, has each pair's gradient at both of its places and 0 on the diagonal, the gradient of the "
+    "vectors is G times the vectors: one gather that makes G, one torch.bmm.",
+    explanation="Autograd would scatter the gradient number by number, and multiply twice.",
+)
+
+# --- the model
+
+
+class FastDlrm(nn.Module):
+    def __init__(self, model, interaction, bf16=False):
+        super().__init__()
+        self.bottom, self.top, self.interaction, self.bf16 = model.bottom, model.top, interaction, bf16
+        self.weight = torch.cat([table.weight.detach() for table in model.tables])  # (R, D), no parameter
+        lengths = torch.tensor([len(table.weight) for table in model.tables])
+        self.starts = lengths.cumsum(0) - lengths  # (F,)
+
+    def forward(self, dense, categorical):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            bottom = self.bottom(dense)  # (B, D)
+            self.rows, self.found = gather(self.weight, self.starts, categorical)  # (B, F, L), (B, F, L, D)
+            sums = self.found.sum(2).to(bottom.dtype)  # (B, F, D)
+            pairs = self.interaction(torch.cat([bottom.unsqueeze(1), sums], dim=1))  # (B, P)
+            logit = self.top(torch.cat([bottom, pairs], dim=1)).squeeze(1)
+        return logit.float()
+
+
+class _Changed(FastDlrm):
+    """A FastDlrm with one mistake."""
+
+    wrong = ""
+
+    def __init__(self, model: nn.Module, interaction: Any, bf16: bool = False):
+        super().__init__(model, interaction, bf16 and self.wrong != "fp32")
+        if self.wrong == "starts":
+            self.starts = torch.tensor([len(table.weight) for table in model.tables]).cumsum(0)
+        if self.wrong == "parameter":
+            self.weight = nn.Parameter(self.weight)
+
+    def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
+        logit = super().forward(dense, categorical)
+        if self.wrong == "forgets":
+            del self.rows, self.found
+        return logit.bfloat16() if self.wrong == "rounded" and self.bf16 else logit
+
+
+def _mistaken(name: str) -> type:
+    return type("FastDlrm", (_Changed,), {"wrong": name})
+
+
+class _Plain(nn.Module):
+    """What a `MyDlrm` has, with three small tables."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.bottom = nn.Sequential(nn.Linear(5, 4), nn.ReLU())
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, 4, mode="sum") for rows in (3, 5, 2))
+        self.top = nn.Sequential(nn.Linear(10, 1))
+
+
+def _batch(lookups: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(lookups)
+    most = torch.tensor([3, 5, 2]).unsqueeze(1)
+    return torch.randn(6, 5, generator=generator), (torch.rand(6, 3, lookups, generator=generator) * most).int()
+
+
+def _of_model(code: Any, lookups: int = 1) -> dict[str, Any]:
+    """Logits, and what a step leaves for the optimiser."""
+    model = code(_Plain(), Pairs.apply)
+    logit = model(*_batch(lookups))
+    logit.sum().backward()
+    return {
+        "logits": logit,
+        "parameters, without the tables": sum(each.numel() for each in model.parameters()),
+        "rows": getattr(model, "rows", None),
+        "gradient of found": model.found.grad if hasattr(model, "found") else None,
+    }
+
+
+def _in_bf16(code: Any) -> dict[str, Any]:
+    seen: list[str] = []
+
+    def interaction(vectors: Tensor) -> Tensor:
+        seen.append(str(vectors.dtype))
+        return Pairs.apply(vectors)
+
+    logit = code(_Plain(), interaction, True)(*_batch(1))
+    return {"the interaction computes in": seen, "logits are": str(logit.dtype)}
+
+
+MODEL = WrittenExercise(
+    FastDlrm,
+    module="fast",
+    cases=(
+        Case("three tables, one lookup a bag", _of_model),
+        Case("two lookups a bag", lambda code: _of_model(code, 2)),
+        Case("bf16=True", _in_bf16),
+    ),
+    mistakes={
+        (_mistaken("starts")): ("The first table begins at row 0, the second where the first ends: cumsum − lengths."),
+        (_mistaken("parameter")): ("The weight is no nn.Parameter: its rows have an update of their own."),
+        (_mistaken("forgets")): ("Keep rows and found as attributes: the optimiser needs them after backward."),
+        (_mistaken("fp32")): ("Where bf16 is True, compute within torch.autocast, and make the sums of its type."),
+        (_mistaken("rounded")): ("Give the logit back as float32, logit.float(): the loss is computed in it."),
+    },
+    hint="Take bottom and top over, concatenate the tables' detached weights; forward calls gather, sums the bags over "
+    "dim 2, and goes on as MyDlrm does.",
+    explanation="The same logits, from one table of all rows.",
+)
+
+# --- its optimiser
+
+
+class RowAdam:
+    def __init__(self, model, lr):
+        self.model, self.lr, self.steps = model, lr, 0
+        self.moments = torch.zeros_like(model.weight), torch.zeros_like(model.weight)
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        rows, sums = sum_rows(self.model.rows, self.model.found.grad)
+        adam_rows(self.model.weight, self.moments, rows, sums, self.steps, self.lr)
+
+    def zero_grad(self):
+        pass  # the next forward pass makes a new leaf
+
+
+class _NeverCounts(RowAdam):
+    def step(self) -> None:
+        self.steps = 0
+        super().step()
+
+
+class _OneMoment(RowAdam):
+    def __init__(self, model: nn.Module, lr: float):
+        super().__init__(model, lr)
+        self.moments = self.moments[0], self.moments[0]
+
+
+class _Zeroes(RowAdam):
+    def zero_grad(self) -> None:
+        self.model.weight.zero_()
+
+
+def _three_steps(code: Any) -> list[Tensor]:
+    model = FastDlrm(_Plain(), Pairs.apply)
+    optimizer = code(model, 0.05)
+    for lookups in (1, 2, 3):
+        model(*_batch(lookups)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [model.weight, model(*_batch(4))]
+
+
+ROW_ADAM = WrittenExercise(
+    RowAdam,
+    module="fast",
+    cases=(Case("three steps", _three_steps),),
+    mistakes={
+        (_NeverCounts): ("Count the steps: the correction of the moments grows weaker with each."),
+        (_OneMoment): ("Two moments, two tensors of zeros: with one, each overwrites the other."),
+        (_Zeroes): ("zero_grad has nothing to do here: the next forward pass makes a new leaf without a gradient."),
+    },
+    hint="step counts, sums model.found.grad by model.rows, and calls adam_rows; zero_grad does nothing.",
+    explanation="It steps as torch's optimisers do, so your loop takes it as it is.",
+)
+
+EXERCISES = {"33.pairs": PAIRS, "33.model": MODEL, "33.optimiser": ROW_ADAM}

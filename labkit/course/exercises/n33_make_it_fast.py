@@ -1,0 +1,397 @@
+"""What students write in 33_make_it_fast: the reference, what both are asked, and the usual mistakes.
+
+Shapes: B batch, F tables, L lookups a bag, D embedding dim, R rows of all tables, U distinct rows, V vectors that meet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labkit.course.explanation import Explanation
+from labkit.course.written import Case, WrittenExercise
+
+# --- two steps in turns
+
+
+def in_pairs(
+    old: Callable, new: Callable, rounds: int, steps: int, clock: Callable = time.perf_counter
+) -> tuple[list[float], list[float]]:
+    old_s, new_s = [], []
+    old(), new()  # what the first call makes is made
+    for number in range(rounds):
+        turns = [(old, old_s), (new, new_s)]
+        for step, seconds in turns if number % 2 == 0 else turns[::-1]:
+            began = clock()
+            for _ in range(steps):
+                step()
+            seconds.append((clock() - began) / steps)
+    return old_s, new_s
+
+
+def _wrong_pairs(wrong: str) -> Callable:
+    def code(old: Callable, new: Callable, rounds: int, steps: int, clock: Callable = time.perf_counter) -> tuple:
+        taken: tuple[list[float], list[float]] = ([], [])
+        if wrong != "cold":
+            old(), new()
+        turns = [(number, which) for number in range(rounds) for which in ((0, 1) if number % 2 == 0 else (1, 0))]
+        if wrong == "first all old":
+            turns = [(number, which) for which in (0, 1) for number in range(rounds)]
+        if wrong == "one order":
+            turns = [(number, which) for number in range(rounds) for which in (0, 1)]
+        for _, which in turns:
+            began = clock()
+            for _ in range(steps):
+                (old, new)[which]()
+            taken[which].append((clock() - began) / (1 if wrong == "sum" else steps))
+        return taken
+
+    return code
+
+
+def _in_turns(rounds: int, steps: int, *, same: bool = False) -> Callable[[Any], Any]:
+    """Ask for the calls and the seconds of two steps by a clock that they move, ever further."""
+
+    def ask(code: Any) -> Any:
+        calls, now = "", 0.0
+
+        def taking(name: str, seconds: float) -> Callable[[], None]:
+            def step() -> None:
+                nonlocal calls, now
+                calls += name
+                now += seconds * (1 + len(calls) / 10)
+
+            return step
+
+        old = taking("o", 2.0)
+        seconds = code(old, old if same else taking("n", 1.0), rounds, steps, lambda: now)
+        return {"calls, o old and n new": calls, "seconds of a step": [list(each) for each in seconds]}
+
+    return ask
+
+
+IN_PAIRS = WrittenExercise(
+    in_pairs,
+    module="fast",
+    cases=(
+        Case("a clock of its own, 4 rounds of 3 steps", _in_turns(4, 3)),
+        Case("3 rounds of a single step", _in_turns(3, 1)),
+        Case("a step against itself", _in_turns(2, 2, same=True)),
+    ),
+    mistakes={
+        _wrong_pairs("first all old"): "They have to take turns: what slows the machine later would slow the new one.",
+        _wrong_pairs("one order"): "Change who goes first from round to round, beginning with the old one.",
+        _wrong_pairs("cold"): "Call each once before the first round: what the first call makes is not to count.",
+        _wrong_pairs("sum"): "Seconds of *a* step: divide those of a turn by `steps`.",
+    },
+    hint="Call both once. Then for each round, old and new or new and old: read the clock, call `steps` times, read it "
+    "again, and append the difference / steps to the list of that one.",
+    explanation="A drift of the machine falls on both of a pair.",
+)
+
+# --- how many times as fast, from pairs
+
+
+def speed_up(old_s: list[float], new_s: list[float]) -> tuple[float, float, float]:
+    from scipy.stats import t
+
+    logs = np.log(old_s) - np.log(new_s)
+    mean, error = logs.mean(), logs.std(ddof=1) / len(logs) ** 0.5
+    half = t.ppf(0.975, len(logs) - 1) * error
+    return tuple(np.exp([mean, mean - half, mean + half]))
+
+
+def _interval(ratios: np.ndarray, *, logs: bool = True, t95: float | None = None, root: bool = True) -> tuple:
+    from scipy.stats import t
+
+    values = np.log(ratios) if logs else ratios
+    count = len(values)
+    t95 = t95 or t.ppf(0.975, count - 1)
+    half = t95 * values.std(ddof=1) / (count**0.5 if root else 1)
+    found = np.array([values.mean(), values.mean() - half, values.mean() + half])
+    return tuple(np.exp(found) if logs else found)
+
+
+def _unpaired(old_s: list[float], new_s: list[float]) -> tuple[float, float, float]:
+    old, new = np.log(old_s), np.log(new_s)
+    mean = old.mean() - new.mean()
+    half = 2.0 * (old.var(ddof=1) / len(old) + new.var(ddof=1) / len(new)) ** 0.5
+    return tuple(np.exp([mean, mean - half, mean + half]))
+
+
+SPEED_UP = WrittenExercise(
+    speed_up,
+    module="fast",
+    cases=(
+        Case("five pairs", lambda code: code([9.0, 10.0, 12.0, 9.5, 10.4], [5.1, 4.9, 6.2, 4.4, 5.3])),
+        Case("a machine that grows slower", lambda code: code([1.0, 2.0, 4.0], [0.5, 1.1, 2.0])),
+        Case("two steps that take the same", lambda code: code([1.0, 1.1, 1.2, 1.0], [1.0, 1.1, 1.2, 1.0])),
+    ),
+    mistakes={
+        (lambda old_s, new_s: speed_up(new_s, old_s)): ("Above 1 means that the *new* one is faster: old over new."),
+        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), logs=False)): (
+            "Take the mean of logarithms, and exp of the result: twice and half as fast are then 1 on average."
+        ),
+        (_unpaired): ("Subtract within each pair first: what slows both of a pair must not widen the interval."),
+        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), t95=1.959964)): (
+            "1.96 is for many pairs; of n pairs take scipy.stats.t at 0.975 with n − 1 degrees of freedom."
+        ),
+        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), root=False)): (
+            "That is how far single pairs lie apart: the mean of n is known √n times better."
+        ),
+    },
+    hint="logs = np.log(old_s) - np.log(new_s); mean ± t · s / √n of these, with ddof=1; np.exp of all three.",
+    explanation="Drift slows both of a pair, so it is not in the ratio.",
+)
+
+# --- gather instead of sparse tensors
+
+
+def gather(weight: Tensor, starts: Tensor, categorical: Tensor) -> tuple[Tensor, Tensor]:
+    rows = categorical + starts.unsqueeze(1)  # (B, F, L), counted over all tables
+    return rows, F.embedding(rows, weight.detach()).requires_grad_()
+
+
+def _log(lookups: int = 2, batch: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    lengths = torch.tensor([3, 5, 2])
+    drawn = (torch.rand(batch, 3, lookups, generator=generator) * lengths.unsqueeze(1)).int()
+    return torch.randn(10, 4, generator=generator), lengths.cumsum(0) - lengths, drawn
+
+
+def _gathered(code: Any) -> dict[str, Any]:
+    weight, starts, categorical = _log()
+    weight.requires_grad_()
+    _, found = code(weight, starts, categorical)
+    told = {"needs a gradient": bool(found.requires_grad), "is a leaf": bool(found.is_leaf)}
+    if all(told.values()):
+        (found * torch.arange(1.0, found.numel() + 1).view_as(found)).sum().backward()
+    return told | {"gradient": found.grad if found.is_leaf else None, "the weight has one": weight.grad is not None}
+
+
+GATHER = WrittenExercise(
+    gather,
+    module="fast",
+    cases=(
+        Case("three tables and two lookups a bag", lambda code: list(code(*_log()))),
+        Case("one lookup of one row", lambda code: list(code(*_log(lookups=1, batch=1)))),
+        Case("where the gradient goes", _gathered),
+    ),
+    mistakes={
+        (lambda weight, starts, categorical: (categorical, F.embedding(categorical, weight).requires_grad_())): (
+            "All tables look into the first one: add to each the row at which it begins."
+        ),
+        (lambda weight, starts, categorical: (categorical + starts.unsqueeze(1),
+                                              F.embedding(categorical + starts.unsqueeze(1), weight))): (
+            "The gradient has to stop at what was found: a leaf of its own, so that no dense gradient of all rows is "
+            "made (weight.detach(), then .requires_grad_())."
+        ),
+        (lambda weight, starts, categorical: (categorical + starts.unsqueeze(1),
+                                              F.embedding(categorical + starts.unsqueeze(1), weight.detach()))): (
+            "Nothing can learn now: what was found needs a gradient, .requires_grad_()."
+        ),
+        (lambda weight, starts, categorical: (gather(weight, starts, categorical)[0],
+                                              gather(weight, starts, categorical)[1].sum(2))): (
+            "Do not sum the bags yet: found is (B, F, L, D), and its gradient tells what each row gets."
+        ),
+    },
+    hint="rows = categorical + starts of shape (F, 1); F.embedding(rows, weight.detach()).requires_grad_().",
+    explanation="One call finds the rows of all tables, and their gradient comes back as a plain tensor.",
+)  # fmt: skip
+
+# --- what a row gets
+
+
+def sum_rows(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    distinct, place = rows.flatten().unique(return_inverse=True)  # (U,), (B F L,)
+    sums = gradient.new_zeros(len(distinct), gradient.shape[-1])
+    return distinct, sums.index_add_(0, place, gradient.flatten(0, -2))
+
+
+def _last_wins(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    distinct, place = rows.flatten().unique(return_inverse=True)
+    sums = gradient.new_zeros(len(distinct), gradient.shape[-1])
+    for number, row in enumerate(place.tolist()):
+        sums[row] = gradient.flatten(0, -2)[number]
+    return distinct, sums
+
+
+def _mean_of_rows(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    distinct, sums = sum_rows(rows, gradient)
+    return distinct, sums / rows.flatten().unique(return_counts=True)[1].unsqueeze(1)
+
+
+def _named(rows: list, width: int = 3) -> tuple[Tensor, Tensor]:
+    rows = torch.tensor(rows)
+    return rows, torch.randn(*rows.shape, width, generator=torch.Generator().manual_seed(rows.numel()))
+
+
+SUM_ROWS = WrittenExercise(
+    sum_rows,
+    module="fast",
+    cases=(
+        Case("four rows, none twice", lambda code: list(code(*_named([9, 2, 5, 7])))),
+        Case(
+            "bags in which rows come up again", lambda code: list(code(*_named([[[4, 1], [9, 9]], [[1, 4], [9, 8]]])))
+        ),
+        Case("the same row each time", lambda code: list(code(*_named([[3], [3], [3]])))),
+    ),
+    mistakes={
+        (lambda rows, gradient: (rows.flatten(), gradient.flatten(0, -2))): (
+            "The rows have to be distinct and in ascending order: rows.flatten().unique(...)."
+        ),
+        (_last_wins): ("Gradients of a row that comes up again are *summed*: sums[place] = ... keeps the last."),
+        (_mean_of_rows): ("The sum over the bags that name a row, not the mean."),
+    },
+    hint="rows.flatten().unique(return_inverse=True) gives the distinct rows and the place of each lookup among them; "
+    "index_add_ on zeros (U, D) sums the gradients by place.",
+    explanation="That is what a sparse tensor's coalesce does, 26 times a step and one table at a time.",
+)
+
+# --- Adam on the rows of a batch
+
+
+def adam_rows(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, steps: int, lr: float) -> None:
+    first = 0.9 * moments[0][rows] + 0.1 * gradient  # (U, D)
+    second = 0.999 * moments[1][rows] + 0.001 * gradient.square()
+    moments[0][rows], moments[1][rows] = first, second
+    first, second = first / (1 - 0.9**steps), second / (1 - 0.999**steps)
+    weight[rows] -= lr * first / (second.sqrt() + 1e-8)
+
+
+def _updated(code: Any, *, twice: bool = False, far: bool = False) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(6)
+    weight, moments = torch.randn(8, 3, generator=generator), (torch.zeros(8, 3), torch.zeros(8, 3))
+    batches = [[1, 4, 6], [0, 4]] if twice else [[1, 4, 6]]
+    for steps, rows in enumerate(batches, 1001 if far else 1):
+        gradient = torch.randn(len(rows), 3, generator=generator)
+        code(weight, moments, torch.tensor(rows), gradient, steps, 0.1)
+    return [weight, *moments]
+
+
+def _changed_adam(*, corrects: bool = True, roots: bool = True, decays_all: bool = False, stores: bool = True) -> Any:
+    def code(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, steps: int, lr: float) -> None:
+        if decays_all:
+            others = torch.ones(len(weight), dtype=torch.bool)
+            others[rows] = False
+            moments[0][others] *= 0.9
+            moments[1][others] *= 0.999
+        first, second = 0.9 * moments[0][rows] + 0.1 * gradient, 0.999 * moments[1][rows] + 0.001 * gradient.square()
+        if stores:
+            moments[0][rows], moments[1][rows] = first, second
+        if corrects:
+            first, second = first / (1 - 0.9**steps), second / (1 - 0.999**steps)
+        weight[rows] -= lr * first / ((second.sqrt() if roots else second) + 1e-8)
+
+    return code
+
+
+def _of_a_copy(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, steps: int, lr: float) -> None:
+    adam_rows(weight[rows], moments, torch.arange(len(rows)), gradient, steps, lr)
+
+
+ADAM = WrittenExercise(
+    adam_rows,
+    module="fast",
+    cases=(
+        Case("the first step", _updated),
+        Case("a second step with other rows", lambda code: _updated(code, twice=True)),
+        Case("the thousandth step", lambda code: _updated(code, far=True)),
+    ),
+    mistakes={
+        (_changed_adam(corrects=False)): ("Both moments begin at 0: divide by 1 − 0.9**steps and 1 − 0.999**steps."),
+        (_changed_adam(roots=False)): ("Adam divides by the *root* of the second moment."),
+        (_changed_adam(decays_all=True)): ("Moments of rows that the batch does not name stay as they are."),
+        (_changed_adam(stores=False)): ("Write the new moments back, moments[0][rows] = ..., or each step forgets."),
+        _of_a_copy: (
+            "weight[rows] is a copy: assign to it (weight[rows] -= ...), and take the moments of these rows, too."
+        ),
+    },
+    hint="first = 0.9 · old + 0.1 · gradient, second = 0.999 · old + 0.001 · gradient²; store both; divide each by "
+    "1 less its power; weight[rows] -= lr · first / (√second + 1e-8).",
+    explanation="The same as torch.optim.SparseAdam, for all tables at once.",
+)  # fmt: skip
+
+# --- how often to evaluate
+
+
+def _upside_down(evaluation_s: float, time_to_target_s: float) -> float:
+    return (2 * time_to_target_s / evaluation_s) ** 0.5 if evaluation_s else 0.0
+
+
+def evaluation_gap(evaluation_s: float, time_to_target_s: float) -> float:
+    return (2 * evaluation_s * time_to_target_s) ** 0.5
+
+
+GAP = WrittenExercise(
+    evaluation_gap,
+    module="fast",
+    cases=(
+        Case("0.5 s each and a target that is 25 s away", lambda code: code(0.5, 25.0)),
+        Case("0.1 s each and 3 s", lambda code: code(0.1, 3.0)),
+        Case("evaluations that take no time", lambda code: code(0.0, 10.0)),
+    ),
+    mistakes={
+        (lambda evaluation_s, time_to_target_s: (evaluation_s * time_to_target_s) ** 0.5): (
+            "On average half a gap passes unseen: where is the derivative of E T / g + g / 2 zero?"
+        ),
+        (lambda evaluation_s, time_to_target_s: 2 * evaluation_s * time_to_target_s): (
+            "That is the square of the gap."
+        ),
+        _upside_down: (
+            "Dearer evaluations want a *longer* gap."
+        ),
+    },
+    hint="What is lost is E T / g + g / 2: the evaluations until the target, and half a gap until it is seen. Where is "
+    "its derivative by g zero?",
+    explanation="The same formula says how often to write a checkpoint (Young, 1974).",
+)  # fmt: skip
+
+
+EXERCISES = {
+    "33.in_pairs": IN_PAIRS,
+    "33.speed_up": SPEED_UP,
+    "33.gather": GATHER,
+    "33.sum_rows": SUM_ROWS,
+    "33.adam_rows": ADAM,
+    "33.why_gather": Explanation(
+        rubric=(
+            "numbers: how many times as fast, with its interval",
+            "why: calls, sorts and Python that fell away, although as many rows are read and written",
+            "trade-off: what the plain way has that this one has not",
+        ),
+        model="Both ways read and write the same rows, so bytes do not explain the gain. The plain way asks for a "
+        "lookup, a sparse gradient, a sort and a dozen small updates for each of 26 tables, and each call costs "
+        "microseconds before it does anything; one gather, one sort and one update serve all tables. In return the "
+        "weights are no parameters of the module any more, and every other optimiser needs an update of its own.",
+    ),
+    "33.evaluation_gap": GAP,
+    "33.why_faults": Explanation(
+        rubric=(
+            "numbers: page faults a step in both states, and the ratio of times",
+            "why: what the system does with a page at its first touch, and why kept memory has none",
+            "trade-off: what a process that keeps its memory takes from others",
+        ),
+        model="Where glibc gives freed tensors back, the next step gets fresh pages, and the system clears each at its "
+        "first touch; where it keeps them there are hardly any faults. How much that gains depends on what a fault "
+        "costs, which can be much more in a virtual machine. In return the process holds its peak until it ends, which "
+        "jobs that share the machine may miss.",
+    ),
+    "33.why_target": Explanation(
+        rubric=(
+            "numbers: the gain in time to target beside the gain in a step's time",
+            "why: what a run does beside its steps, or a difference in the samples that it needs",
+            "trade-off: which of the ideas you would take first, for how much code",
+        ),
+        model="The gain in time to target differs from that of a step because a run evaluates and fetches batches, "
+        "too, and because bf16 rounds, so the fast loop may need another number of samples. Fewer evaluations of "
+        "fewer rows cost a line, so they come first; the gather is next, for it changes no number and gains most of "
+        "what the steps gain.",
+    ),
+}

@@ -1,0 +1,145 @@
+"""An exercise whose answer is code: a function or class of the student's does what the reference does."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.course.exercise import NotAnswered, WrongAnswer, WrongKind
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One thing that is asked of the student's code and of the reference; the two answers have to be equal."""
+
+    name: str
+    """In words: "27 vectors a row"."""
+    ask: Callable[[Any], Any]
+    """From the code to an answer: a number, text, tensor, array or frame, or a list, tuple or dict of these."""
+    relative: float = 1e-4
+    """How far numbers may be off, as a share of the largest right one: float32 sums in another order."""
+
+
+@dataclass(frozen=True)
+class WrittenExercise:
+    """Code that a student writes."""
+
+    reference: Callable
+    """The kit's own: what a later lab takes where the student has none."""
+    cases: Sequence[Case]
+    hint: str
+    """What to say to a wrong answer that is none of the usual mistakes."""
+    explanation: str
+    """Shown with a right answer."""
+    module: str
+    """Of the student's `mylab`, where right code is kept: "dlrm"."""
+    mistakes: Mapping[Callable, str] = field(default_factory=dict)
+    """Wrong code that many write, and the hint that helps."""
+
+    def check(self, name: str, answer: Any) -> str:
+        """What to say to right code.
+
+        Raises:
+            NotAnswered, WrongKind, WrongAnswer: it is none; the text says what to do next.
+        """
+        wanted = "class" if inspect.isclass(self.reference) else "function"
+        if answer is None or answer is Ellipsis:
+            raise NotAnswered(f"Exercise {name} is not answered yet: write the {wanted}, run its cell, then this.")
+        if not callable(answer) or inspect.isclass(answer) != inspect.isclass(self.reference):
+            shown = repr(answer)[:60]
+            raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
+        found = []
+        for case in self.cases:
+            try:
+                found.append(_outcome(answer, case))
+            except NotImplementedError:
+                raise NotAnswered(
+                    f"Exercise {name} is not answered yet: its code still raises NotImplementedError. Write it in the "
+                    "cell above, run that cell, then this one."
+                ) from None
+            if difference := differs(found[-1], _known(self.reference, case), case.relative):
+                hint = self._hint(found)
+                raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
+        return f"Exercise {name}: right. {self.explanation}"
+
+    def _hint(self, found: Sequence[Any]) -> str:
+        """That of the usual mistake which gives the same in every case so far."""
+        for wrong, hint in self.mistakes.items():
+            pairs = zip(self.cases, found, strict=False)
+            if not any(differs(one, _known(wrong, case), case.relative) for case, one in pairs):
+                return hint
+        return self.hint
+
+
+class Raised(str):
+    """What code raised instead of answering."""
+
+
+@functools.cache
+def _known(code: Any, case: Case) -> Any:
+    """What the reference or a usual mistake gives, which never changes."""
+    return _outcome(code, case)
+
+
+def _outcome(code: Any, case: Case) -> Any:
+    """What code gives, or that it raises."""
+    try:
+        return case.ask(code)
+    except NotImplementedError:  # what stands where nothing is written yet
+        raise
+    except Exception as error:  # whatever a student's code raises
+        return Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
+
+
+def differs(found: Any, right: Any, relative: float) -> str:
+    """How an answer differs from the right one, in words; empty where it does not.
+
+    >>> differs([1, 2.5], [1, 2.0], 1e-4)
+    'at [1] it gives 2.5, and 2 is right'
+    """
+    import numpy as np
+
+    if isinstance(found, Raised) or isinstance(right, Raised):
+        return "" if type(found) is type(right) else str(found)
+    if isinstance(right, Mapping):
+        if not isinstance(found, Mapping) or set(found) != set(right):
+            return f"it gives {_shown(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"
+        return next(filter(None, (_within(key, found[key], right[key], relative) for key in right)), "")
+    if isinstance(right, (list, tuple)):
+        if not isinstance(found, (list, tuple)) or len(found) != len(right):
+            return f"it gives {_shown(found)}, and {_shown(right)} is right"
+        pairs = enumerate(zip(found, right, strict=True))
+        return next(filter(None, (_within(place, one, other, relative) for place, (one, other) in pairs)), "")
+    if any(value is None or isinstance(value, str) for value in (found, right)) or isinstance(right, bool):
+        same = found == right  # an array is compared number by number
+        return "" if np.ndim(same) == 0 and same else f"it gives {_shown(found)}, and {_shown(right)} is right"
+    try:
+        one, other = (np.asarray(_plain(value), dtype=np.float64) for value in (found, right))
+    except (TypeError, ValueError):
+        return f"it gives {_shown(found)}, and {_shown(right)} is right"
+    if one.shape != other.shape:
+        return f"it gives the shape {one.shape}, and {other.shape} is right"
+    largest = np.abs(other[np.isfinite(other)]).max(initial=0.0)
+    near = np.isclose(one, other, rtol=relative, atol=relative * largest, equal_nan=True)
+    if near.all():
+        return ""
+    place = tuple(int(each) for each in np.argwhere(~near)[0])
+    where = f"at {list(place)} " if place else ""
+    return f"{where}it gives {one[place]:.6g}, and {other[place]:.6g} is right"
+
+
+def _within(place: Any, found: Any, right: Any, relative: float) -> str:
+    difference = differs(found, right, relative)
+    return difference and (difference if difference.startswith("at ") else f"at [{place!r}] {difference}")
+
+
+def _plain(value: Any) -> Any:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."

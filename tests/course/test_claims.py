@@ -1,0 +1,88 @@
+"""A claim gets its card, verdicts become a page, and each line of that page stands on what a notebook put out."""
+
+import re
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from labkit.cli import main
+from labkit.course import claim
+from labkit.course.claims import MIME, VERDICTS, all_claims
+from labkit.course.exercise import NotAnswered, WrongKind
+from labkit.course.notebook_file import SOLUTIONS, canonical
+from labkit.course.progress import kept
+from labkit.course.reproductions import page, read_evidence
+from labkit.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fresh_student(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
+
+
+@pytest.fixture
+def cards(monkeypatch):
+    """What is displayed."""
+    shown: list[dict] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    return shown
+
+
+def test_a_card_has_the_papers_words_and_mine_and_is_kept(cards, capsys):
+    for answer, kind, said in (
+        (..., NotAnswered, "Claim A9 is not judged yet: HPCA'21: throughput rises with batch"),
+        ("holds here", WrongKind, "a comma, and a reason"),
+        (("is so", "one reason of several words"), WrongKind, "'holds here', 'does not hold here'"),
+        (("holds here", "because"), WrongKind, "a reason of a sentence"),
+    ):
+        with pytest.raises(kind, match=said):
+            claim("A9", "1.8 times", answer)
+    assert not cards and not kept("claim")
+    claim("A9", "1.8 times <as much>", ("holds here", "each step has a fixed cost"))
+    (card,) = cards
+    assert "1.8 times &lt;as much&gt; (measured)" in card["text/html"] and "throughput rises" in card["text/plain"]
+    assert card[MIME]["verdict"] == kept("claim", "A9")[0]["verdict"] == "holds here"
+    assert main(["claims"]) == 0
+    said = capsys.readouterr().out
+    assert "1.8 times <as much>" in said and f"1 of {len(all_claims())} claims are judged" in said
+
+
+def test_a_claim_that_nobody_made_is_refused():
+    with pytest.raises(UserError, match=r"no claim 'A99': the ids are A1, A2"):
+        claim("A99", "1", ("holds here", "one reason of several words"))
+    with pytest.raises(UserError, match="measured, recorded"):
+        claim("A9", "1", ("holds here", "one reason of several words"), how="guessed")
+
+
+def test_verdicts_of_executed_notebooks_replace_older_ones_of_the_same_claims(tmp_path, cards, capsys):
+    for id in ("A4", "C2"):
+        claim(id, "2 | 3", ("does not hold here", "one reason of several words"))
+    executed = tmp_path / "executed"
+    executed.mkdir()
+    for name, card in zip(("10_train_dlrm", "40_sharing_a_device"), cards, strict=True):
+        cell = new_code_cell("claim(...)", outputs=[new_output("display_data", data=card)])
+        (executed / f"{name}.ipynb").write_text(canonical(new_notebook(cells=[cell])), encoding="utf-8")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for _ in range(2):
+        assert main(["claims", "--executed", str(executed), "--out", str(docs)]) == 0
+        assert "2 verdicts" in capsys.readouterr().out
+        (executed / "10_train_dlrm.ipynb").unlink(missing_ok=True)  # and its verdict stays
+    text = (docs / "reproductions.md").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| A4 |"))
+    assert "2 \\| 3 (measured, [10_train_dlrm](../notebooks/10_train_dlrm.ipynb)," in line
+    assert f"2 have a verdict: 0 {VERDICTS[0].removesuffix(' here')}, 2 does not hold" in text
+
+
+def test_every_verdict_of_the_page_has_its_evidence():
+    rows = read_evidence(ROOT / "docs" / "reproductions.csv")
+    assert (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8") == page(rows)
+    assert sum(row["verdict"] in VERDICTS[:2] for row in rows) >= 40
+    for row in rows:
+        assert row["verdict"] in VERDICTS and re.search(r"\d", row["mine"] + row["reason"]), row
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["date"]) and "cores of" in row["machine"], row
+        notebook = (ROOT / "notebooks" / SOLUTIONS / f"{row['notebook']}.ipynb").read_text(encoding="utf-8")
+        assert f'claim(\\"{row["id"]}\\"' in notebook, row

@@ -1,0 +1,81 @@
+"""A student sees what is done and what is next, and hands in what can be checked."""
+
+import hashlib
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from labkit.cli import main
+from labkit.course import guess, guesses, reveal
+from labkit.course.progress import keep, progress_file
+
+
+@pytest.fixture(autouse=True)
+def fresh_student(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
+    monkeypatch.setattr(guesses, "_open", {})
+    monkeypatch.chdir(tmp_path)
+
+
+def test_status_says_what_is_done_and_what_is_next(capsys):
+    keep("attempt", "10.interaction", right=False)
+    keep("attempt", "10.interaction", right=True)
+    keep("attempt", "20.collapse", right=False)
+    keep("reference", "20.collapse")
+    for name, value in (("10.a", 3.0), ("10.b", 9.0)):
+        guess(name, value)
+        reveal(name, 2.0)
+    with progress_file().open("ab") as file:
+        file.write(b'{"kind": "attempt", "na\xff')  # a crash
+    capsys.readouterr()
+    assert main(["course", "status"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert "1 of " in lines["10_train_dlrm"] and lines["10_train_dlrm"].rstrip().endswith("1 of 2")
+    assert "0 of " in lines["20_train_speech"]
+
+
+def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_path, capsys):
+    files = {
+        "10_train_dlrm.ipynb": "{}", "mylab/dlrm.py": "x = 1\n", "runs/one/run.json": "{}",
+        "runs/one/checkpoint/model.pt": "large", "runs/one/trace/trace.json": "large", "notes.txt": "mine",
+    }  # fmt: skip
+    for name, text in files.items():
+        path = tmp_path / "notebooks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    keep("attempt", "10.interaction", right=True)
+    assert main(["course", "submit"]) == 0
+    assert "4 files" in capsys.readouterr().out
+    with zipfile.ZipFile("submission.zip") as archive:
+        sums = json.loads(archive.read("manifest.json"))
+        assert set(sums) == {"10_train_dlrm.ipynb", "mylab/dlrm.py", "runs/one/run.json", "progress.jsonl"}
+        assert all(hashlib.sha256(archive.read(name)).hexdigest() == known for name, known in sums.items())
+    for arguments, said in (
+        ([], "submission.zip: this file exists"),
+        (["--notebooks", "elsewhere", "--out", "other.zip"], "elsewhere: there is no notebook"),
+    ):
+        assert main(["course", "submit", *arguments]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "other.zip").exists()
+
+
+def test_instructors_check_archives_and_put_notebooks_where_nbgrader_looks(tmp_path, capsys):
+    for name, text in {"10_train_dlrm.ipynb": "{}", "20_train_speech.ipynb": "[]", "runs/one/20_x.ipynb": ""}.items():
+        (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "notebooks" / name).write_text(text)
+    assert main(["course", "submit", "--out", "ann.zip"]) == 0
+    with zipfile.ZipFile("ann.zip") as whole, zipfile.ZipFile("ben.zip", "w") as damaged:
+        for name in whole.namelist():
+            damaged.writestr(name, whole.read(name).replace(b"[]", b"[1]"))
+    capsys.readouterr()
+    guide = (Path(__file__).parents[2] / "docs" / "instructors.md").read_text(encoding="utf-8")
+    exec(re.search(r"^```python\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[1], {})
+    assert capsys.readouterr().out == "ben.zip: 20_train_speech.ipynb is not what was packed\n"
+    assert sorted(path.as_posix() for path in Path("submitted").rglob("*.ipynb")) == [
+        "submitted/ann/10_train_dlrm/10_train_dlrm.ipynb",
+        "submitted/ann/20_train_speech/20_train_speech.ipynb",
+        "submitted/ben/10_train_dlrm/10_train_dlrm.ipynb",
+    ]
