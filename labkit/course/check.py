@@ -120,7 +120,7 @@ def find(name: str, kind: Any) -> Any:
     Raises:
         UserError: there is none, or it is of another kind.
     """
-    found = all_exercises().get(name)
+    found = all_exercises(name.partition(".")[0]).get(name) or all_exercises().get(name)
     if not isinstance(found, kind):
         names = ", ".join(each for each, one in all_exercises().items() if isinstance(one, kind))
         raise UserError(f"there is no such exercise as {name!r}: the names are {names}.")
@@ -128,11 +128,12 @@ def find(name: str, kind: Any) -> Any:
 
 
 @functools.cache
-def all_exercises() -> dict[str, Exercise | WrittenExercise | Explanation]:
-    """Every exercise by its name, in the order of the notebooks."""
+def all_exercises(lab: str = "") -> dict[str, Exercise | WrittenExercise | Explanation]:
+    """Every exercise by its name, in the order of the notebooks; or a lab's alone, which loads no other's libraries."""
     found: dict[str, Exercise | WrittenExercise | Explanation] = {}
     for module in sorted(entry.name for entry in pkgutil.iter_modules(exercises.__path__)):
-        found |= importlib.import_module(f"{exercises.__name__}.{module}").EXERCISES
+        if module.startswith(f"n{lab}"):
+            found |= importlib.import_module(f"{exercises.__name__}.{module}").EXERCISES
     return found
 
 

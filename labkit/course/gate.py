@@ -77,7 +77,7 @@ def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | 
     hints = set(exercise.mistakes.values())
     if len(hints) < len(exercise.mistakes):
         yield f"{name} has the same hint for two mistakes"
-    for number, (wrong, hint) in enumerate(exercise.mistakes.items(), 1):
+    for number, (wrong, hint) in enumerate(exercise.wrong_code().items(), 1):
         if hint not in (refused(wrong) or ""):
             yield f"{name} does not give the hint for mistake {number}: {hint}"
 

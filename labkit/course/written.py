@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +37,9 @@ class WrittenExercise:
     """Shown with a right answer."""
     module: str
     """Of the student's `mylab`, where right code is kept: "dlrm"."""
-    mistakes: Mapping[Callable, str] = field(default_factory=dict)
-    """Wrong code that many write, and the hint that helps."""
+    mistakes: Mapping[Callable | tuple[str, str], str] = field(default_factory=dict)
+    """Wrong code that many write, and the hint that helps: a pair is a part of the reference's source, and what stands
+    there instead."""
 
     def check(self, name: str, answer: Any) -> str:
         """What to say to right code.
@@ -65,13 +67,31 @@ class WrittenExercise:
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
         return f"Exercise {name}: right. {self.explanation}"
 
+    def wrong_code(self) -> dict[Callable, str]:
+        """The usual mistakes as code, and their hints."""
+        return {
+            changed(self.reference, *wrong) if isinstance(wrong, tuple) else wrong: hint
+            for wrong, hint in self.mistakes.items()
+        }
+
     def _hint(self, found: Sequence[Any]) -> str:
         """That of the usual mistake which gives the same in every case so far."""
-        for wrong, hint in self.mistakes.items():
+        for wrong, hint in self.wrong_code().items():
             pairs = zip(self.cases, found, strict=False)
             if not any(differs(one, _known(wrong, case), case.relative) for case, one in pairs):
                 return hint
         return self.hint
+
+
+@functools.cache
+def changed(code: Any, old: str, new: str) -> Any:
+    """A function or class with one part of its source replaced."""
+    source = inspect.getsource(code)
+    if source.count(old) != 1:
+        raise ValueError(f"{code.__qualname__}: {source.count(old)} times {old!r} in its source, and once is wanted")
+    names = dict(vars(sys.modules[code.__module__]))
+    exec(compile(source.replace(old, new), inspect.getsourcefile(code), "exec"), names)
+    return names[code.__name__]
 
 
 class Raised(str):

@@ -369,13 +369,13 @@ EXERCISES = {
     "40.why_rigid": Explanation(
         rubric=(
             "numbers: the makespan of the unequal jobs, pinned and shared",
-            "why: after the short job's end its part idles when pinned; shared, the long one may use it if it can",
+            "why: pinned, the short jobs wait for their half, which idles after them; shared, the long job may use it",
             "trade-off: against interference and threads that wait for each other on shared cores",
         ),
-        model="Pinned, the core of the short job is idle from its end on, so the long job goes on at the speed of one "
-        "core; shared, it gets both. Whether the makespan is shorter shared depends on what the second core is worth "
-        "to the long job, and on what the threads cost each other before: for a small model that can be more than "
-        "the idle core.",
+        model="Pinned, the half of the short jobs idles before, between and after them, and the long job stays on its "
+        "own; shared, it gets all cores. Whether the makespan is shorter shared depends on what the second core is "
+        "worth to the long job, and on what the threads cost each other before: for a small model that can be more "
+        "than the idle half.",
     ),
 }
 """By name, in the order of the notebook"""
