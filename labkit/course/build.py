@@ -29,13 +29,16 @@ CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
 
 
 class ClearGuesses(NbGraderPreprocessor):
-    """Puts dots in place of the author's guesses, which would be a student's anchor, and a stub inside of code."""
+    """Puts dots in place of the author's guesses, which would be a student's anchor, and a stub inside of code.
+
+    What gives the author's explanations is not imported.
+    """
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
             if cell.source == COLAB_CELL or "results" in cell.metadata.get("tags", []):
                 cell.metadata["jupyter"] = {"source_hidden": True}  # of which a student has no use
-            source = GUESS.sub(r"\1...\2", cell.source)
+            source = GUESS.sub(r"\1...\2", cell.source).replace(", model_answer", "")
             cell.source = re.sub(rf"^( +){re.escape(STUB)}$", rf"\1{CODE_STUB}", source, flags=re.MULTILINE)
         return cell, resources
 
