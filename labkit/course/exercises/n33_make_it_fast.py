@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 
 # --- two steps in turns
@@ -35,22 +36,14 @@ def in_pairs(
 
 
 def _in_turns(rounds: int, steps: int, *, same: bool = False) -> Callable[[Any], Any]:
-    """Ask for the calls and the seconds of two steps by a clock that they move, ever further."""
+    """Ask for the calls and the seconds of two steps that take ever longer."""
 
     def ask(code: Any) -> Any:
-        calls, now = "", 0.0
-
-        def taking(name: str, seconds: float) -> Callable[[], None]:
-            def step() -> None:
-                nonlocal calls, now
-                calls += name
-                now += seconds * (1 + len(calls) / 10)
-
-            return step
-
-        old = taking("o", 2.0)
-        seconds = code(old, old if same else taking("n", 1.0), rounds, steps, lambda: now)
-        return {"calls, o old and n new": calls, "seconds of a step": [list(each) for each in seconds]}
+        clock, calls = FakeClock(), []
+        old = clock.work(*(2 + call / 5 for call in range(20)), does=lambda: calls.append("o"))
+        new = clock.work(*(1 + call / 9 for call in range(20)), does=lambda: calls.append("n"))
+        seconds = code(old, old if same else new, rounds, steps, clock)
+        return {"calls, o old and n new": "".join(calls), "seconds of a step": [list(each) for each in seconds]}
 
     return ask
 
