@@ -72,7 +72,7 @@ PAIRS = WrittenExercise(
         (
             "torch.bmm(both.view(batch, count, count), vectors)",
             "both.view(batch, count, count).sum(2, keepdim=True) * vectors",
-        ): ("What a vector gets is the *other* vector times the pair's gradient: a matrix product."),
+        ): "What a vector gets is the *other* vector times the pair's gradient: a matrix product.",
     },
     hint="If G is symmetric, has each pair's gradient at both of its places and 0 on the diagonal, the gradient of the "
     "vectors is G times the vectors: one gather that makes G, one torch.bmm.",
