@@ -1,18 +1,21 @@
 """Each check takes what is right and nothing else, and each kind says what an answer has to be."""
 
+import inspect
 import linecache
 
 import numpy as np
 import pytest
 import torch
 
+from labkit import Run
 from labkit.course import check, draw, explain, mine, reference
 from labkit.course.check import TRIES, all_exercises
 from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
 from labkit.course.explanation import Explanation
 from labkit.course.gate import knocked_out
 from labkit.course.progress import kept
-from labkit.course.written import Case, WrittenExercise, differs
+from labkit.course.watched_run import WatchedRun
+from labkit.course.written import Case, WrittenExercise, changed, differs
 from labkit.errors import UserError
 
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
@@ -31,6 +34,18 @@ def test_each_check_takes_what_is_right_and_nothing_else(name):
     for nonsense in NONSENSE:
         with pytest.raises(ExerciseError, match=name):
             exercise.check(name, nonsense)
+
+
+@pytest.mark.parametrize("name", ["10.loop", "20.loop", "40.job"])
+def test_a_loop_may_tell_its_run_a_number_for_the_loss(name):
+    loop = all_exercises()[name]
+    loop.check(name, changed(loop.reference, "run.step(loss,", "run.step(loss.item(),"))
+
+
+@pytest.mark.parametrize("method", ["step", "evaluate", "epochs", "batches"])
+def test_a_loop_is_checked_with_a_run_that_is_called_as_the_real_one(method):
+    real, watched = (list(inspect.signature(getattr(of, method)).parameters) for of in (Run, WatchedRun))
+    assert watched == real
 
 
 def doubled(number: float) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from labkit.course.exercise import Exercise
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 from labkit.hardware.calibration import Calibration
 
@@ -28,24 +29,11 @@ def best_seconds(work: Callable[[], Any], repeats: int, clock: Callable[[], floa
     return min(seconds)
 
 
-class _Clock:
-    """Work that takes the seconds given, call by call, and the clock that shows them."""
-
-    def __init__(self, *seconds: float):
-        self.seconds, self.now, self.calls = seconds, 100.0, 0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def work(self) -> None:
-        self.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
-        self.calls += 1
-
-
 def _timed(*seconds: float, repeats: int) -> Any:
     def ask(code: Any) -> list[float]:
-        clock = _Clock(*seconds)
-        return [code(clock.work, repeats, clock), clock.calls]
+        clock, calls = FakeClock(), []
+        work = clock.work(*seconds, does=lambda: calls.append(clock()))
+        return [code(work, repeats, clock), len(calls)]
 
     return ask
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 
 # --- loads of a core
@@ -82,25 +83,21 @@ def _achieved(*, warm: bool = True, gib: bool = False, nominal: bool = False, bi
     return code
 
 
-def _timed(code: Any, turn_s: float, first_s: float, moved: float, seconds: float) -> float:
-    """Of work whose turns take so long by a clock that nothing else moves."""
-    now, turns = 0.0, 0
+def _timed(first_s: float, turn_s: float, moved: float) -> Any:
+    def ask(code: Any) -> float:
+        clock = FakeClock()
+        return code(clock.work(first_s, turn_s, does=lambda: moved), 1.0, clock)
 
-    def work() -> float:
-        nonlocal now, turns
-        now, turns = now + (turn_s if turns else first_s), turns + 1
-        return moved
-
-    return code(work, seconds, lambda: now)
+    return ask
 
 
 ACHIEVED = WrittenExercise(
     achieved,
     module="counters",
     cases=(
-        Case("turns of 0.3 s that move 3 GB each, for 1 s", lambda code: _timed(code, 0.3, 0.3, 3e9, 1.0)),
-        Case("a first turn that takes 2 s", lambda code: _timed(code, 0.25, 2.0, 1e9, 1.0)),
-        Case("a turn longer than asked for", lambda code: _timed(code, 4.0, 4.0, 2e9, 1.0)),
+        Case("turns of 0.3 s that move 3 GB each, for 1 s", _timed(0.3, 0.3, 3e9)),
+        Case("a first turn that takes 2 s", _timed(2.0, 0.25, 1e9)),
+        Case("a turn longer than asked for", _timed(4.0, 4.0, 2e9)),
     ),
     mistakes={
         (_achieved(nominal=True)): ("The last turn ends after its time: divide by the time that passed."),

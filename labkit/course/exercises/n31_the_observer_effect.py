@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 
 # --- a sampler
@@ -26,25 +27,9 @@ def sample(
     return taken
 
 
-class _Machine:
-    """A clock that only looks and sleeps move; a sleep takes a little longer than it was asked to."""
-
-    def __init__(self, looks_s: Callable[[int], float]):
-        self.now, self.looks, self._looks_s = 50.0, 0, looks_s
-
-    def look(self) -> None:
-        self.now += self._looks_s(self.looks)
-        self.looks += 1
-
-    def sleep(self, seconds: float) -> None:
-        if seconds < 0:
-            raise ValueError("sleep length must be non-negative")
-        self.now += seconds + (1e-4 if seconds else 0.0)
-
-
-def _sampled(code: Any, hz: float, seconds: float, looks_s: Callable[[int], float]) -> list[float]:
-    machine = _Machine(looks_s)
-    return code(machine.look, hz, seconds, lambda: machine.now, machine.sleep)
+def _sampled(code: Any, hz: float, seconds: float, *looks_s: float) -> list[float]:
+    clock = FakeClock()
+    return code(clock.work(*looks_s), hz, seconds, clock, clock.sleep)
 
 
 def _naive(pause: Callable[[float, float], float]) -> Any:
@@ -79,13 +64,10 @@ SAMPLE = WrittenExercise(
     sample,
     module="overhead",
     cases=(
-        Case("looks of 2 ms at 100 Hz for a second", lambda code: _sampled(code, 100, 1.0, lambda n: 2e-3)),
-        Case("how many looks at 3 Hz in 2 s", lambda code: len(_sampled(code, 3, 2.0, lambda n: 1e-3))),
-        Case(
-            "one look of 47 ms at 100 Hz",
-            lambda code: _sampled(code, 100, 0.2, lambda n: 0.047 if n == 3 else 1e-3),
-        ),
-        Case("looks of 15 ms at 100 Hz", lambda code: _sampled(code, 100, 0.2, lambda n: 0.0153)),
+        Case("looks of 2 ms at 100 Hz for a second", lambda code: _sampled(code, 100, 1.0, 2e-3)),
+        Case("how many looks at 3 Hz in 2 s", lambda code: len(_sampled(code, 3, 2.0, 1e-3))),
+        Case("one look of 47 ms at 100 Hz", lambda code: _sampled(code, 100, 0.2, *[1e-3] * 3, 0.047, 1e-3)),
+        Case("looks of 15 ms at 100 Hz", lambda code: _sampled(code, 100, 0.2, 0.0153)),
     ),
     mistakes={
         (_naive(lambda period, took: period)): (
