@@ -87,7 +87,7 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
 @pytest.mark.parametrize(
     "work",
     [
-        lambda cells: cells[0].update(execution_count=1),
+        lambda cells: cells[0].update(source="notes = 1"),
         lambda cells: cells[2].update(source=cells[2].source.replace("...", "3")),
         lambda cells: cells[3].update(source=solved(CODE[0])),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from labkit.course.exercises.n10_model import SMALL, MyDlrm
 from labkit.course.explanation import Explanation
+from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
 
 if TYPE_CHECKING:
@@ -81,33 +81,6 @@ def train(run, model, optimizers, batches, score, epochs=10):
                 run.evaluate(auc=score())
 
 
-class _Watched:
-    """Stands for `labkit.Run` where a loop is checked: two epochs, an evaluation due after each third step."""
-
-    def __init__(self):
-        self.losses: list[float] = []
-        self.samples = 0
-        self.evaluated: list[float] = []
-
-    def epochs(self, most: int) -> Iterator[int]:
-        yield from range(min(2, most))
-
-    def batches(self, loader: Any) -> Iterator[Any]:
-        yield from loader
-
-    @property
-    def due(self) -> bool:
-        return len(self.losses) % 3 == 0
-
-    def step(self, loss: Tensor, *, samples: int) -> None:
-        self.losses.append(float(loss.detach()))
-        self.samples += samples
-
-    def evaluate(self, **metrics: float) -> bool:
-        self.evaluated += metrics.values()
-        return False
-
-
 def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Batches of 16 whose label follows from the first dense feature."""
     generator = torch.Generator().manual_seed(1)
@@ -122,9 +95,9 @@ def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
 def _trained(code: Any, epochs: int) -> dict[str, Any]:
     """What a loop does on a small log."""
 
-    def once() -> tuple[_Watched, nn.Module, int]:
+    def once() -> tuple[WatchedRun, nn.Module, int]:
         torch.manual_seed(0)
-        run, model, batches = _Watched(), MyDlrm(SMALL), _data()
+        run, model, batches = WatchedRun(), MyDlrm(SMALL), _data()
         *train_batches, (dense, categorical, _) = batches
         seen = []
         model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled() and model.training))
@@ -139,7 +112,7 @@ def _trained(code: Any, epochs: int) -> dict[str, Any]:
     run, _, passes = once()
     again, _, _ = once()
     return {
-        "samples": run.samples,
+        "samples": sum(run.samples),
         "forward passes with a gradient": passes,
         "evaluations": len(run.evaluated),
         "losses": run.losses,

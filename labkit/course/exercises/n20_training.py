@@ -6,7 +6,7 @@ Shapes: B batch, T frames, T' outputs, V alphabet with the blank (0).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from labkit.course.exercises.n20_decoding import greedy
 from labkit.course.explanation import Explanation
+from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
 from labkit.data.speech import Batch
 
@@ -241,38 +242,11 @@ def train(
                 run.evaluate(cer=score())
 
 
-class _Watched:
-    """Stands for `labkit.Run` where a loop is checked: an evaluation is due after each third step."""
-
-    def __init__(self):
-        self.losses: list[float] = []
-        self.samples = 0
-        self.evaluated: list[float] = []
-
-    def epochs(self, count: int) -> Iterator[int]:
-        yield from range(count)
-
-    def batches(self, loader: Any) -> Iterator[Any]:
-        yield from loader
-
-    @property
-    def due(self) -> bool:
-        return len(self.losses) % 3 == 0
-
-    def step(self, loss: Tensor | float, *, samples: int) -> None:
-        self.losses.append(float(torch.as_tensor(loss).detach()))
-        self.samples += samples
-
-    def evaluate(self, **metrics: float) -> bool:
-        self.evaluated += metrics.values()
-        return False
-
-
 def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0) -> dict[str, Any]:
     """What a loop does with five batches, and a sixth of a speaker who is held out."""
 
-    def once() -> tuple[_Watched, _Recogniser]:
-        run, model = _Watched(), _Recogniser(0.1)
+    def once() -> tuple[WatchedRun, _Recogniser]:
+        run, model = WatchedRun(), _Recogniser(0.1)
         *batches, held_out = (_batch(seed, 2 + seed % 3, noise) for seed in range(6))
         held_out = replace(held_out, features=held_out.features.flip(1))
 
@@ -285,7 +259,7 @@ def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0
 
     (run, model), (again, _) = once(), once()
     return {
-        "samples": run.samples,
+        "samples": sum(run.samples),
         "utterances trained on": sum(count for training, gradient, count in model.seen if training and gradient),
         "evaluations": len(run.evaluated),
         "losses": run.losses,
