@@ -48,6 +48,13 @@ def test_a_loop_is_checked_with_a_run_that_is_called_as_the_real_one(method):
     assert watched == real
 
 
+@pytest.mark.parametrize("wrong", ["nn.init.constant_(table.weight, bound)", "table.weight.data.sign_().mul_(bound)"])
+def test_a_models_first_weights_are_spread_over_the_whole_range(wrong):
+    model = all_exercises()["10.model"]
+    with pytest.raises(WrongAnswer, match="the first values of two tables"):
+        model.check("10.model", changed(model.reference, "nn.init.uniform_(table.weight, -bound, bound)", wrong))
+
+
 def doubled(number: float) -> float:
     return 2 * number
 
