@@ -57,7 +57,7 @@ LENGTHS = WrittenExercise(
 class MyBlock(nn.Module):
     def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
         super().__init__()
-        self.has_shortcut = before == after and stride == 1
+        self.stride, self.has_shortcut = stride, before == after and stride == 1
         self.conv = nn.Conv1d(before, after, kernel, stride, padding=kernel // 2, bias=False)
         self.norm = nn.BatchNorm1d(after)
         self.dropout = nn.Dropout(dropout)
@@ -90,6 +90,7 @@ BLOCK = WrittenExercise(
     MyBlock,
     module="speech",
     cases=(
+        Case("the stride that the model asks a block for", lambda code: code(4, 6, 5, 2, 0.0).stride),
         Case("how many weights 4 channels to 6 have", lambda code: _size(code, 4, 6, 5, 2, 0.0)),
         Case("4 channels to 6, two utterances of which one is shorter", lambda code: _heard(code, 4, 6, 5, 1, 0.0)),
         Case("6 channels to 6", lambda code: _heard(code, 6, 6, 3, 1, 0.0)),
@@ -103,7 +104,7 @@ BLOCK = WrittenExercise(
         ("x + y if self.has_shortcut else y", "y"): (
             "Where input and output have one shape, the input is added to the output."
         ),
-        ("x + y if self.has_shortcut", "x[:, :, :: self.conv.stride[0]] + y if x.shape[1] == y.shape[1]"): (
+        ("x + y if self.has_shortcut", "x[:, :, :: self.stride] + y if x.shape[1] == y.shape[1]"): (
             "With a stride the shapes differ: no shortcut there."
         ),
         ("F.relu(self.norm(self.conv(x)))", "self.norm(F.relu(self.conv(x)))"): (
