@@ -43,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     submit.set_defaults(run=run_submit)
 
     where = {"type": Path, "default": Path("notebooks"), "metavar": "DIR"}
-    for command in (build, run, submit):
+    for command in (build, run, status, submit):
         command.add_argument("--notebooks", help="where they are: notebooks", **where)
 
 
@@ -112,7 +112,7 @@ def run_status(args: argparse.Namespace) -> int:
     from labkit.course.progress import progress_file
 
     console = Console(highlight=False, soft_wrap=True)
-    print_frame(console, status())
+    print_frame(console, status(args.notebooks))
     console.print(f"Kept in {progress_file()}, on this machine only.")
     return 0
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
 
-def offer(name: str, choices: Sequence[str], unit: str, take: Callable[[Any], None]) -> None:
-    """Show a box for a number, or a list of choices, where a notebook is open; what `take` prints or raises is shown.
+def offer(name: str, unit: str, take: Callable[[Any], None]) -> None:
+    """Show a box for a number where a notebook is open; what `take` prints or raises is shown.
 
     Args:
         name: what is answered, which the box is called by.
-        choices: what a text may be; empty where a number is wanted.
         unit: of the number.
         take: is given the answer.
     """
@@ -27,17 +26,14 @@ def offer(name: str, choices: Sequence[str], unit: str, take: Callable[[Any], No
 
     label = f"{name}{f' ({unit})' if unit else ''}"
     wide = {"description_width": "initial"}
-    if choices:
-        box = widgets.Dropdown(options=choices, description=label, style=wide)
-    else:
-        box = widgets.Text(placeholder="a number", description=label, style=wide, continuous_update=False)
+    box = widgets.Text(placeholder="a number", description=label, style=wide, continuous_update=False)
     button, said = widgets.Button(description="Answer", tooltip=f"Answer {name}"), widgets.HTML()
 
     def press(_: Any) -> None:
         words = io.StringIO()
         with contextlib.redirect_stdout(words):
             try:
-                take(box.value if choices else _number(box.value))
+                take(_number(box.value))
             except Exception as error:  # of whatever kind: it is told here, where the button is
                 print(error)
         said.value = f"<p role='status'>{escape(words.getvalue())}</p>"

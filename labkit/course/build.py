@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -18,7 +19,7 @@ from traitlets.config import Config
 from labkit.course.check import all_exercises
 from labkit.course.gate import knocked_out
 from labkit.course.lint import COLAB_CELL, GUESS, faults
-from labkit.course.notebook_file import SOLUTIONS, authored, canonical, code_cells, read_notebook, without_outputs
+from labkit.course.notebook_file import SOLUTIONS, authored, canonical, read_notebook, without_outputs
 from labkit.course.runner import PROFILES
 from labkit.errors import UserError
 
@@ -57,6 +58,7 @@ def exercise_version(notebook: NotebookNode) -> NotebookNode:
     made, resources = deepcopy(notebook), {}
     for step in (ClearSolutions(code_stub={"python": STUB}), ClearGuesses(), LockCells(), ClearOutput()):
         made, resources = step.preprocess(made, resources)
+    made.metadata["labkit_made"] = _fingerprint(made)
     return made
 
 
@@ -92,18 +94,14 @@ def write(folder: Path, *, force: bool = False) -> list[Path]:
 
 
 def has_answers(path: Path) -> bool:
-    """Whether a student has worked in an exercise notebook: cells were run, or answered, or guessed in."""
-    for cell in code_cells(read_notebook(path)):
-        is_answer = cell.metadata.get("nbgrader", {}).get("solution", False)
-        if (
-            cell.outputs
-            or cell.execution_count
-            or (is_answer and STUB not in cell.source and CODE_STUB not in cell.source)
-        ):
-            return True
-        if any("..." not in match[0] for match in GUESS.finditer(cell.source)):
-            return True
-    return False
+    """Whether somebody has worked in an exercise notebook: its cells are not those it was made with."""
+    notebook = read_notebook(path)
+    return notebook.metadata.get("labkit_made") != _fingerprint(notebook)
+
+
+def _fingerprint(notebook: NotebookNode) -> str:
+    """Of what stands in the cells; outputs do not count."""
+    return hashlib.sha256("\0".join(cell.source for cell in notebook.cells).encode()).hexdigest()
 
 
 def drift(folder: Path) -> list[str]:

@@ -6,7 +6,9 @@ import functools
 import importlib
 import inspect
 import pkgutil
-import textwrap
+import re
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from labkit.course import exercises, mylab
@@ -37,7 +39,8 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     try:
         said = exercise.check(name, answer, *([student] if isinstance(exercise, Exercise) else []))
     except NotAnswered:
-        _offer_box(name, exercise, student)
+        if isinstance(exercise, Exercise):
+            _offer_box(name, exercise, student)
         raise
     except ExerciseError as error:
         keep("attempt", name, right=False)
@@ -49,8 +52,7 @@ def check(name: str, answer: Any, student: int = 0) -> None:
     keep("attempt", name, right=True)
     print(said)
     if isinstance(exercise, WrittenExercise):
-        where = mylab.keep_code(name, exercise.module, answer, functools.partial(exercise.check, name))
-        print(*filter(None, [where]))
+        print(mylab.keep_code(name, exercise.module, answer, functools.partial(exercise.check, name)), end="")
 
 
 def explain(name: str, answer: Any) -> None:
@@ -104,7 +106,15 @@ def reference(name: str) -> None:
     if failed < TRIES and not any(tries):
         raise UserError(f"{name}: the reference is for after {TRIES} tries, and {failed} are kept: check yours first.")
     keep("reference", name)
-    print(textwrap.dedent(inspect.getsource(exercise.reference)))
+    print("\n\n".join(map(inspect.getsource, [*_helpers(exercise.reference), exercise.reference])))
+
+
+def _helpers(code: Callable) -> Iterator[Callable]:
+    """The functions beside code that it names."""
+    names = set(re.findall(r"\w+", inspect.getsource(code)))
+    for name, beside in vars(sys.modules[code.__module__]).items():
+        if inspect.isfunction(beside) and beside is not code and name in names and beside.__module__ == code.__module__:
+            yield beside
 
 
 def draw(name: str, student: int = 0) -> dict[str, Any]:
@@ -137,7 +147,7 @@ def all_exercises(lab: str = "") -> dict[str, Exercise | WrittenExercise | Expla
     return found
 
 
-def _offer_box(name: str, exercise: Exercise | WrittenExercise, student: int) -> None:
+def _offer_box(name: str, exercise: Exercise, student: int) -> None:
     """A box for the answer, where a notebook can show one."""
     from labkit.course.boxes import offer
 
@@ -145,5 +155,4 @@ def _offer_box(name: str, exercise: Exercise | WrittenExercise, student: int) ->
         check(name, answer, student)
         print(f"To hand it in, write it in the cell above: answer = {answer!r}")
 
-    if isinstance(exercise, Exercise):
-        offer(name, exercise.choices, exercise.unit, take)
+    offer(name, exercise.unit, take)

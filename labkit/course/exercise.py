@@ -1,4 +1,4 @@
-"""An exercise whose answer is a number or a word: what is right, and what to say to a wrong one."""
+"""An exercise whose answer is a number: what is right, and what to say to a wrong one."""
 
 from __future__ import annotations
 
@@ -35,22 +35,19 @@ class WrongAnswer(ExerciseError):
 class Exercise:
     """One question of a notebook."""
 
-    truth: Any
-    """The right answer, or a function of the numbers drawn for a student. Its type says what an answer has to be: a
-    number (float), an integer, or a text."""
+    truth: Callable[..., float]
+    """From the numbers drawn for a student to the right answer; an int where a whole number is asked."""
+    draw: Callable[[Random], dict[str, Any]]
+    """The numbers of the question, by name, so that no two students have the same."""
     hint: str
     """What to say to a wrong answer that is none of the usual mistakes."""
     explanation: str
     """Why the right answer is right; shown with it."""
-    draw: Callable[[Random], dict[str, Any]] = field(default=lambda random: {})
-    """The numbers of the question, by name, so that no two students have the same."""
-    choices: tuple[str, ...] = ()
-    """What a text may be."""
     relative: float = 0.03
     """How far a number may be off, as a share of the right one: by default, by what two figures round off."""
     unit: str = ""
-    mistakes: Mapping[Any, str] = field(default_factory=dict)
-    """Wrong answers that many give, or functions of the drawn numbers, and the hint that helps."""
+    mistakes: Mapping[Callable[..., float], str] = field(default_factory=dict)
+    """Wrong answers that many give, by the drawn numbers, and the hint that helps."""
 
     def numbers(self, student: int) -> dict[str, Any]:
         """The numbers of the question, as a student of that number has them."""
@@ -64,47 +61,24 @@ class Exercise:
                 "run that cell, then this one."
             )
         numbers = self.numbers(student)
-
-        def value_of(told: Any) -> Any:
-            return told(**numbers) if callable(told) else told
-
-        truth = value_of(self.truth)
-        value = _plain(answer)
-        fits, wanted = self._fits(value, truth)
-        if not fits:
+        truth, value = self.truth(**numbers), answer
+        with contextlib.suppress(AttributeError, ValueError, RuntimeError):
+            value = answer.item()  # of numpy or torch
+        whole = isinstance(truth, int)
+        if not is_number(value) or (whole and value != int(value)):
+            wanted, unit = ("an integer", 3) if whole else ("a number", 2.5), f" ({self.unit})" if self.unit else ""
             shown = repr(answer)
             shown = shown if len(shown) <= 60 else shown[:57] + "..."
-            raise WrongKind(f"Exercise {name}: write {wanted}; {shown} is none.")
-        relative = self.relative if isinstance(truth, float) else 0.0
-        if _equal(value, truth, relative):
+            bare = ", without quotes" if isinstance(value, str) else ""
+            raise WrongKind(f"Exercise {name}: write {wanted[0]}{unit}, such as {wanted[1]}{bare}; {shown} is none.")
+
+        def is_right(right: float) -> bool:
+            return math.isclose(value, right, rel_tol=0.0 if whole else self.relative, abs_tol=1e-12)
+
+        if is_right(truth):
             return f"Exercise {name}: right. {self.explanation}"
-        hints = (hint for wrong, hint in self.mistakes.items() if _equal(value, value_of(wrong), relative))
+        hints = (hint for wrong, hint in self.mistakes.items() if is_right(wrong(**numbers)))
         raise WrongAnswer(f"Exercise {name}: not yet. {next(hints, self.hint)}")
-
-    def _fits(self, value: Any, truth: Any) -> tuple[bool, str]:
-        """Whether a value is of the truth's kind, and what to write instead."""
-        is_text = isinstance(value, str)
-        if isinstance(truth, str):
-            if self.choices:
-                return is_text and value in self.choices, f"one of {', '.join(map(repr, self.choices))}"
-            return is_text, 'a text, such as "seven"'
-        unit, bare = f" ({self.unit})" if self.unit else "", ", without quotes" if is_text else ""
-        if isinstance(truth, int):
-            return is_number(value) and value == int(value), f"an integer{unit}, such as 3{bare}"
-        return is_number(value), f"a number{unit}, such as 2.5{bare}"
-
-
-def _plain(answer: Any) -> Any:
-    """A number of numpy or torch, or an array of one, as Python's; a text in small letters."""
-    with contextlib.suppress(AttributeError, ValueError, RuntimeError):
-        answer = answer.item()
-    return answer.strip().lower() if isinstance(answer, str) else answer
-
-
-def _equal(one: Any, other: Any, relative: float) -> bool:
-    if is_number(one):
-        return math.isclose(one, other, rel_tol=relative, abs_tol=1e-12)
-    return one == other
 
 
 def is_number(value: Any) -> bool:

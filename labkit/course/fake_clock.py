@@ -8,18 +8,19 @@ from typing import Any
 
 
 class FakeClock:
-    """Tells the seconds; only what works or sleeps by it moves it.
+    """Tells the seconds; what works or sleeps by it moves it, and each look at it by a nanosecond.
 
     >>> clock = FakeClock()
     >>> work = clock.work(5.0, 0.5, does=lambda: "done")
-    >>> work(), clock(), work(), clock(), work(), clock()
-    ('done', 105.0, 'done', 105.5, 'done', 106.0)
+    >>> [(work(), round(clock(), 6)) for _ in range(3)]
+    [('done', 105.0), ('done', 105.5), ('done', 106.0)]
     """
 
     def __init__(self):
         self._now = 100.0
 
     def __call__(self) -> float:
+        self._now += 1e-9
         return self._now
 
     def work(self, *seconds: float, does: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:

@@ -44,25 +44,16 @@ def _explanation(name: str, exercise: Explanation, refused: Callable[..., str | 
 
 
 def _number(name: str, exercise: Exercise, refused: Callable[..., str | None]) -> Iterator[str]:
-    truths = [_truth(exercise, student) for student in STUDENTS]
+    truths = [exercise.truth(**exercise.numbers(student)) for student in STUDENTS]
     for student, truth in zip(STUDENTS, truths, strict=True):
         if said := refused(truth, student):
             yield f"{name} refuses the right answer {truth!r} of student {student}: {said}"
-    if isinstance(truths[0], bool):
-        yield f"{name} asks for True or False, which a coin gets right half the time"
-    if exercise.choices:
-        wrong = [each for each in exercise.choices if each != truths[0]]
-        yield from (f"{name} takes {each!r}, too" for each in wrong if refused(each) is None)
-    elif constants := [each for each in truths if all(refused(each, student) is None for student in STUDENTS)]:
+    if constants := [each for each in truths if all(refused(each, student) is None for student in STUDENTS)]:
         yield f"{name} takes the constant {constants[0]!r} from every student: draw its numbers"
     for wrong, hint in exercise.mistakes.items():
-        value = wrong(**exercise.numbers(0)) if callable(wrong) else wrong
+        value = wrong(**exercise.numbers(0))
         if hint not in (refused(value) or ""):
             yield f"{name} has no such hint for the mistake {value!r}: {hint}"
-
-
-def _truth(exercise: Exercise, student: int) -> Any:
-    return exercise.truth(**exercise.numbers(student)) if callable(exercise.truth) else exercise.truth
 
 
 def _written(name: str, exercise: WrittenExercise, refused: Callable[..., str | None]) -> Iterator[str]:

@@ -34,8 +34,11 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
     """
     of = f" of {unit}" if unit else ""
     if value is ...:
+        if name in _open:  # by the box, before this cell ran again
+            print(f"Your guess: {_open[name].words(_open[name].value)}. To keep it, write it in place of the dots.")
+            return
         print(f"No guess yet: write a number{of} into the box, or in place of the dots and run this cell again.")
-        offer(name, (), unit, lambda number: guess(name, number, unit))
+        offer(name, unit, lambda number: guess(name, number, unit))
         return
     if not is_number(value):
         raise UserError(f"The guess {name!r} is {value!r}: write a number{of}, such as 2.5.")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit.course.check import all_exercises
-from labkit.course.explanation import Explanation
 from labkit.course.guesses import first_guesses, ratio_error
-from labkit.course.labs import LABS
 from labkit.course.mylab import FOLDER
+from labkit.course.notebook_file import code_cells, read_notebook
 from labkit.course.progress import kept, progress_file
 from labkit.errors import UserError
 
@@ -21,29 +20,36 @@ LEFT_OUT = ("checkpoint", "trace", ".ipynb_checkpoints")
 """Folders that are not handed in: large, and nobody grades them."""
 
 
-def status() -> list[dict[str, Any]]:
-    """A row a notebook: what is done of its exercises, which is next, and how good the guesses were."""
-    right = {entry["name"] for entry in kept("attempt") if entry.get("right")}
-    right |= {entry["name"] for entry in kept("explanation")}
+def status(notebooks: Path) -> list[dict[str, Any]]:
+    """A row a notebook: what is done of its exercises and claims, which is next, and how good the guesses were."""
+    done = {entry["name"] for entry in kept("attempt") if entry.get("right")}
+    done |= {entry["name"] for kind in ("explanation", "claim") for entry in kept(kind)}
     guessed, looked = first_guesses(), {entry["name"] for entry in kept("reference")}
     rows = []
-    for lab in LABS:
-        number = lab.notebook[:2]
-        asked = [name for name in all_exercises() if name.startswith(f"{number}.")]
-        factors = [
-            ratio_error(made.value, made.truth) for name, made in guessed.items() if name.startswith(f"{number}.")
-        ]
+    for path in _notebooks(notebooks):
+        source = "\n".join(cell.source for cell in code_cells(read_notebook(path)))
+        asked = re.findall(r'^(?:check|explain|claim)\("([\w.]+)"', source, re.MULTILINE)
+        own = [made for name, made in guessed.items() if name.startswith(f"{path.name[:2]}.")]
+        near = sum(ratio_error(made.value, made.truth) <= 2 for made in own)
         rows.append(
             {
-                "notebook": lab.notebook,
-                "done": f"{len(right & set(asked))} of {len(asked)}",
-                "next": next((name for name in asked if name not in right), ""),
-                "explained": sum(isinstance(all_exercises()[name], Explanation) for name in right & set(asked)),
+                "notebook": path.stem,
+                "done": f"{len(done & set(asked))} of {len(asked)}",
+                "next": next((name for name in asked if name not in done), ""),
                 "references seen": len(looked & set(asked)),
-                "guesses within 2×": f"{sum(factor <= 2 for factor in factors)} of {len(factors)}" if factors else "",
+                "guesses within 2×": f"{near} of {len(own)}" if own else "",
             }
         )
     return rows
+
+
+def _notebooks(folder: Path) -> list[Path]:
+    found = sorted(folder.glob("[0-9]*.ipynb"))
+    if not found:
+        raise UserError(
+            f"{folder}: there is no notebook such as 00_start_here.ipynb: name its folder with --notebooks."
+        )
+    return found
 
 
 def hand_in(notebooks: Path, runs: Path, archive: Path) -> dict[str, str]:
@@ -62,13 +68,9 @@ def hand_in(notebooks: Path, runs: Path, archive: Path) -> dict[str, str]:
     """
     if archive.exists():
         raise UserError(f"{archive}: this file exists: move it, or name another with --out.")
-    if not list(notebooks.glob("[0-9]*.ipynb")):
-        raise UserError(
-            f"{notebooks}: there is no notebook such as 00_start_here.ipynb: name its folder with --notebooks."
-        )
-    sums, unfinished = {}, archive.with_name(f".{archive.name}.part")
+    files, sums, unfinished = [*_files(notebooks, runs)], {}, archive.with_name(f".{archive.name}.part")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, path in _files(notebooks, runs):
+        for name, path in files:
             content = path.read_bytes()
             packed.writestr(name, content)
             sums[name] = hashlib.sha256(content).hexdigest()
@@ -79,7 +81,7 @@ def hand_in(notebooks: Path, runs: Path, archive: Path) -> dict[str, str]:
 
 def _files(notebooks: Path, runs: Path) -> Iterator[tuple[str, Path]]:
     """What is handed in: its name in the archive, and the file."""
-    yield from ((path.name, path) for path in sorted(notebooks.glob("[0-9]*.ipynb")))
+    yield from ((path.name, path) for path in _notebooks(notebooks))
     yield from ((f"mylab/{path.name}", path) for path in sorted((notebooks / FOLDER).glob("*.py")))
     for path in sorted(runs.rglob("*")) if runs.is_dir() else []:
         inside = path.relative_to(runs)

@@ -25,7 +25,7 @@ def cell_of(code: Callable) -> str | None:
 
 
 def keep_code(name: str, module: str, code: Callable, works: Callable[[Any], None]) -> str:
-    """Keep the cell of right code in its module; return in words where it is, or why not.
+    """Keep the cell of right code in its module; return a line that says where it is, or why not; none if no cell.
 
     Args:
         name: of the exercise, under which a later version replaces this one.
@@ -41,10 +41,10 @@ def keep_code(name: str, module: str, code: Callable, works: Callable[[Any], Non
         works(getattr(_module(module, text, path), code.__name__))
     except Exception as error:  # whatever the student's code raises
         why = f"{type(error).__name__}: {error}"
-        return f"It is not kept for later labs, for its cell does not stand alone ({why}): import there what it uses."
+        return f"It is not kept for later labs, for its cell does not stand alone ({why}): import there what it uses.\n"
     FOLDER.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return f'It is kept in {path}; `mine("{name}")` finds it there.'
+    return f'It is kept in {path}; `mine("{name}")` finds it there.\n'
 
 
 def load(module: str, attribute: str) -> Any:

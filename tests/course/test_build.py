@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sysconfig
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_an_edited_source_is_built_anew_and_made_canonical(folder, capsys):
 @pytest.mark.parametrize(
     "work",
     [
-        lambda cells: cells[0].update(execution_count=1),
+        lambda cells: cells[0].update(source="notes = 1"),
         lambda cells: cells[2].update(source=cells[2].source.replace("...", "3")),
         lambda cells: cells[3].update(source=solved(CODE[0])),
     ],
@@ -114,10 +115,11 @@ def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_COURSE", str(tmp_path / "course"))
     # nbgrader starts `alembic`, which is beside it in an environment that need not be active
     monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
-    source, submitted = (tmp_path / name / f"{NAME}.ipynb" for name in ("source/small", "submitted/ann/small"))
+    authored_path = NOTEBOOKS / SOLUTIONS / "34_clinics.ipynb"  # which trains nothing
+    source, submitted = (tmp_path / each / authored_path.name for each in ("source/lab", "submitted/ann/lab"))
     for path in (source, submitted):
         path.parent.mkdir(parents=True)
-    source.write_text(canonical(sound_notebook()), encoding="utf-8")
+    shutil.copy(authored_path, source)
     config = Config()
     config.CourseDirectory.root = str(tmp_path)
     config.CourseDirectory.course_id = "labkit"
@@ -126,20 +128,24 @@ def test_nbgraders_three_steps_score_a_submission(tmp_path, monkeypatch):
     exec(configuration.read_text(encoding="utf-8"), {"get_config": lambda: config})
     assert config.Execute.timeout >= 600  # a cell may train for minutes
     nbgrader = NbGraderAPI(config=config)
-    made = nbgrader.generate_assignment("small")
+    made = nbgrader.generate_assignment("lab")
     assert made["success"], made["log"]
-    notebook = read_notebook(tmp_path / "release" / "small" / f"{NAME}.ipynb")
-    assert [cell.source for cell in notebook.cells] == [c.source for c in exercise_version(sound_notebook()).cells]
+    notebook = read_notebook(tmp_path / "release" / "lab" / source.name)
+    assert [cell.source for cell in notebook.cells] == [c.source for c in exercise_version(read_notebook(source)).cells]
 
-    wrong = solved(CODE[1]).replace("    ### BEGIN SOLUTION", "    return sorted(path)")
-    answers = {"answer-interaction": solved(CODE[0]), "answer-collapse": wrong}
+    solutions = {cell.id: cell.source for cell in code_cells(read_notebook(source)) if "SOLUTION" in cell.source}
+    graded = [cell for cell in code_cells(notebook) if cell.metadata.get("nbgrader", {}).get("grade")]
+    checked = [cell.metadata.nbgrader.points for cell in graded if cell.source.startswith("check(")]
+    wrong = next(name for name in solutions if name.startswith("answer-"))
+    solutions[wrong] = re.sub("### BEGIN SOLUTION", "return 0", solutions[wrong])
     for cell in code_cells(notebook):
-        cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+        cell.source = solutions.get(cell.id, cell.source)
     submitted.write_text(canonical(notebook), encoding="utf-8")
     for step in (nbgrader.autograde, nbgrader.generate_feedback):
-        done = step("small", "ann")
+        done = step("lab", "ann")
         assert done["success"], done["log"]
     with Gradebook(config.CourseDirectory.db_url) as gradebook:
-        assert gradebook.find_submission("small", "ann").score == 1
-    page = (tmp_path / "feedback" / "ann" / "small" / f"{NAME}.html").read_text(encoding="utf-8")
+        result = gradebook.find_submission("lab", "ann")
+        assert result.score == sum(checked) - checked[0] and result.needs_manual_grade
+    page = (tmp_path / "feedback" / "ann" / "lab" / f"{source.stem}.html").read_text(encoding="utf-8")
     assert "not yet" in page

@@ -1,18 +1,21 @@
 """Each check takes what is right and nothing else, and each kind says what an answer has to be."""
 
+import inspect
 import linecache
 
 import numpy as np
 import pytest
 import torch
 
+from labkit import Run
 from labkit.course import check, draw, explain, mine, reference
 from labkit.course.check import TRIES, all_exercises
 from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
 from labkit.course.explanation import Explanation
 from labkit.course.gate import knocked_out
 from labkit.course.progress import kept
-from labkit.course.written import Case, WrittenExercise, differs
+from labkit.course.watched_run import WatchedRun
+from labkit.course.written import Case, WrittenExercise, changed, differs
 from labkit.errors import UserError
 
 NONSENSE = [10**400, object(), [1, 2], {"a": 1}, b"x", float("nan"), "no such thing at all"]
@@ -33,6 +36,25 @@ def test_each_check_takes_what_is_right_and_nothing_else(name):
             exercise.check(name, nonsense)
 
 
+@pytest.mark.parametrize("name", ["10.loop", "20.loop", "40.job"])
+def test_a_loop_may_tell_its_run_a_number_for_the_loss(name):
+    loop = all_exercises()[name]
+    loop.check(name, changed(loop.reference, "run.step(loss,", "run.step(loss.item(),"))
+
+
+@pytest.mark.parametrize("method", ["step", "evaluate", "epochs", "batches"])
+def test_a_loop_is_checked_with_a_run_that_is_called_as_the_real_one(method):
+    real, watched = (list(inspect.signature(getattr(of, method)).parameters) for of in (Run, WatchedRun))
+    assert watched == real
+
+
+@pytest.mark.parametrize("wrong", ["nn.init.constant_(table.weight, bound)", "table.weight.data.sign_().mul_(bound)"])
+def test_a_models_first_weights_are_spread_over_the_whole_range(wrong):
+    model = all_exercises()["10.model"]
+    with pytest.raises(WrongAnswer, match="the first values of two tables"):
+        model.check("10.model", changed(model.reference, "nn.init.uniform_(table.weight, -bound, bound)", wrong))
+
+
 def doubled(number: float) -> float:
     return 2 * number
 
@@ -47,15 +69,19 @@ DOUBLE = WrittenExercise(
 )
 
 
+def asking(truth, hint="h", explanation="e", **more):
+    """A question whose numbers are the same for all."""
+    return Exercise(lambda: truth, lambda random: {}, hint, explanation, **more)
+
+
 @pytest.mark.parametrize(
     ("fault", "exercise"),
     [
         ("takes code that always gives", WrittenExercise(doubled, DOUBLE.cases[:1], "h", "e", "m")),
         ("does not give the hint for mistake 1", WrittenExercise(doubled, DOUBLE.cases, "h", "e", "m", {doubled: "x"})),
-        ("takes the constant 5", Exercise(5, "h", "e")),
-        ("asks for True or False", Exercise(True, "h", "e")),
-        ("has no such hint for the mistake 5", Exercise(5, "h", "e", mistakes={5: "y"})),
-        ("refuses the right answer 'c'", Exercise("c", "h", "e", choices=("a", "b"))),
+        ("takes the constant 5", asking(5)),
+        ("has no such hint for the mistake 5", asking(5, mistakes={lambda: 5: "y"})),
+        ("refuses the right answer nan", asking(float("nan"))),
         ("needs a rubric", Explanation(("one",), "short")),
     ],
 )
@@ -166,9 +192,6 @@ def test_numbers_are_drawn_for_a_student_and_the_same_each_time(monkeypatch, cap
         draw("99.drown")
 
 
-EITHER = {"choices": ("a", "b"), "mistakes": {"b": "Not b."}}
-
-
 @pytest.mark.parametrize(
     ("truth", "more", "answer", "said"),
     [
@@ -181,13 +204,11 @@ EITHER = {"choices": ("a", "b"), "mistakes": {"b": "Not b."}}
         (351, {}, 350, "not yet"),  # a whole number has no tolerance
         (3, {}, 3.5, "an integer"),
         (1, {}, True, "an integer"),
-        ("a", EITHER, " A ", None),
-        ("a", EITHER, "b", "Not b"),
-        ("a", EITHER, "c", "one of 'a', 'b'"),
+        (2.0, {"mistakes": {lambda: 1.0: "Not one."}}, 1, "Not one"),
     ],
 )
 def test_an_answer_of_each_kind(truth, more, answer, said):
-    exercise = Exercise(truth, hint="Think.", explanation="So.", **more)
+    exercise = asking(truth, hint="Think.", explanation="So.", **more)
     if said is None:
         assert exercise.check("99.made", answer) == "Exercise 99.made: right. So."
         return

@@ -7,9 +7,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 
 from labkit.cli import main
 from labkit.course import guess, guesses, reveal
+from labkit.course.notebook_file import canonical
 from labkit.course.progress import keep, progress_file
 
 
@@ -20,11 +22,21 @@ def fresh_student(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_status_says_what_is_done_and_what_is_next(capsys):
+def test_status_says_what_is_done_and_what_is_next(tmp_path, capsys):
+    (tmp_path / "notebooks").mkdir()
+    for name, names in (
+        ("10_train_dlrm", ("10.interaction", "10.why", "10.step")),
+        ("20_train_speech", ("20.collapse",)),
+    ):
+        calls = [f'{"explain" if "why" in each else "check"}("{each}", answer)' for each in names]
+        notebook = new_notebook(cells=[new_code_cell(call) for call in [*calls, 'claim("A9", "3", answer)']])
+        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(canonical(notebook), encoding="utf-8")
     keep("attempt", "10.interaction", right=False)
     keep("attempt", "10.interaction", right=True)
+    keep("explanation", "10.why")
     keep("attempt", "20.collapse", right=False)
     keep("reference", "20.collapse")
+    keep("claim", "A9")
     for name, value in (("10.a", 3.0), ("10.b", 9.0)):
         guess(name, value)
         reveal(name, 2.0)
@@ -32,9 +44,10 @@ def test_status_says_what_is_done_and_what_is_next(capsys):
         file.write(b'{"kind": "attempt", "na\xff')  # a crash
     capsys.readouterr()
     assert main(["course", "status"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert "1 of " in lines["10_train_dlrm"] and lines["10_train_dlrm"].rstrip().endswith("1 of 2")
-    assert "0 of " in lines["20_train_speech"]
+    dlrm, speech = (line.split() for line in capsys.readouterr().out.splitlines() if "_train_" in line)
+    assert " ".join(dlrm) == "10_train_dlrm 3 of 4 10.step 0 1 of 2"
+    assert " ".join(speech) == "20_train_speech 1 of 2 20.collapse 1"
+    assert main(["course", "status", "--notebooks", "elsewhere"]) == 2
 
 
 def test_an_archive_has_notebooks_modules_runs_and_progress_with_checksums(tmp_path, capsys):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from labkit.course.exercise import Exercise
 from labkit.course.explanation import Explanation
@@ -23,40 +24,6 @@ def time_to_target(
     return None
 
 
-def _last_crossing(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
-    found = [time for time, value in zip(times, values, strict=True) if value >= target]
-    return found[-1] if found else None
-
-
-def _nearest(times: Sequence[float], values: Sequence[float], target: float) -> float:
-    return min(zip(times, values, strict=True), key=lambda each: abs(each[1] - target))[0]
-
-
-def _before(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
-    found = time_to_target(times, values, target)
-    return None if found is None else times[max(0, list(times).index(found) - 1)]
-
-
-def _interpolated(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
-    points = list(zip(times, values, strict=True))
-    for (early, low), (late, high) in pairwise(points):
-        if low < target <= high:
-            return early + (late - early) * (target - low) / (high - low)
-    return time_to_target(times, values, target)
-
-
-def _above(times: Sequence[float], values: Sequence[float], target: float) -> float | None:
-    return next((time for time, value in zip(times, values, strict=True) if value > target), None)
-
-
-def _either_way(wrong: Callable[..., float | None]) -> Any:
-    def code(times: Any, values: Any, target: float, higher_is_better: bool = True) -> float | None:
-        sign = 1 if higher_is_better else -1
-        return wrong(times, [sign * value for value in values], sign * target)
-
-    return code
-
-
 RISE = ([0.4, 0.9, 1.3, 1.8, 2.4], [0.55, 0.66, 0.71, 0.70, 0.73])
 TIME_TO_TARGET = WrittenExercise(
     time_to_target,
@@ -70,15 +37,23 @@ TIME_TO_TARGET = WrittenExercise(
         Case("an error rate, which falls", lambda code: code([1.0, 2.0, 3.0], [0.9, 0.5, 0.2], 0.5, False)),
     ),
     mistakes={
-        (_either_way(_last_crossing)): "That is the last evaluation past the target: the first one is meant.",
-        (_either_way(_nearest)): "That is the evaluation nearest to the target, which may lie short of it.",
-        (_either_way(_before)): "That is the evaluation before: there the target is not met yet.",
-        (_either_way(_interpolated)): "Do not interpolate: between two evaluations nobody knew the value.",
-        (_either_way(_above)): ("At the target counts: >=, not >."),
-        (_either_way(lambda times, values, target: time_to_target(times, values, target) or times[-1])): (
+        ("in zip(times, values, strict=True)", "in zip(times[::-1], values[::-1])"): (
+            "That is the last evaluation past the target: the first one is meant."
+        ),
+        lambda times, values, target, *_: times[np.abs(np.subtract(values, target)).argmin()]: (
+            "That is the evaluation nearest to the target, which may lie short of it."
+        ),
+        ("return time\n", "return times[max(0, times.index(time) - 1)]\n"): (
+            "That is the evaluation before: there the target is not met yet."
+        ),
+        lambda times, values, target, *_: np.interp(target, values, times): (
+            "Do not interpolate: between two evaluations nobody knew the value."
+        ),
+        ("value >= target", "value > target"): "At the target counts: >=, not >.",
+        ("return None", "return times[-1]"): (
             "A run that never gets there has no time to target: return None, not its last time."
         ),
-        (lambda times, values, target, higher_is_better=True: time_to_target(times, values, target)): (
+        (" if higher_is_better else value <= target", ""): (
             "An error rate falls: without `higher_is_better` the target is met at or below it."
         ),
     },
@@ -108,11 +83,11 @@ TEST_LOOKS = WrittenExercise(
         Case("a run that was stopped before its end", lambda code: code(_events("started", "evaluated"))),
     ),
     mistakes={
-        (lambda events: sum(event["event"] == "evaluated" for event in events)): (
+        ('"tested"', '"evaluated"'): (
             "Those are the evaluations of the validation split; the test split's event is `tested`."
         ),
-        (lambda events: int(any(event["event"] == "tested" for event in events))): "Count them: there may be several.",
-        (lambda events: sum(event["event"] in ("tested", "evaluated") for event in events)): (
+        ("sum", "any"): "Count them: there may be several.",
+        ('== "tested"', 'in ("tested", "evaluated")'): (
             "Only the looks at the test split: `evaluated` is the validation split, which may be looked at."
         ),
     },
@@ -122,16 +97,8 @@ TEST_LOOKS = WrittenExercise(
 
 
 def evaluation_share(events: Iterable[dict[str, Any]]) -> float:
-    evaluated = [event for event in events if event["event"] == "evaluated"]
-    return 1 - evaluated[-1]["train_s"] / evaluated[-1]["wall_s"]
-
-
-def _share_of(place: int) -> Any:
-    def code(events: Iterable[dict[str, Any]]) -> float:
-        evaluated = [event for event in events if event["event"] == "evaluated"]
-        return 1 - evaluated[place]["train_s"] / evaluated[place]["wall_s"]
-
-    return code
+    last = [event for event in events if event["event"] == "evaluated"][-1]
+    return 1 - last["train_s"] / last["wall_s"]
 
 
 EVALUATION_SHARE = WrittenExercise(
@@ -143,9 +110,11 @@ EVALUATION_SHARE = WrittenExercise(
         Case("a run of three evaluations", lambda code: code(PEEKING)),
     ),
     mistakes={
-        (_share_of(0)): "That is after the first evaluation: both clocks add up, so read them at the last one.",
-        (lambda events: 1 - evaluation_share(events)): "That is the share of training; the other part is wanted.",
-        (lambda events: 1 / (1 - evaluation_share(events)) - 1): "A share of all the time: divide by wall_s.",
+        ("[-1]", "[0]"): "That is after the first evaluation: both clocks add up, so read them at the last one.",
+        ("1 - ", ""): "That is the share of training; the other part is wanted.",
+        ('1 - last["train_s"] / last["wall_s"]', 'last["wall_s"] / last["train_s"] - 1'): (
+            "A share of all the time: divide by wall_s."
+        ),
     },
     hint="`wall_s` counts everything, `train_s` training alone, both from the start: what part of the last wall_s is "
     "not training?",
@@ -169,14 +138,14 @@ PRICE_SPREAD = WrittenExercise(
         Case("a single price", lambda code: code([None, 2.0])),
     ),
     mistakes={
-        (
-            lambda prices: max(p or 0 for p in prices) - min(p for p in prices if p)
-        ): "How many times, not how much more.",
-        (lambda prices: 1 / price_spread(prices)): "The dearest over the cheapest, not the other way round.",
-        (lambda prices: max(p or 0 for p in prices) / min(p or 0 for p in prices)): (
+        ("/", "-"): "How many times, not how much more.",
+        ("max(known) / min(known)", "min(known) / max(known)"): (
+            "The dearest over the cheapest, not the other way round."
+        ),
+        ("price for price in prices if price is not None", "price or 0 for price in prices"): (
             "No price is not a price of 0: leave None out."
         ),
-        (lambda prices: (lambda known: known[-1] / known[0])([p for p in prices if p])): (
+        ("max(known) / min(known)", "known[-1] / known[0]"): (
             "The prices stand in no order: take the largest and the smallest."
         ),
     },
@@ -193,9 +162,9 @@ EXERCISES = {
             "trade-off: says what a comparison needs, the same target on the same data, or a time for several targets",
         ),
         model="On my run the harder of two targets that lie two hundredths apart took clearly longer than the easier "
-        "one, because the curve flattens towards what can be learnt from this data. A time without its "
-        "target, or an accuracy without its time, can therefore be made to look as good as one likes: compare two "
-        "machines at the same target, better at several.",
+        "one, because the curve flattens towards what can be learnt from this data. A time without its target, or an "
+        "accuracy without its time, can therefore be made to look as good as one likes: compare two machines at the "
+        "same target, better at several.",
     ),
     "00.evaluation_share": EVALUATION_SHARE,
     "00.test_looks": TEST_LOOKS,
@@ -209,9 +178,9 @@ EXERCISES = {
         hint="Cost is hours × dollars an hour.",
         explanation="Whoever rents by the hour pays for time alone, whatever came out of it.",
         mistakes={
-            (lambda minutes, usd_per_h: minutes * usd_per_h): "The price is by the hour, and the time in minutes.",
-            (lambda minutes, usd_per_h: 100 * minutes / 60 * usd_per_h): "That is in cents.",
-            (lambda minutes, usd_per_h: usd_per_h / (minutes / 60)): "Multiply the price by the hours, do not divide.",
+            lambda minutes, usd_per_h: minutes * usd_per_h: "The price is by the hour, and the time in minutes.",
+            lambda minutes, usd_per_h: 100 * minutes / 60 * usd_per_h: "That is in cents.",
+            lambda minutes, usd_per_h: usd_per_h / (minutes / 60): "Multiply the price by the hours, do not divide.",
         },
     ),
     "00.price_spread": PRICE_SPREAD,

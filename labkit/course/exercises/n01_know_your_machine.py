@@ -38,18 +38,6 @@ def _timed(*seconds: float, repeats: int) -> Any:
     return ask
 
 
-def _statistic(of: Callable[[list[float]], float], warm_up: bool = True) -> Any:
-    def code(work: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-        seconds = []
-        for _ in range(repeats + warm_up):
-            began = clock()
-            work()
-            seconds.append(clock() - began)
-        return of(seconds[warm_up:])
-
-    return code
-
-
 def _once_around(work: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     began = clock()
     for _ in range(repeats):
@@ -66,16 +54,16 @@ BEST = WrittenExercise(
         Case("another program in between", _timed(0.5, 0.2, 0.8, 0.21, repeats=3)),
     ),
     mistakes={
-        (
-            _statistic(min, warm_up=False)
-        ): "Call the work once before the stopwatch starts: the first call sets things up.",
-        (_statistic(lambda seconds: sum(seconds) / len(seconds))): (
+        ("work()\n    seconds", "seconds"): (
+            "Call the work once before the stopwatch starts: the first call sets things up."
+        ),
+        ("min(seconds)", "sum(seconds) / repeats"): (
             "Other programs can only make it slower: take the least, not the mean."
         ),
-        (_statistic(sum)): "The seconds of one call, not of all.",
-        (
-            _once_around
-        ): "One stopwatch around all calls gives their mean; time each, after one call that does not count.",
+        ("min(", "sum("): "The seconds of one call, not of all.",
+        _once_around: (
+            "One stopwatch around all calls gives their mean; time each, after one call that does not count."
+        ),
     },
     hint="Call the work once; then `repeats` times: clock, work, clock. Return the smallest difference.",
     explanation="The first call pays for set-up, and other programs only slow down: the best call says what it can do.",
@@ -97,14 +85,10 @@ BYTES = WrittenExercise(
         Case("an empty tensor", lambda code: code(torch.zeros(0))),
     ),
     mistakes={
-        (
-            lambda source: source.numel() * source.element_size()
-        ): "A copy reads each number and writes it: twice the bytes.",
-        (
-            lambda source: 8 * source.numel()
-        ): "Not every number has 4 bytes: `element_size` of the tensor says how many.",
-        (lambda source: 2 * len(source) * source.element_size()): "`len` counts rows; `numel` counts numbers.",
-        (lambda source: 2 * source.numel()): "That counts numbers, not bytes.",
+        ("2 * ", ""): "A copy reads each number and writes it: twice the bytes.",
+        ("source.element_size()", "4"): "Not every number has 4 bytes: `element_size` of the tensor says how many.",
+        ("source.numel()", "len(source)"): "`len` counts rows; `numel` counts numbers.",
+        (" * source.element_size()", ""): "That counts numbers, not bytes.",
     },
     hint="Numbers × bytes of one number, once for reading and once for writing.",
     explanation="(A cache may read the target's lines, too, before they are overwritten: nobody counts those here.)",
@@ -129,18 +113,12 @@ ROOFLINE = WrittenExercise(
         Case("another machine", lambda code: code(np.array([1.0, 29.0, 31.0]), FAST)),
     ),
     mistakes={
-        (lambda intensity, card: np.maximum(card.fp32_gflops, np.asarray(intensity) * card.bandwidth_gb_per_s)): (
-            "Both limits hold at once, so the lower one counts: the minimum."
-        ),
-        (
-            lambda intensity, card: np.asarray(intensity) * card.bandwidth_gb_per_s
-        ): "Right of the ridge the peak is the roof.",
-        (lambda intensity, card: np.minimum(card.fp32_gflops, card.bandwidth_gb_per_s / np.asarray(intensity))): (
+        ("minimum", "maximum"): "Both limits hold at once, so the lower one counts: the minimum.",
+        ("card.fp32_gflops", "np.inf"): "Right of the ridge the peak is the roof.",
+        ("(intensity)", "(1 / intensity)"): (
             "Intensity is operations a byte: times bytes a second that is operations a second."
         ),
-        (lambda intensity, card: min(card.fp32_gflops, intensity * card.bandwidth_gb_per_s)): (
-            "An array gives an array: np.minimum, not min."
-        ),
+        ("np.minimum", "min"): "An array gives an array: np.minimum, not min.",
     },
     hint="np.minimum of the peak and intensity × bandwidth: GB/s × operations a byte are GFLOP/s.",
     explanation="The roof is the lower of the two limits (Williams, Waterman and Patterson, CACM 2009).",
@@ -155,14 +133,6 @@ def linear_cost(rows: int, inputs: int, outputs: int) -> tuple[int, int]:
     return operations, 4 * numbers
 
 
-def _changed_cost(operations: float = 1.0, weights: bool = True, output: bool = True, size: int = 4) -> Any:
-    def code(rows: int, inputs: int, outputs: int) -> tuple[float, int]:
-        numbers = rows * inputs + weights * inputs * outputs + output * rows * outputs
-        return operations * 2 * rows * inputs * outputs, size * numbers
-
-    return code
-
-
 LINEAR = WrittenExercise(
     linear_cost,
     module="machine",
@@ -172,11 +142,11 @@ LINEAR = WrittenExercise(
         Case("2,048 rows, 13 to 512", lambda code: code(2048, 13, 512)),
     ),
     mistakes={
-        (_changed_cost(operations=0.5)): "A multiplication and an addition: two operations for each product.",
-        (_changed_cost(weights=False)): "The weights are read, too.",
-        (_changed_cost(output=False)): "The result is written, too.",
-        (_changed_cost(size=1)): "That counts numbers: a single-precision number has 4 bytes.",
-        (_changed_cost(size=8)): "A single-precision number has 4 bytes; each is counted once, read or written.",
+        ("2 * ", ""): "A multiplication and an addition: two operations for each product.",
+        (" + inputs * outputs", ""): "The weights are read, too.",
+        (" + rows * outputs", ""): "The result is written, too.",
+        ("4 * ", ""): "That counts numbers: a single-precision number has 4 bytes.",
+        ("4 * ", "8 * "): "A single-precision number has 4 bytes; each is counted once, read or written.",
     },
     hint="rows × inputs × outputs products; the input and the weights are read, the output is written.",
     explanation="The weights count once, however many rows share them: more rows, more operations a byte.",
@@ -189,14 +159,6 @@ def step_bound(operations: float, moved_bytes: float, calls: int, card: Calibrat
     return max(arithmetic_s, memory_s) + calls * card.launch_us * 1e-6
 
 
-def _changed_bound(join: Callable[..., float] = max, launch: float = 1e-6, giga: float = 1e9) -> Any:
-    def code(operations: float, moved_bytes: float, calls: int, card: Calibration) -> float:
-        parts = operations / (card.fp32_gflops * giga), moved_bytes / (card.bandwidth_gb_per_s * giga)
-        return join(*parts) + calls * card.launch_us * launch
-
-    return code
-
-
 STEP_BOUND = WrittenExercise(
     step_bound,
     module="machine",
@@ -207,13 +169,13 @@ STEP_BOUND = WrittenExercise(
         Case("another machine", lambda code: code(2e9, 1e9, 12, FAST)),
     ),
     mistakes={
-        (_changed_bound(join=lambda one, other: one + other)): (
+        ("max(arithmetic_s, memory_s)", "arithmetic_s + memory_s"): (
             "Arithmetic and copying go on at the same time: the longer of the two counts, not their sum."
         ),
-        (_changed_bound(join=min)): "The longer of the two counts.",
-        (_changed_bound(launch=0.0)): "The cost of asking is missing: `calls` times card.launch_us.",
-        (_changed_bound(launch=1.0)): "card.launch_us is in microseconds, and seconds are wanted.",
-        (_changed_bound(giga=1.0)): "The card's speeds are in billions (1e9) a second.",
+        ("max(", "min("): "The longer of the two counts.",
+        (" + calls * card.launch_us * 1e-6", ""): "The cost of asking is missing: `calls` times card.launch_us.",
+        (" * 1e-6", ""): "card.launch_us is in microseconds, and seconds are wanted.",
+        ("card.fp32_gflops * 1e9", "card.fp32_gflops"): "The card's speeds are in billions (1e9) a second.",
     },
     hint="Seconds of arithmetic, seconds of memory: the longer one; plus calls × launch_us, in seconds.",
     explanation="Three limits in one line: arithmetic or memory, and the asking, which on a CPU comes on top.",
@@ -237,14 +199,14 @@ GEOMEAN = WrittenExercise(
         Case("one far off among good ones", lambda code: code([1.01, 0.99, 5.0], [1.0, 1.0, 1.0])),
     ),
     mistakes={
-        (lambda p, m: float(np.mean(np.abs(np.asarray(p) / np.asarray(m) - 1)))): (
+        ("np.exp(np.log(errors).mean())", "errors.mean()"): (
             "That is the arithmetic mean; the geometric one is exp of the mean logarithm."
         ),
-        (lambda p, m: float(np.exp(np.log(np.abs(np.asarray(m) / np.asarray(p) - 1)).mean()))): (
+        ("np.asarray(predicted) / np.asarray(measured)", "np.asarray(measured) / np.asarray(predicted)"): (
             "Relative to what was measured, not to what was predicted."
         ),
-        (lambda p, m: 100 * geomean_error(p, m)): "As a share, not in per cent.",
-        (lambda p, m: float(np.exp(np.mean(np.log(np.asarray(p) / np.asarray(m)))))): (
+        ("float(np.exp", "100 * float(np.exp"): "As a share, not in per cent.",
+        ("np.abs(np.asarray(predicted) / np.asarray(measured) - 1)", "np.asarray(predicted) / np.asarray(measured)"): (
             "Errors to both sides must not cancel: take |predicted / measured − 1| first."
         ),
     },
@@ -279,9 +241,9 @@ EXERCISES = {
         hint="Count what one element costs: the operations, and the bytes that are read and written.",
         explanation="Far left of any ridge: operations on single elements wait for memory.",
         mistakes={
-            (lambda reads, writes, operations: operations / (4 * reads)): "What is written counts, too.",
-            (lambda reads, writes, operations: operations / (reads + writes)): "A single-precision number has 4 bytes.",
-            (lambda reads, writes, operations: 4 * (reads + writes) / operations): (
+            lambda reads, writes, operations: operations / (4 * reads): "What is written counts, too.",
+            lambda reads, writes, operations: operations / (reads + writes): "A single-precision number has 4 bytes.",
+            lambda reads, writes, operations: 4 * (reads + writes) / operations: (
                 "That is bytes an operation; the intensity is operations a byte."
             ),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,6 @@ def ratio_interval(whole: Sequence[float], part: Sequence[float]) -> tuple[float
     return tuple(float(np.exp(logs.mean() + side * half)) for side in (0, -1, 1))
 
 
-def _changed_interval(*, t: bool = True, ddof: int = 1, root: bool = True, flip: bool = False) -> Any:
-    def code(whole: Sequence[float], part: Sequence[float]) -> tuple[float, float, float]:
-        logs = np.log(np.asarray(part) / np.asarray(whole)) * (-1 if flip else 1)
-        half = (stdtrit(len(logs) - 1, 0.975) if t else 1.96) * logs.std(ddof=ddof)
-        half /= np.sqrt(len(logs)) if root else 1.0
-        return tuple(float(np.exp(logs.mean() + side * half)) for side in (0, -1, 1))
-
-    return code
-
-
 def _of_means(whole: Sequence[float], part: Sequence[float]) -> tuple[float, float, float]:
     ratios = np.asarray(part) / np.asarray(whole)
     half = stdtrit(len(ratios) - 1, 0.975) * ratios.std(ddof=1) / np.sqrt(len(ratios))
@@ -48,11 +39,15 @@ RATIO = WrittenExercise(
         Case("pairs that all have the same ratio", lambda code: code([10.0, 20.0, 30.0], [4.0, 8.0, 12.0])),
     ),
     mistakes={
-        (_changed_interval(flip=True)): "The part over the whole: what the budget leaves.",
-        (_changed_interval(t=False)): "Of so few pairs, 1.96 is too narrow: Student's t of n − 1 degrees of freedom.",
-        (_changed_interval(ddof=0)): "The standard deviation of a sample divides by n − 1: ddof=1.",
-        (_changed_interval(root=False)): "The mean is known better than a single pair: divide by the root of n.",
-        (_of_means): "Ratios are averaged by their logarithms: half and double then cancel. Take exp at the end.",
+        ("np.asarray(part) / np.asarray(whole)", "np.asarray(whole) / np.asarray(part)"): (
+            "The part over the whole: what the budget leaves."
+        ),
+        ("stdtrit(len(logs) - 1, 0.975)", "1.96"): (
+            "Of so few pairs, 1.96 is too narrow: Student's t of n − 1 degrees of freedom."
+        ),
+        ("ddof=1", "ddof=0"): "The standard deviation of a sample divides by n − 1: ddof=1.",
+        (" / np.sqrt(len(logs))", ""): "The mean is known better than a single pair: divide by the root of n.",
+        _of_means: "Ratios are averaged by their logarithms: half and double then cancel. Take exp at the end.",
     },
     hint="logs = log(part / whole), pair by pair; mean ± t × standard deviation (ddof=1) / √n; exp of all three.",
     explanation="Pairs share what the machine does at the time, so their ratio varies less than either.",
@@ -94,20 +89,18 @@ PERCENT = WrittenExercise(
         Case("an L4 on an A100, which has less", _refuses("l4", "a100-40")),
     ),
     mistakes={
-        (lambda tier, gpu: mps_percent(tier, gpu) / 100): "That is a share of 1; MPS wants per cent.",
-        (lambda tier, gpu: 100 * gpu.fp32_tflops / tier.fp32_tflops): (
+        ("100 * ", ""): "That is a share of 1; MPS wants per cent.",
+        lambda tier, gpu: 100 * gpu.fp32_tflops / tier.fp32_tflops: (
             "The other way round: the budget makes the large GPU smaller."
         ),
-        (lambda tier, gpu: 100 * tier.bandwidth_gb_s / gpu.bandwidth_gb_s): (
+        ("tier.fp32_tflops / gpu.fp32_tflops", "tier.bandwidth_gb_s / gpu.bandwidth_gb_s"): (
             "That is the ratio of the bandwidths, which MPS does not divide."
         ),
-        (lambda tier, gpu: 100 * tier.sms / gpu.sms): (
+        ("tier.fp32_tflops / gpu.fp32_tflops", "tier.sms / gpu.sms"): (
             "Multiprocessors of two generations do not do the same: take the FP32 peaks."
         ),
-        (lambda tier, gpu: 100 * min(1.0, tier.fp32_tflops / gpu.fp32_tflops)): (
-            "Less than one multiprocessor cannot be had: 100 / sms is the least."
-        ),
-        (lambda tier, gpu: min(100.0, 100 * max(tier.fp32_tflops / gpu.fp32_tflops, 1 / gpu.sms))): (
+        ("max(share, 1 / gpu.sms)", "share"): "Less than one multiprocessor cannot be had: 100 / sms is the least.",
+        ("if share > 1:", "if share > 1:\n        return 100.0"): (
             "A budget that would make the GPU larger cannot be enforced: raise a ValueError, not 100 %."
         ),
     },
@@ -126,12 +119,6 @@ def _error(intensity: float, tier: str, gpu: str) -> Any:
     return lambda code: code(intensity, get_tier(tier), get_tier(gpu))
 
 
-def _swapped(intensity: float, tier: Tier, gpu: Tier) -> float:
-    return min(gpu.fp32_tflops * 1e3, intensity * tier.bandwidth_gb_s) / min(
-        gpu.fp32_tflops * 1e3, intensity * gpu.bandwidth_gb_s
-    )
-
-
 EMULATED = WrittenExercise(
     emulated_over_real,
     module="machine",
@@ -142,20 +129,19 @@ EMULATED = WrittenExercise(
         Case("a V100 on an H200", _error(1.0, "v100", "h200")),
     ),
     mistakes={
-        (lambda intensity, tier, gpu: 1 / emulated_over_real(intensity, tier, gpu)): (
+        ("real / emulated", "emulated / real"): (
             "Times are asked for: the emulated time is the shorter one where the budget leaves bandwidth that the tier "
             "has not."
         ),
-        (lambda intensity, tier, gpu: tier.bandwidth_gb_s / gpu.bandwidth_gb_s): (
+        ("real / emulated", "tier.bandwidth_gb_s / gpu.bandwidth_gb_s"): (
             "That holds only where both wait for memory: take the roof of each."
         ),
-        (_swapped): "Under the budget the arithmetic is the tier's, and the bandwidth the whole GPU's.",
-        (
-            lambda intensity, tier, gpu: (
-                min(tier.fp32_tflops, intensity * tier.bandwidth_gb_s)
-                / min(tier.fp32_tflops, intensity * gpu.bandwidth_gb_s)
-            )
-        ): "At 0.25 operations a byte memory is the limit on both: mind the units, a TFLOP/s is 1e3 GFLOP/s.",
+        lambda intensity, tier, gpu: emulated_over_real(intensity, replace(tier, fp32_tflops=gpu.fp32_tflops), gpu): (
+            "Under the budget the arithmetic is the tier's, and the bandwidth the whole GPU's."
+        ),
+        lambda intensity, tier, gpu: emulated_over_real(1e3 * intensity, tier, gpu): (
+            "At 0.25 operations a byte memory is the limit on both: mind the units, a TFLOP/s is 1e3 GFLOP/s."
+        ),
     },
     hint="Two roofs: min(tier's peak, intensity × bandwidth), once with the GPU's bandwidth and once with the tier's. "
     "Time is operations over speed.",
@@ -178,16 +164,10 @@ LARGEST = WrittenExercise(
         Case("a GPU of 16 GB", lambda code: code(16e9, 0.5e9), relative=1e-7),
     ),
     mistakes={
-        (
-            lambda memory, base: int((memory - base) // 4)
-        ): "Beside each weight stand its gradient and Adam's two moments.",
-        (
-            lambda memory, base: int((memory - base) // 12)
-        ): "Weight, gradient, and two moments: four numbers, not three.",
-        (lambda memory, base: int((memory - base) // 8)): (
-            "Weight and gradient are half of it: Adam keeps two moments for each."
-        ),
-        (lambda memory, base: int(memory // 16)): "Python and torch hold memory before the first weight: take it off.",
+        ("16", "4"): "Beside each weight stand its gradient and Adam's two moments.",
+        ("16", "12"): "Weight, gradient, and two moments: four numbers, not three.",
+        ("16", "8"): "Weight and gradient are half of it: Adam keeps two moments for each.",
+        (" - base_bytes", ""): "Python and torch hold memory before the first weight: take it off.",
     },
     hint="Weight, gradient and Adam's two moments: four numbers of 4 bytes each, in what is left beside base_bytes.",
     explanation="16 bytes a parameter, before any activation.",
@@ -215,9 +195,9 @@ EXERCISES = {
         hint="Numbers of the table × bytes that each needs while it is trained with Adam.",
         explanation="Four times what a model needs that is only asked: training is what memory ends.",
         mistakes={
-            (lambda millions, width: 4e-3 * millions * width): "Those are the weights alone; what else does Adam keep?",
-            (lambda millions, width: 12e-3 * millions * width): "Weight, gradient, two moments: four numbers.",
-            (lambda millions, width: 16.0 * millions * width): "That is in MB.",
+            lambda millions, width: 4e-3 * millions * width: "Those are the weights alone; what else does Adam keep?",
+            lambda millions, width: 12e-3 * millions * width: "Weight, gradient, two moments: four numbers.",
+            lambda millions, width: 16.0 * millions * width: "That is in MB.",
         },
     ),
     "02.largest": LARGEST,

@@ -23,46 +23,40 @@ def interaction(vectors):
     return products[:, first, second]
 
 
-def _products(vectors: Tensor, *, offset: int = -1, upper: bool = False) -> Tensor:
-    indices = torch.triu_indices if upper else torch.tril_indices
-    first, second = indices(vectors.shape[1], vectors.shape[1], offset=offset)
-    return torch.bmm(vectors, vectors.transpose(1, 2))[:, first, second]
-
-
-def _vectors(batch: int, count: int, width: int) -> Tensor:
+def drawn_vectors(batch: int, count: int, width: int) -> Tensor:
     return torch.randn(batch, count, width, generator=torch.Generator().manual_seed(count))
 
 
-def _gradient_of_interaction(code: Any) -> Tensor:
-    vectors = _vectors(2, 4, 3).requires_grad_()
-    out = code(vectors)
+def gradient(code: Any, given: Tensor) -> Tensor:
+    """Of a weighted sum of what code gives, by what it is given."""
+    out = code(given.requires_grad_())
     (out * torch.arange(1.0, out.numel() + 1).view_as(out)).sum().backward()
-    return vectors.grad
+    return given.grad
 
 
 INTERACTION = WrittenExercise(
     interaction,
     module="dlrm",
     cases=(
-        Case("2 rows of 4 vectors", lambda code: code(_vectors(2, 4, 3))),
-        Case("27 vectors a row, as the click log gives", lambda code: code(_vectors(5, 27, 16))),
-        Case("a single table", lambda code: code(_vectors(3, 2, 8))),
-        Case("the gradient of the vectors", _gradient_of_interaction),
+        Case("2 rows of 4 vectors", lambda code: code(drawn_vectors(2, 4, 3))),
+        Case("27 vectors a row, as the click log gives", lambda code: code(drawn_vectors(5, 27, 16))),
+        Case("a single table", lambda code: code(drawn_vectors(3, 2, 8))),
+        Case("the gradient of the vectors", lambda code: gradient(code, drawn_vectors(2, 4, 3))),
     ),
     mistakes={
-        (lambda vectors: _products(vectors, offset=0)): ("A vector does not meet itself: leave the diagonal out."),
-        (lambda vectors: torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)): (
+        ("offset=-1", "offset=0"): "A vector does not meet itself: leave the diagonal out.",
+        ("[:, first, second]", ".flatten(1)"): (
             "All V² products are there; each pair counts once, and none with itself."
         ),
-        (lambda vectors: _products(vectors, offset=1, upper=True)): (
+        lambda vectors: interaction(vectors.flip(1)).flip(1): (  # the pairs above the diagonal, row by row
             "These are the right products in another order: take the pairs below the diagonal, row by row "
             "(torch.tril_indices with offset=-1), so that weights can be copied from model to model."
         ),
-        (lambda vectors: interaction(vectors) / vectors.shape[2] ** 0.5): (
+        ("[:, first, second]", "[:, first, second] / vectors.shape[2] ** 0.5"): (
             "A DLRM does not divide by the square root of the width; attention does."
         ),
-        (lambda vectors: interaction(F.normalize(vectors, dim=2))): ("A dot product, not the cosine of the angle."),
-        (lambda vectors: interaction(vectors.detach()).requires_grad_()): (
+        lambda vectors: interaction(F.normalize(vectors, dim=2)): "A dot product, not the cosine of the angle.",
+        lambda vectors: interaction(vectors.detach()).requires_grad_(): (
             "No gradient comes back to the vectors: neither detach them nor leave torch."
         ),
     },
@@ -99,43 +93,6 @@ class MyDlrm(nn.Module):
         return self.top(torch.cat([bottom, interaction(vectors)], dim=1)).squeeze(1)
 
 
-class _ReluAtTheEnd(MyDlrm):
-    def __init__(self, config: DlrmConfig):
-        super().__init__(config)
-        self.top.append(nn.ReLU())
-
-
-class _Sigmoid(MyDlrm):
-    def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
-        return super().forward(dense, categorical).sigmoid()
-
-
-class _Column(MyDlrm):
-    def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
-        return super().forward(dense, categorical).unsqueeze(1)
-
-
-class _MeanOfBags(MyDlrm):
-    def __init__(self, config: DlrmConfig):
-        super().__init__(config)
-        for table in self.tables:
-            table.mode = "mean"
-
-
-class _BottomLast(MyDlrm):
-    def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
-        bottom = self.bottom(dense)
-        sums = [table(categorical[:, f]) for f, table in enumerate(self.tables)]
-        return self.top(torch.cat([bottom, interaction(torch.stack([*sums, bottom], dim=1))], dim=1)).squeeze(1)
-
-
-class _DefaultTables(MyDlrm):
-    def __init__(self, config: DlrmConfig):
-        super().__init__(config)
-        for table in self.tables:
-            table.reset_parameters()
-
-
 SMALL = DlrmConfig(5, (7, 11, 4), 6, (8, 6), (9, 1))
 ONE_TABLE = DlrmConfig(3, (10,), 4, (4,), (1,))
 ALIKE = DlrmConfig(3, (900, 900), 8, (8,), (1,))
@@ -160,9 +117,15 @@ def _logits(code: Any, config: DlrmConfig, lookups: int, *, of_gradients: bool =
 
 
 def _first_weights(code: Any) -> dict[str, bool]:
+    """Of two tables whose weights, over 1/√rows, are uniform from -1 to 1: their deviation is then 1/√3."""
     torch.manual_seed(0)
-    largest = [float(table.weight.detach().abs().max()) * 900**0.5 for table in code(ALIKE).tables]
-    return {"within ±1/√rows": max(largest) <= 1, "up to the bounds": min(largest) > 0.98}
+    tables = [30 * table.weight.detach() for table in code(ALIKE).tables]
+    return {
+        "within ±1/√rows": all(table.abs().max() <= 1 for table in tables),
+        "up to the bounds": all(table.abs().max() > 0.98 for table in tables),
+        "mean 0": all(abs(table.mean()) < 0.05 for table in tables),  # seven standard errors of 7,200 weights
+        "evenly spread": all(abs(table.std() * 3**0.5 - 1) < 0.05 for table in tables),
+    }
 
 
 def _weights(model: nn.Module) -> list[Tensor]:
@@ -180,15 +143,22 @@ MODEL = WrittenExercise(
         Case("the first values of two tables of 900 rows", _first_weights),
     ),
     mistakes={
-        (_ReluAtTheEnd): ("The last layer of the top MLP gives the logit, which may be negative: no ReLU after it."),
-        (_Sigmoid): ("Return logits: the loss, binary_cross_entropy_with_logits, applies the sigmoid itself."),
-        (_Column): ("Return one logit a row, of shape (B,): squeeze the last dimension."),
-        (_MeanOfBags): ('A bag of several lookups is summed here: nn.EmbeddingBag averages unless mode is "sum".'),
-        (_DefaultTables): (
+        ("config.top_mlp)[:-1]", "config.top_mlp)"): (
+            "The last layer of the top MLP gives the logit, which may be negative: no ReLU after it."
+        ),
+        (".squeeze(1)", ".squeeze(1).sigmoid()"): (
+            "Return logits: the loss, binary_cross_entropy_with_logits, applies the sigmoid itself."
+        ),
+        (".squeeze(1)", ""): "Return one logit a row, of shape (B,): squeeze the last dimension.",
+        (', mode="sum"', ""): (
+            'A bag of several lookups is summed here: nn.EmbeddingBag averages unless mode is "sum".'
+        ),
+        ("nn.init.uniform_(table.weight, -bound, bound)", "pass"): (
             "nn.EmbeddingBag starts from N(0, 1): far too large, and learning first has to undo it. Draw each table "
             "from ±1/√rows (nn.init.uniform_)."
         ),
-        (_BottomLast): ("The bottom MLP's vector comes first, then the tables in their order."),
+        ("-bound, bound", "0, bound"): "All first weights are positive: draw them from −1/√rows to 1/√rows.",
+        ("[bottom, *sums]", "[*sums, bottom]"): "The bottom MLP's vector comes first, then the tables in their order.",
     },
     hint="bottom, tables and top are attributes; stack the bottom's vector and the F sums to (B, V, D); the top MLP "
     "reads the bottom's vector and the pairs, concatenated.",
@@ -221,29 +191,6 @@ def _by_heart(code: Any, steps: int, lr: float) -> dict[str, Any]:
     return {"losses": losses, "plain numbers": all(isinstance(each, float) for each in losses)}
 
 
-def _steps(*, clean: bool = True, step: bool = True, plain: bool = True, after: bool = False) -> Any:
-    def code(model: nn.Module, optimizers: list, batch: tuple, steps: int) -> list:
-        dense, categorical, label = batch
-        losses = []
-        for _ in range(steps):
-            loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
-            for optimizer in optimizers if clean else ():
-                optimizer.zero_grad()
-            loss.backward()
-            for optimizer in optimizers if step else ():
-                optimizer.step()
-            if after:
-                loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
-            losses.append(loss.item() if plain else loss)
-        return losses
-
-    return code
-
-
-def _first_alone(model: nn.Module, optimizers: list, batch: tuple, steps: int) -> list:
-    return overfit(model, optimizers[:1], batch, steps)
-
-
 OVERFIT = WrittenExercise(
     overfit,
     module="dlrm",
@@ -252,11 +199,17 @@ OVERFIT = WrittenExercise(
         Case("4 smaller ones", lambda code: _by_heart(code, 4, 0.1)),
     ),
     mistakes={
-        (_steps(clean=False)): ("Gradients add up from step to step: clear them (zero_grad) before each backward."),
-        (_steps(step=False)): ("The loss stays: no optimiser steps."),
-        (_steps(plain=False)): ("Keep loss.item(), a number: a tensor keeps its whole graph in memory."),
-        (_steps(after=True)): ("Keep the loss that the step was computed from; a second forward pass is not needed."),
-        (_first_alone): ("Step all optimisers, not the first alone."),
+        ("optimizer.zero_grad()", "pass"): (
+            "Gradients add up from step to step: clear them (zero_grad) before each backward."
+        ),
+        ("optimizer.step()", "pass"): "The loss stays: no optimiser steps.",
+        ("loss.item()", "loss"): "Keep loss.item(), a number: a tensor keeps its whole graph in memory.",
+        ("loss.item()", "F.binary_cross_entropy_with_logits(model(dense, categorical), label).item()"): (
+            "Keep the loss that the step was computed from; a second forward pass is not needed."
+        ),
+        lambda model, optimizers, *rest: overfit(model, optimizers[:1], *rest): (
+            "Step all optimisers, not the first alone."
+        ),
     },
     hint="`steps` times: the loss of the batch, clear the gradients, backward, step all optimisers, keep the loss.",
     explanation="If this does not go to zero on 64 rows, nothing will be learnt from 50,000 either.",

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
 
 from labkit.course.exercise import Exercise
 from labkit.course.exercises.n10_model import ONE_TABLE, SMALL, MyDlrm
@@ -34,19 +33,8 @@ def step_cost(config, batch_size):
     }
 
 
-def _changed_cost(**change: Any) -> Any:
-    def code(config: DlrmConfig, batch_size: int) -> dict[str, float]:
-        right = step_cost(config, batch_size)
-        return right | {name: how(right[name], config, batch_size) for name, how in change.items()}
-
-    return code
-
-
-def _rows_bytes(_: float, config: DlrmConfig, batch_size: int) -> float:
-    return 7 * 4 * config.num_tables * batch_size * config.embedding_dim
-
-
 MLPERF = DlrmConfig(13, (40_000_000,) * 26, 128, (512, 256, 128), (1024, 1024, 512, 256, 1))
+_BYTES = '"touched_bytes": 7 * 4 * touched,\n        "adam_bytes": 7 * 4 * in_tables'
 COST = WrittenExercise(
     step_cost,
     module="dlrm",
@@ -56,37 +44,25 @@ COST = WrittenExercise(
         Case("MLPerf's DLRM, batch 2,048", lambda code: code(MLPERF, 2048)),
     ),
     mistakes={
-        (_changed_cost(flops=lambda flops, *_: flops / 3)): (
+        ("3 * 2 * batch_size", "2 * batch_size"): (
             "That is the forward pass: backward has two products for each of forward's, for weights and for inputs."
         ),
-        (_changed_cost(flops=lambda flops, *_: flops / 2)): ("A multiplication and an addition: two operations each."),
-        (_changed_cost(flops=lambda flops, config, batch: flops - 6 * batch * _square(config))): (
-            "The interaction multiplies, too: V × V × D a row."
-        ),
-        (_changed_cost(touched_bytes=lambda size, *_: size / 7, adam_bytes=lambda size, *_: size / 7)): (
+        ("3 * 2 * batch_size", "3 * batch_size"): "A multiplication and an addition: two operations each.",
+        (" + vectors**2 * config.embedding_dim", ""): "The interaction multiplies, too: V × V × D a row.",
+        (_BYTES, _BYTES.replace("7 * ", "")): (
             "That is one pass over the numbers; Adam reads four and writes three for each."
         ),
-        (_changed_cost(touched_bytes=lambda size, *_: size / 4, adam_bytes=lambda size, *_: size / 4)): (
-            "That is how many numbers; each has 4 bytes."
-        ),
-        (_changed_cost(touched_bytes=_rows_bytes)): (
+        (_BYTES, _BYTES.replace("4 * ", "")): "That is how many numbers; each has 4 bytes.",
+        ("min(rows, batch_size)", "batch_size"): (
             "A batch cannot name more rows of a table than the table has: min(rows, batch_size)."
         ),
-        (_changed_cost(parameters=lambda count, config, _: count - sum(config.bottom_mlp) - sum(config.top_mlp))): (
-            "Each layer has biases, too."
-        ),
-        (_changed_cost(parameters=lambda count, config, _: count - sum(config.num_rows) * config.embedding_dim)): (
-            "The tables are parameters, too: nearly all of them."
-        ),
+        (" + products + biases", " + products"): "Each layer has biases, too.",
+        ("in_tables + products", "products"): "The tables are parameters, too: nearly all of them.",
     },
     hint="Add up width × next width over both MLPs, the inputs' widths first; the interaction's product is V × V × D; "
     "each product is done once forward and twice backward, with two operations for each number.",
     explanation="Nearly all parameters are in the tables, nearly all arithmetic in the MLPs.",
 )
-
-
-def _square(config: DlrmConfig) -> int:
-    return (config.num_tables + 1) ** 2 * config.embedding_dim
 
 
 TABLE_GB = Exercise(
@@ -116,35 +92,27 @@ def predict_ms(flops, table_bytes, calls, card):
     return 1e3 * (arithmetic_s + memory_s + asking_s)
 
 
-def _terms(flops: float, table_bytes: float, calls: float, card: Any) -> tuple[float, float, float]:
-    """In milliseconds."""
-    none = SimpleNamespace(fp32_gflops=float("inf"), bandwidth_gb_per_s=float("inf"), launch_us=0.0)
-    names = ("fp32_gflops", "bandwidth_gb_per_s", "launch_us")
-    alone = (SimpleNamespace(**vars(none) | {name: getattr(card, name)}) for name in names)
-    return tuple(predict_ms(flops, table_bytes, calls, each) for each in alone)
-
-
-def _on(card: tuple[float, float, float], *step: float) -> Any:
-    names = ("fp32_gflops", "bandwidth_gb_per_s", "launch_us")
-    return lambda code: code(*step, SimpleNamespace(**dict(zip(names, card, strict=True))))
+def _on(fp32_gflops: float, bandwidth_gb_per_s: float, launch_us: float, *step: float) -> Any:
+    card = SimpleNamespace(fp32_gflops=fp32_gflops, bandwidth_gb_per_s=bandwidth_gb_per_s, launch_us=launch_us)
+    return lambda code: code(*step, card)
 
 
 PREDICTED = WrittenExercise(
     predict_ms,
     module="dlrm",
     cases=(
-        Case("a step of 0.2 GFLOP, 8 MB and 500 calls on a slow machine", _on((20, 5, 4), 2e8, 8e6, 500)),
-        Case("the same on a fast one", _on((900, 200, 1.5), 2e8, 8e6, 500)),
-        Case("a step of calls alone", _on((20, 5, 4), 0, 0, 1000)),
+        Case("a step of 0.2 GFLOP, 8 MB and 500 calls on a slow machine", _on(20, 5, 4, 2e8, 8e6, 500)),
+        Case("the same on a fast one", _on(900, 200, 1.5, 2e8, 8e6, 500)),
+        Case("a step of calls alone", _on(20, 5, 4, 0, 0, 1000)),
     ),
     mistakes={
-        (lambda *step: max(_terms(*step))): (
+        ("(arithmetic_s + memory_s + asking_s)", "max(arithmetic_s, memory_s, asking_s)"): (
             "The larger one is the time of a single kernel that computes and loads at once; these are different "
             "kernels, one after the other: add them up."
         ),
-        (lambda *step: sum(_terms(*step)[:2])): ("Asking takes time, too: launch_us for each call."),
-        (lambda *step: predict_ms(*step) / 1e3): ("That is in seconds."),
-        (lambda *step: sum(_terms(*step)[:2]) + 1e3 * _terms(*step)[2]): ("launch_us is in microseconds: 1e-6 s."),
+        (" + asking_s", ""): "Asking takes time, too: launch_us for each call.",
+        ("1e3 * (", "("): "That is in seconds.",
+        ("1e-6", "1e-3"): "launch_us is in microseconds: 1e-6 s.",
     },
     hint="Three times add up: flops / (GFLOP/s · 1e9), table_bytes / (GB/s · 1e9), calls · launch_us · 1e-6.",
     explanation="It takes each part at the machine's best, and leaves out what nobody counted.",
@@ -158,18 +126,6 @@ def make_optimizers(model, lr):
         table.sparse = True
     mlps = [*model.bottom.parameters(), *model.top.parameters()]
     return [torch.optim.Adam(mlps, lr=lr), torch.optim.SparseAdam(list(model.tables.parameters()), lr=lr)]
-
-
-def _dense_adam(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    return [torch.optim.Adam(model.parameters(), lr=lr)]
-
-
-def _plain_sgd(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    return [torch.optim.SGD(model.parameters(), lr=lr)]
-
-
-def _mlps_alone(model: nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    return make_optimizers(model, lr)[:1]
 
 
 def _touched(code: Any) -> dict[str, Any]:
@@ -199,9 +155,13 @@ OPTIMIZERS = WrittenExercise(
     module="dlrm",
     cases=(Case("a step with row 0 and one with row 1", _touched),),
     mistakes={
-        (_dense_adam): ("Adam changes every row that ever had a gradient, for its momentum goes on; and reads all."),
-        (_plain_sgd): ("That touches few rows, and is not Adam: SparseAdam takes sparse gradients."),
-        (_mlps_alone): ("The tables have no optimiser now, so they never learn."),
+        lambda model, lr: [torch.optim.Adam(model.parameters(), lr=lr)]: (
+            "Adam changes every row that ever had a gradient, for its momentum goes on; and reads all."
+        ),
+        lambda model, lr: [torch.optim.SGD(model.parameters(), lr=lr)]: (
+            "That touches few rows, and is not Adam: SparseAdam takes sparse gradients."
+        ),
+        lambda *given: make_optimizers(*given)[:1]: "The tables have no optimiser now, so they never learn.",
     },
     hint="nn.EmbeddingBag gives a sparse gradient where its `sparse` is True, and torch.optim.SparseAdam takes it; the "
     "MLPs stay with Adam.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from labkit.course.exercises.n10_model import SMALL, MyDlrm
 from labkit.course.explanation import Explanation
+from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
 
 if TYPE_CHECKING:
@@ -45,20 +45,14 @@ AUC = WrittenExercise(
         Case("200,000 rows", lambda code: code(*_scores(200_000, 1000))),
     ),
     mistakes={
-        (
-            lambda label, score: float(
-                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="left")).mean()
-                / (label == 0).sum()
-            )
-        ): ("A tie counts as half a pair in the right order, and you count it as none."),
-        (
-            lambda label, score: float(
-                (np.searchsorted(np.sort(score[label == 0]), score[label == 1], side="right")).mean()
-                / (label == 0).sum()
-            )
-        ): ("A tie counts as half a pair in the right order, and you count it as a whole one."),
-        (lambda label, score: 1 - auc(label, score)): ("That is the share in the wrong order: 1 − AUC."),
-        (lambda label, score: float(((score > 0.5) == (label == 1)).mean())): ("That is accuracy, at one threshold."),
+        ("(below + not_above).mean() / 2", "below.mean()"): (
+            "A tie counts as half a pair in the right order, and you count it as none."
+        ),
+        ("(below + not_above).mean() / 2", "not_above.mean()"): (
+            "A tie counts as half a pair in the right order, and you count it as a whole one."
+        ),
+        lambda label, score: 1 - auc(label, score): "That is the share in the wrong order: 1 − AUC.",
+        lambda label, score: float(((score > 0.5) == (label == 1)).mean()): "That is accuracy, at one threshold.",
     },
     hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. "
     "Sort the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
@@ -81,33 +75,6 @@ def train(run, model, optimizers, batches, score, epochs=10):
                 run.evaluate(auc=score())
 
 
-class _Watched:
-    """Stands for `labkit.Run` where a loop is checked: two epochs, an evaluation due after each third step."""
-
-    def __init__(self):
-        self.losses: list[float] = []
-        self.samples = 0
-        self.evaluated: list[float] = []
-
-    def epochs(self, most: int) -> Iterator[int]:
-        yield from range(min(2, most))
-
-    def batches(self, loader: Any) -> Iterator[Any]:
-        yield from loader
-
-    @property
-    def due(self) -> bool:
-        return len(self.losses) % 3 == 0
-
-    def step(self, loss: Tensor, *, samples: int) -> None:
-        self.losses.append(float(loss.detach()))
-        self.samples += samples
-
-    def evaluate(self, **metrics: float) -> bool:
-        self.evaluated += metrics.values()
-        return False
-
-
 def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Batches of 16 whose label follows from the first dense feature."""
     generator = torch.Generator().manual_seed(1)
@@ -122,9 +89,9 @@ def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
 def _trained(code: Any, epochs: int) -> dict[str, Any]:
     """What a loop does on a small log."""
 
-    def once() -> tuple[_Watched, nn.Module, int]:
+    def once() -> tuple[WatchedRun, nn.Module, int]:
         torch.manual_seed(0)
-        run, model, batches = _Watched(), MyDlrm(SMALL), _data()
+        run, model, batches = WatchedRun(), MyDlrm(SMALL), _data()
         *train_batches, (dense, categorical, _) = batches
         seen = []
         model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled() and model.training))
@@ -139,48 +106,13 @@ def _trained(code: Any, epochs: int) -> dict[str, Any]:
     run, _, passes = once()
     again, _, _ = once()
     return {
-        "samples": run.samples,
+        "samples": sum(run.samples),
         "forward passes with a gradient": passes,
         "evaluations": len(run.evaluated),
         "losses": run.losses,
         "scores": run.evaluated,
         "the same seed repeats": run.losses == again.losses,
     }
-
-
-def _loop(body: Any, *, obeys: bool = True) -> Any:
-    """A wrong loop: `body` does what is wrong for a batch."""
-
-    def code(run: Any, model: nn.Module, optimizers: list, batches: Any, score: Any, epochs: int = 10) -> None:
-        for _ in run.epochs(epochs if obeys else 10):
-            for dense, categorical, label in run.batches(batches):
-                body(run, model, optimizers, (dense, categorical, label), score)
-
-    return code
-
-
-def _step(run: Any, model: nn.Module, optimizers: list, batch: tuple, score: Any, *, without: str = "") -> None:
-    dense, categorical, label = batch
-    if without == "clean":
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-    loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
-    loss.backward()
-    if without == "order":
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-    for optimizer in optimizers:
-        optimizer.step()
-        if without not in ("zero_grad", "order"):
-            optimizer.zero_grad()
-    if without != "step":
-        run.step(loss, samples=1 if without == "samples" else len(label))
-    if run.due or without == "due":
-        run.evaluate(auc=score())
-
-
-def _wrong(without: str) -> Any:
-    return _loop(lambda *each: _step(*each, without=without))
 
 
 LOOP = WrittenExercise(
@@ -191,12 +123,16 @@ LOOP = WrittenExercise(
         Case("one epoch", lambda code: _trained(code, 1)),
     ),
     mistakes={
-        (_wrong("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
-        (_wrong("order")): ("The gradients are cleared before the optimiser uses them."),
-        (_wrong("samples")): ("Tell run.step how many samples the batch had: samples=len(label)."),
-        (_wrong("step")): ("Tell the run of each step: run.step(loss, samples=len(label))."),
-        (_wrong("due")): ("Evaluate where run.due says so, not after each step: evaluations take time, too."),
-        (_loop(_step, obeys=False)): ("Ask for as many epochs as the caller wants: run.epochs(epochs)."),
+        ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
+        ("optimizer.step()", "optimizer.zero_grad(), optimizer.step()"): (
+            "The gradients are cleared before the optimiser uses them."
+        ),
+        ("samples=len(label)", "samples=1"): "Tell run.step how many samples the batch had: samples=len(label).",
+        ("run.step(loss, samples=len(label))", "pass"): (
+            "Tell the run of each step: run.step(loss, samples=len(label))."
+        ),
+        ("if run.due", "if True"): "Evaluate where run.due says so, not after each step: evaluations take time, too.",
+        ("run.epochs(epochs)", "run.epochs(10)"): "Ask for as many epochs as the caller wants: run.epochs(epochs).",
     },
     hint="loss, backward, a step of each optimiser and clear its gradients, run.step, and run.evaluate where run.due.",
     explanation="The loss falls, the same seed repeats it, and what is scored is never trained on.",
@@ -210,10 +146,6 @@ def interval(values):
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
-def _half_wide(of: Any) -> Any:
-    return lambda values: (float(np.mean(values) - of(values)), float(np.mean(values) + of(values)))
-
-
 SEEDS = WrittenExercise(
     interval,
     module="dlrm",
@@ -223,13 +155,13 @@ SEEDS = WrittenExercise(
         Case("twenty numbers", lambda code: code([10 + (7 * i % 13) / 3 for i in range(20)])),
     ),
     mistakes={
-        (_half_wide(lambda values: 1.96 * np.std(values, ddof=1) / len(values) ** 0.5)): (
+        ("stdtrit(len(values) - 1, 0.975)", "1.96"): (
             "1.96 is for many values; of n values take the t distribution with n − 1 degrees of freedom."
         ),
-        (_half_wide(lambda values: np.std(values, ddof=1))): (
+        ("stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / len(values) ** 0.5", "np.std(values, ddof=1)"): (
             "That is how far single runs lie apart; the mean of n of them is known √n times better."
         ),
-        (lambda values: (min(values), max(values))): ("The range grows with the number of runs: no interval."),
+        lambda values: (min(values), max(values)): "The range grows with the number of runs: no interval.",
     },
     hint="mean ± t · s / √n, with s the sample's standard deviation (ddof=1), t = scipy.special.stdtrit(n − 1, 0.975).",
     explanation="Five seeds bound the mean to within about 1.24 standard deviations, two to within nine.",
@@ -271,12 +203,6 @@ def _by(means: Any) -> Any:
     )
 
 
-def _root_scaled(runs: pd.DataFrame, batch_size: int, base_batch: int, base_lr: float) -> dict[str, float]:
-    means = runs[runs["batch_size"] == batch_size].groupby("lr")["test_auc"].mean()
-    rate = base_lr * (batch_size / base_batch) ** 0.5
-    return three_rates(runs, batch_size, base_batch, base_lr) | {"scaled": means[rate]}
-
-
 RATES = WrittenExercise(
     three_rates,
     module="dlrm",
@@ -286,7 +212,7 @@ RATES = WrittenExercise(
         Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
     ),
     mistakes={
-        _by(lambda runs: runs.groupby("lr")["test_auc"].mean().max()): (
+        ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
             "The rate is chosen by the test split here, which then tells nothing new: choose by validation_auc."
         ),
         _by(lambda runs: runs.loc[runs["validation_auc"].idxmax(), "test_auc"]): (
@@ -295,7 +221,9 @@ RATES = WrittenExercise(
         _by(lambda runs: runs.groupby("lr")["validation_auc"].mean().max()): (
             "That is the validation AUC by which the rate was chosen, so it is too good: report the test AUC."
         ),
-        _root_scaled: ("That rate grows with the root of the batch; asked is the linear rule, with the batch itself."),
+        ("batch_size / base_batch", "(batch_size / base_batch) ** 0.5"): (
+            "That rate grows with the root of the batch; asked is the linear rule, with the batch itself."
+        ),
     },
     hint="Mean of both columns for each lr of that batch size; the kept rate is base_lr, the scaled one base_lr × "
     "batch_size / base_batch, the tuned one has the largest mean validation_auc; give the mean test_auc of each.",

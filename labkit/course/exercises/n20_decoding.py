@@ -6,7 +6,7 @@ Shapes: B batch, T outputs, V alphabet with the blank (0).
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from operator import ne
 
 import numpy as np
 import torch
@@ -23,11 +23,6 @@ def collapse(path: list[int]) -> list[int]:
     return [one for one in merged if one != 0]
 
 
-def _blanks_first(path: list[int]) -> list[int]:
-    kept = [one for one in path if one != 0]
-    return [one for place, one in enumerate(kept) if place == 0 or one != kept[place - 1]]
-
-
 COLLAPSE = WrittenExercise(
     collapse,
     module="speech",
@@ -38,9 +33,11 @@ COLLAPSE = WrittenExercise(
         Case("[1, 0, 1, 1, 2, 2, 0, 0, 2]", lambda code: code([1, 0, 1, 1, 2, 2, 0, 0, 2])),
     ),
     mistakes={
-        (_blanks_first): ("Merge first: a blank between two equal letters keeps both."),
-        (lambda path: [one for one in path if one != 0]): ("Equal neighbours are one letter: merge them first."),
-        (lambda path: sorted(set(path) - {0})): ("Equal letters further apart are two: merge neighbours alone."),
+        lambda path: collapse([one for one in path if one != 0]): (
+            "Merge first: a blank between two equal letters keeps both."
+        ),
+        ("in merged", "in path"): "Equal neighbours are one letter: merge them first.",
+        lambda path: sorted(set(path) - {0}): "Equal letters further apart are two: merge neighbours alone.",
     },
     hint="First merge equal neighbours, then drop the blanks.",
     explanation="Merge, then drop: the order is what makes `three` possible.",
@@ -65,17 +62,9 @@ GREEDY = WrittenExercise(
         Case("one utterance", lambda code: code(_outputs()[0][:1], torch.tensor([3]))),
     ),
     mistakes={
-        (lambda scores, lengths: [collapse(path.tolist()) for path in scores.argmax(2)]): (
-            "Outputs beyond an utterance's length are padding: cut each path first."
-        ),
-        (lambda scores, lengths: [path[:n].tolist() for path, n in zip(scores.argmax(2), lengths, strict=True)]): (
-            "These are paths: collapse each."
-        ),
-        (
-            lambda scores, lengths: [
-                collapse(path[:n].tolist()) for path, n in zip(scores.argmin(2), lengths, strict=True)
-            ]
-        ): ("The likeliest character has the largest log-probability."),
+        ("[:length]", ""): "Outputs beyond an utterance's length are padding: cut each path first.",
+        ("collapse(path[:length].tolist())", "path[:length].tolist()"): "These are paths: collapse each.",
+        ("argmax", "argmin"): "The likeliest character has the largest log-probability.",
     },
     hint="The likeliest character of each output (argmax over V), cut to the utterance's length, collapsed.",
     explanation="Greedy decoding takes the best character of each output; beam search weighs whole texts.",
@@ -94,23 +83,6 @@ def edit_distance(said: list | str, read: list | str) -> int:
     return row[-1]
 
 
-def _without(what: str) -> Any:
-    def code(said: Any, read: Any) -> int:
-        table = np.add.outer(np.arange(len(said) + 1), np.arange(len(read) + 1))
-        for i in range(1, len(said) + 1):
-            for j in range(1, len(read) + 1):
-                costs = {
-                    "delete": table[i - 1, j] + 1,
-                    "insert": table[i, j - 1] + 1,
-                    "replace": table[i - 1, j - 1] + (2 if what == "two" else 1) * (said[i - 1] != read[j - 1]),
-                }
-                costs.pop(what, None)
-                table[i, j] = min(costs.values())
-        return int(table[-1, -1])
-
-    return code
-
-
 DISTANCE = WrittenExercise(
     edit_distance,
     module="speech",
@@ -122,14 +94,12 @@ DISTANCE = WrittenExercise(
         Case("300 characters each", lambda code: code("one two three " * 21, "one too tree " * 23)),
     ),
     mistakes={
-        (_without("two")): ("A replaced character is one error, not a deletion and an insertion."),
-        (
-            lambda said, read: (
-                sum(one != other for one, other in zip(said, read, strict=False)) + abs(len(said) - len(read))
-            )
-        ): ("Place by place one missing letter makes all the rest wrong: what counts is the cheapest way."),
-        (_without("insert")): ("A character too many in what was read is an error, too."),
-        (_without("delete")): ("A character that is missing in what was read is an error, too."),
+        ("(one != read", "2 * (one != read"): "A replaced character is one error, not a deletion and an insertion.",
+        lambda said, read: sum(map(ne, said, read)) + abs(len(said) - len(read)): (
+            "Place by place one missing letter makes all the rest wrong: what counts is the cheapest way."
+        ),
+        ("row[other - 1] + 1, ", ""): "A character too many in what was read is an error, too.",
+        ("row[other] + 1, ", ""): "A character that is missing in what was read is an error, too.",
     },
     hint="The distance of the first i and the first j characters is the least of three: one less of either plus one, "
     "or one less of both plus one if they differ.",
@@ -152,13 +122,11 @@ RATE = WrittenExercise(
         Case("more errors than characters", lambda code: code(["no"], ["seven"])),
     ),
     mistakes={
-        (lambda said, read: float(np.mean([edit_distance(a, b) / len(a) for a, b in zip(said, read, strict=True)]))): (
+        lambda said, read: float(np.mean([edit_distance(a, b) / len(a) for a, b in zip(said, read, strict=True)])): (
             "Add up errors and characters over all utterances first: else a short one counts as much as a long one."
         ),
-        (lambda said, read: sum(map(edit_distance, said, read)) / sum(map(len, read))): (
-            "Divide by the characters that were said, not by those that were read."
-        ),
-        (lambda said, read: min(1.0, character_error_rate(said, read))): (
+        ("map(len, said)", "map(len, read)"): "Divide by the characters that were said, not by those that were read.",
+        ("errors / sum(map(len, said))", "min(1.0, errors / sum(map(len, said)))"): (
             "The rate can be above 1, where more was read than said."
         ),
     },
@@ -181,10 +149,10 @@ OUTPUTS = Exercise(
     hint="One output for each character, and a blank wherever two equal ones follow each other.",
     explanation="Its characters, the space among them, and a blank between each two equal neighbours.",
     mistakes={
-        (lambda phrase: len(phrase)): "Two equal letters in a row need a blank between them.",
-        (
-            lambda phrase: 2 * len(phrase) - 1
-        ): "Blanks may stand between all letters, but need to only between equal ones.",
+        lambda phrase: len(phrase): "Two equal letters in a row need a blank between them.",
+        lambda phrase: 2 * len(phrase) - 1: (
+            "Blanks may stand between all letters, but need to only between equal ones."
+        ),
     },
 )
 

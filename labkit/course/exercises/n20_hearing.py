@@ -6,7 +6,6 @@ Shapes: n samples, T frames, K bins.
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,16 +20,6 @@ def log_energies(wave: Tensor, filters: Tensor) -> Tensor:
     frames = wave.unfold(0, 400, 160)  # (T, 400): 25 ms each, 10 ms apart
     spectrum = torch.fft.rfft(frames * torch.hann_window(400), n=512)  # (T, 257)
     return (spectrum.abs().square() @ filters + 1e-6).log()  # (T, K)
-
-
-def _changed(window: bool = True, square: bool = True, log: bool = True, hop: int = 160) -> Any:
-    def code(wave: Tensor, filters: Tensor) -> Tensor:
-        frames = wave.unfold(0, 400, hop)
-        magnitude = torch.fft.rfft(frames * torch.hann_window(400) if window else frames, n=512).abs()
-        energies = (magnitude.square() if square else magnitude) @ filters + 1e-6
-        return energies.log() if log else energies
-
-    return code
 
 
 def _sound(samples: int) -> tuple[Tensor, Tensor]:
@@ -50,11 +39,11 @@ FEATURES = WrittenExercise(
         Case("silence", lambda code: code(torch.zeros(800), _sound(400)[1])),
     ),
     mistakes={
-        (_changed(window=False)): ("Each frame is multiplied by a Hann window, or its edges sound as clicks."),
-        (_changed(square=False)): ("Energy is the square of the spectrum's magnitude."),
-        (_changed(log=False)): ("The logarithm is missing: an ear hears ratios."),
-        (_changed(hop=400)): ("Frames lie 160 samples (10 ms) apart, and overlap."),
-        (_changed(hop=200)): ("Frames lie 160 samples (10 ms) apart."),
+        (" * torch.hann_window(400)", ""): "Each frame is multiplied by a Hann window, or its edges sound as clicks.",
+        (".square()", ""): "Energy is the square of the spectrum's magnitude.",
+        (".log()", ""): "The logarithm is missing: an ear hears ratios.",
+        ("400, 160", "400, 400"): "Frames lie 160 samples (10 ms) apart, and overlap.",
+        ("400, 160", "400, 200"): "Frames lie 160 samples (10 ms) apart.",
     },
     hint="wave.unfold(0, 400, 160) gives the frames (T, 400); times torch.hann_window(400); torch.fft.rfft with n=512; "
     "the square of its magnitude times the filters; plus 1e-6; log.",
@@ -71,19 +60,6 @@ def normalise(features: list[Tensor], speakers: list[str]) -> list[Tensor]:
         own = torch.cat([one for one, who in zip(features, speakers, strict=True) if who == speaker])
         normal[speaker] = own.mean(0), own.std(0).clamp(min=0.1)
     return [(one - normal[who][0]) / normal[who][1] for one, who in zip(features, speakers, strict=True)]
-
-
-def _normalised(keys: Any = lambda speakers: speakers, lowest: float = 0.1, over: Any = lambda own: own) -> Any:
-    """Wrong by one thing: what is taken together, the lowest deviation, or over what."""
-
-    def code(features: list[Tensor], speakers: list[str]) -> list[Tensor]:
-        names, whole = keys(speakers), []
-        for one, name in zip(features, names, strict=True):
-            own = over(torch.cat([each for each, other in zip(features, names, strict=True) if other == name]))
-            whole.append((one - own.mean(0)) / own.std(0).clamp(min=lowest))
-        return whole
-
-    return code
 
 
 def _spoken(speakers: str, *, silent_bin: bool = False) -> tuple[list[Tensor], list[str]]:
@@ -108,15 +84,13 @@ NORMALISE = WrittenExercise(
         Case("a bin that is always the same", lambda code: code(*_spoken("dde", silent_bin=True)), 2e-3),
     ),
     mistakes={
-        (_normalised(lambda speakers: range(len(speakers)))): (
+        ("(one - normal[who][0]) / normal[who][1]", "(one - one.mean(0)) / one.std(0).clamp(min=0.1)"): (
             "These are each utterance's own: in a short one the word itself is most of its mean. First put all frames "
             "of a speaker together."
         ),
-        (_normalised(lambda speakers: [""] * len(speakers))): (
-            "That is one mean for all speakers, so their loudness and microphones remain."
-        ),
-        (_normalised(over=lambda own: own.reshape(-1, 1))): ("Each bin has a mean and a deviation of its own."),
-        (_normalised(lowest=0.0)): ("A bin that hardly moves is blown up: no deviation is below 0.1 (clamp)."),
+        (" if who == speaker", ""): "That is one mean for all speakers, so their loudness and microphones remain.",
+        ("own.mean(0), own.std(0)", "own.mean(), own.std()"): "Each bin has a mean and a deviation of its own.",
+        (".clamp(min=0.1)", ""): "A bin that hardly moves is blown up: no deviation is below 0.1 (clamp).",
     },
     hint="For each speaker torch.cat of all their features; then mean(0), and std(0).clamp(min=0.1); a list as long as "
     "the one given, in its order.",
@@ -146,11 +120,9 @@ VOICES = WrittenExercise(
         Case("none", lambda code: code(list("aba"), 0, 1)),
     ),
     mistakes={
-        (_utterances_held_out): ("These are utterances: whoever speaks them is heard in training, too. Draw speakers."),
-        (lambda speakers, count, seed: (list(range(len(speakers))), hold_out(speakers, count, seed)[1])): (
-            "The held-out utterances are still among those that are trained on."
-        ),
-        (lambda speakers, count, seed: hold_out(speakers, count, seed)[::-1]): ("Those to train on come first."),
+        _utterances_held_out: "These are utterances: whoever speaks them is heard in training, too. Draw speakers.",
+        (" if speaker not in chosen", ""): "The held-out utterances are still among those that are trained on.",
+        lambda *drawn: hold_out(*drawn)[::-1]: "Those to train on come first.",
     },
     hint="Random(seed).sample(sorted(set(speakers)), count) draws the speakers; sorted, for a set has no order. Then "
     "two lists of indices.",

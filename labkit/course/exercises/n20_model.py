@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.course.exercises.n10_model import gradient
 from labkit.course.explanation import Explanation
 from labkit.course.written import Case, WrittenExercise
 from labkit.models.speech import ConvBlock, SpeechConfig
@@ -21,18 +22,6 @@ from labkit.models.speech import ConvBlock, SpeechConfig
 def output_lengths(frames: Tensor, convolutions: list[tuple[int, int, int]]) -> Tensor:
     for kernel, stride, padding in convolutions:
         frames = (frames + 2 * padding - kernel) // stride + 1
-    return frames
-
-
-def _strides_alone(frames: Tensor, convolutions: list[tuple[int, int, int]], *, up: bool) -> Tensor:
-    for _, stride, _ in convolutions:
-        frames = (frames + (stride - 1) * up) // stride
-    return frames
-
-
-def _without_first(frames: Tensor, convolutions: list[tuple[int, int, int]]) -> Tensor:
-    for kernel, stride, padding in convolutions:
-        frames = (frames + 2 * padding - kernel) // stride
     return frames
 
 
@@ -47,19 +36,15 @@ LENGTHS = WrittenExercise(
         Case("three of different widths", lambda code: code(FRAMES + 40, [(11, 2, 0), (5, 1, 1), (3, 3, 2)])),
     ),
     mistakes={
-        (lambda frames, convolutions: _strides_alone(frames, convolutions, up=False)): (
+        ("(frames + 2 * padding - kernel) // stride + 1", "frames // stride"): (
             "The stride alone does not say it: a window has to fit into the padded frames."
         ),
-        (lambda frames, convolutions: _strides_alone(frames, convolutions, up=True)): (
+        ("(frames + 2 * padding - kernel) // stride + 1", "-(-frames // stride)"): (
             "Rounding up is right for an odd width with half of it as padding; without padding fewer windows fit."
         ),
-        (lambda frames, convolutions: output_lengths(frames, [(k, s, p / 2) for k, s, p in convolutions])): (
-            "The padding stands at both ends: it counts twice."
-        ),
-        (_without_first): ("The first window stands at the beginning, before any stride: plus one."),
-        (lambda frames, convolutions: output_lengths(frames, convolutions[:1])): (
-            "The convolutions follow each other."
-        ),
+        ("2 * padding", "padding"): "The padding stands at both ends: it counts twice.",
+        (" + 1", ""): "The first window stands at the beginning, before any stride: plus one.",
+        ("in convolutions", "in convolutions[:1]"): "The convolutions follow each other.",
     },
     hint="A window of `kernel` frames fits into frames + 2 · padding first once, and then once more for each stride "
     "that is left: floor((frames + 2 · padding − kernel) / stride) + 1, convolution after convolution.",
@@ -82,45 +67,6 @@ class MyBlock(nn.Module):
         return x + y if self.has_shortcut else y
 
 
-class _Unmasked(MyBlock):
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return super().forward(x, torch.ones_like(mask))
-
-
-class _NoShortcut(MyBlock):
-    def __init__(self, *sizes: Any):
-        super().__init__(*sizes)
-        self.has_shortcut = False
-
-
-class _ShortcutByWidth(MyBlock):
-    def __init__(self, before: int, after: int, *sizes: Any):
-        super().__init__(before, after, *sizes)
-        self.has_shortcut = before == after
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        y = self.dropout(F.relu(self.norm(self.conv(x)))) * mask
-        return x[:, :, :: self.stride] + y if self.has_shortcut else y
-
-
-class _NormLast(MyBlock):
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        y = self.dropout(self.norm(F.relu(self.conv(x)))) * mask
-        return x + y if self.has_shortcut else y
-
-
-class _ReluLast(MyBlock):
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        y = self.dropout(self.norm(self.conv(x))) * mask
-        return F.relu(x + y) if self.has_shortcut else F.relu(y)
-
-
-class _Biased(MyBlock):
-    def __init__(self, before: int, after: int, kernel: int, stride: int, dropout: float):
-        super().__init__(before, after, kernel, stride, dropout)
-        self.conv = nn.Conv1d(before, after, kernel, stride, padding=kernel // 2)
-
-
 def _size(code: Any, *sizes: Any) -> int:
     return sum(weight.numel() for weight in code(*sizes).parameters())
 
@@ -137,18 +83,14 @@ def _heard(code: Any, *sizes: Any, frames: int = 9, training: bool = False, of_g
     block.norm.load_state_dict(kit.norm.state_dict())
     outputs = -(-frames // sizes[3])
     mask = (torch.arange(outputs) < torch.tensor([[outputs], [outputs // 2]])).float().unsqueeze(1)
-    x.requires_grad_()
-    heard = block(x, mask)
-    if of_gradient:
-        (heard * torch.arange(heard.numel()).view_as(heard)).sum().backward()
-        return x.grad
-    return heard
+    return gradient(lambda each: block(each, mask), x) if of_gradient else block(x, mask)
 
 
 BLOCK = WrittenExercise(
     MyBlock,
     module="speech",
     cases=(
+        Case("the stride that the model asks a block for", lambda code: code(4, 6, 5, 2, 0.0).stride),
         Case("how many weights 4 channels to 6 have", lambda code: _size(code, 4, 6, 5, 2, 0.0)),
         Case("4 channels to 6, two utterances of which one is shorter", lambda code: _heard(code, 4, 6, 5, 1, 0.0)),
         Case("6 channels to 6", lambda code: _heard(code, 6, 6, 3, 1, 0.0)),
@@ -157,12 +99,21 @@ BLOCK = WrittenExercise(
         Case("the gradient", lambda code: _heard(code, 6, 6, 3, 1, 0.0, of_gradient=True)),
     ),
     mistakes={
-        (_Biased): ("Batch norm takes any bias away again: bias=False."),
-        (_Unmasked): ("What a padded frame becomes has to be zero again: times the mask, before the shortcut."),
-        (_NoShortcut): ("Where input and output have one shape, the input is added to the output."),
-        (_ShortcutByWidth): ("With a stride the shapes differ: no shortcut there."),
-        (_NormLast): ("Batch norm stands between the convolution and ReLU."),
-        (_ReluLast): ("ReLU comes before the shortcut is added, or blocks could only add up what is positive."),
+        (", bias=False", ""): "Batch norm takes any bias away again: bias=False.",
+        (" * mask", ""): "What a padded frame becomes has to be zero again: times the mask, before the shortcut.",
+        ("x + y if self.has_shortcut else y", "y"): (
+            "Where input and output have one shape, the input is added to the output."
+        ),
+        ("x + y if self.has_shortcut", "x[:, :, :: self.stride] + y if x.shape[1] == y.shape[1]"): (
+            "With a stride the shapes differ: no shortcut there."
+        ),
+        ("F.relu(self.norm(self.conv(x)))", "self.norm(F.relu(self.conv(x)))"): (
+            "Batch norm stands between the convolution and ReLU."
+        ),
+        (
+            "F.relu(self.norm(self.conv(x)))) * mask\n        return x + y if self.has_shortcut else y",
+            "self.norm(self.conv(x))) * mask\n        return F.relu(x + y if self.has_shortcut else y)",
+        ): "ReLU comes before the shortcut is added, or blocks could only add up what is positive.",
     },
     hint="conv, norm and dropout are attributes; dropout(relu(norm(conv(x)))) times the mask; plus x where the numbers "
     "of channels and of frames stay.",
@@ -195,16 +146,6 @@ ADMS = SpeechConfig(29, "lstm", 600, 5, hidden=800, kernel=11, strides=(2,))
 TINY = SpeechConfig(10, "conv", 16, 3, kernel=3, strides=(2, 2), mel_bins=20)
 
 
-def _cost_changed(**change: Any) -> Any:
-    return lambda config: {
-        name: change.get(name, lambda right, _: right)(right, config) for name, right in speech_cost(config).items()
-    }
-
-
-def _of_lstm(config: SpeechConfig, number: float) -> float:
-    return number * config.layers * (config.kind == "lstm")
-
-
 COST = WrittenExercise(
     speech_cost,
     module="speech",
@@ -214,24 +155,16 @@ COST = WrittenExercise(
         Case("the model of ADMS 2020", lambda code: code(ADMS)),
     ),
     mistakes={
-        (_cost_changed(flops=lambda flops, _: flops / 2)): ("A multiplication and an addition: two operations each."),
-        (_cost_changed(flops=lambda flops, config: flops * config.frames_an_output)): (
+        ('"flops": flops + 2 *', '"flops": flops / 2 +'): "A multiplication and an addition: two operations each.",
+        ("frames_a_s /= stride", "pass"): (
             "After a stride fewer frames a second are left, and each layer computes for those it is given or makes."
         ),
-        (_cost_changed(flops=lambda flops, config: flops / 100)): ("For a second of audio: 100 frames, not one."),
-        (_cost_changed(parameters=lambda count, config: count - _of_lstm(config, 4 * config.hidden))): (
+        ("frames_a_s, width = 100", "frames_a_s, width = 1"): "For a second of audio: 100 frames, not one.",
+        ("2 * 4 * config.hidden", "4 * config.hidden"): (
             "torch's LSTM has two biases for each gate (bias_ih and bias_hh)."
         ),
-        (_cost_changed(parameters=lambda count, config: count - config.vocabulary)): (
-            "The last layer has biases, one a character."
-        ),
-        (
-            _cost_changed(
-                parameters=lambda count, config: (
-                    count - 2 * config.channels * (len(config.strides) + (config.kind == "conv") * config.layers)
-                )
-            )
-        ): ("Batch norm has a scale and a shift for each channel."),
+        ("(width + 1)", "width"): "The last layer has biases, one a character.",
+        ("weights + 2 * config.channels", "weights"): "Batch norm has a scale and a shift for each channel.",
     },
     hint="Of a convolution width × channels × kernel weights, of an LSTM layer 4 × hidden × (width + hidden), of the "
     "last layer width × vocabulary; each weight is multiplied and added once for each frame that its layer writes.",

@@ -6,7 +6,7 @@ Shapes: B batch, T frames, T' outputs, V alphabet with the blank (0).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from labkit.course.exercises.n20_decoding import greedy
 from labkit.course.explanation import Explanation
+from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
 from labkit.data.speech import Batch
 
@@ -62,15 +63,7 @@ def loss_of(model: nn.Module, batch: Batch) -> Tensor:
     return F.ctc_loss(log_probabilities.transpose(0, 1), batch.tokens, lengths, batch.token_lengths)
 
 
-def _lossy(**changed: Any) -> Any:
-    def code(model: nn.Module, batch: Batch) -> Tensor:
-        scores, lengths = model(batch.features, batch.feature_lengths)
-        lengths = torch.full_like(lengths, scores.shape[1]) if changed.get("padding") else lengths
-        tokens = {name: value for name, value in changed.items() if name in ("reduction", "blank")}
-        scores = scores.exp() if changed.get("exp") else scores
-        return F.ctc_loss(scores.transpose(0, 1), batch.tokens, lengths, batch.token_lengths, **tokens)
-
-    return code
+_OF_PADDING = (", lengths, ", ", torch.full_like(lengths, log_probabilities.shape[1]), ")
 
 
 def _gradient_of_loss(code: Any) -> Tensor:
@@ -89,10 +82,12 @@ LOSS = WrittenExercise(
         Case("the gradient", _gradient_of_loss),
     ),
     mistakes={
-        (_lossy(padding=True)): ("Padding is trained on: give ctc_loss the lengths that the model returns."),
-        (_lossy(reduction="sum")): ("The mean over the batch, as ctc_loss gives it by default."),
-        (_lossy(exp=True)): ("ctc_loss takes logarithms, which the model returns already."),
-        (_lossy(blank=5)): ("The blank has id 0, which is ctc_loss's default."),
+        _OF_PADDING: "Padding is trained on: give ctc_loss the lengths that the model returns.",
+        ("batch.token_lengths)", 'batch.token_lengths, reduction="sum")'): (
+            "The mean over the batch, as ctc_loss gives it by default."
+        ),
+        (".transpose", ".exp().transpose"): "ctc_loss takes logarithms, which the model returns already.",
+        ("batch.token_lengths)", "batch.token_lengths, blank=5)"): "The blank has id 0, which is ctc_loss's default.",
     },
     hint="F.ctc_loss(log_probabilities, tokens, lengths, token_lengths): it wants the outputs first, (T', B, V), so "
     "transpose; lengths are those that the model returns with them.",
@@ -114,25 +109,6 @@ def overfit(model: nn.Module, batch: Batch, steps: int, lr: float) -> list[float
     return losses
 
 
-def _overfitted(without: str) -> Any:
-    def code(model: nn.Module, batch: Batch, steps: int, lr: float) -> list[float]:
-        optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-        losses = []
-        for _ in range(steps):
-            if without == "momentum":
-                optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-            loss = loss_of(model, batch)
-            loss.backward()
-            if without != "step":
-                optimizer.step()
-            if without != "zero_grad":
-                optimizer.zero_grad()
-            losses.append(loss.item())
-        return losses
-
-    return code
-
-
 OVERFIT = WrittenExercise(
     overfit,
     module="speech",
@@ -142,9 +118,11 @@ OVERFIT = WrittenExercise(
         Case("30 steps", lambda code: code(_Recogniser(), _batch(3), 30, 0.05)[-1], 1e-2),
     ),
     mistakes={
-        (_overfitted("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
-        (_overfitted("step")): ("The weights stay as they are: optimizer.step() is missing."),
-        (_overfitted("momentum")): ("Make the optimiser once: a new one at each step has forgotten its moments."),
+        ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
+        ("optimizer.step()", "pass"): "The weights stay as they are: optimizer.step() is missing.",
+        ("optimizer.step()", "torch.optim.Adam(model.parameters(), lr=lr).step()"): (
+            "Make the optimiser once: a new one at each step has forgotten its moments."
+        ),
     },
     hint="One Adam; at each step loss_of, backward, step, zero_grad, and loss.item() into the list.",
     explanation="A model that cannot learn a few utterances by heart has a fault, and more data would not mend it.",
@@ -177,25 +155,6 @@ def _transcribed(code: Any, utterances: int = 5) -> dict[str, Any]:
     return {"said": said, "read": read} | seen | {"trains again afterwards": model.training}
 
 
-def _reading(without: str) -> Any:
-    def code(model: nn.Module, batches: Iterable[Batch], characters: str) -> tuple[list[str], list[str]]:
-        said, read = [], []
-        if without not in ("eval", "all"):
-            model.eval()
-        with torch.set_grad_enabled(without in ("no_grad", "all")):
-            for batch in batches:
-                scores, lengths = model(batch.features, batch.feature_lengths)
-                lengths = torch.full_like(lengths, scores.shape[1]) if without == "lengths" else lengths
-                said += batch.texts
-                for ids in greedy(scores, lengths):
-                    read.append("".join(characters[one - (without != "blank")] for one in ids))
-        if without != "train":
-            model.train()
-        return said, read
-
-    return code
-
-
 TRANSCRIBE = WrittenExercise(
     transcribe,
     module="speech",
@@ -204,14 +163,16 @@ TRANSCRIBE = WrittenExercise(
         Case("three utterances", lambda code: _transcribed(code, 1)),
     ),
     mistakes={
-        (_reading("eval")): ("Dropout is on and batch norm learns from what it hears: model.eval() first."),
-        (_reading("train")): ("Whoever trains on finds the model in evaluation mode: model.train() at the end."),
-        (_reading("no_grad")): ("Gradients are kept for nothing: torch.inference_mode()."),
-        (_reading("all")): (
+        ("model.eval()", "pass"): "Dropout is on and batch norm learns from what it hears: model.eval() first.",
+        ("model.train()", "pass"): "Whoever trains on finds the model in evaluation mode: model.train() at the end.",
+        ("inference_mode()", "enable_grad()"): "Gradients are kept for nothing: torch.inference_mode().",
+        ("model.eval()\n    with torch.inference_mode()", "with torch.enable_grad()"): (
             "The model trains meanwhile: first model.eval(), torch.inference_mode() around it, then model.train()."
         ),
-        (_reading("blank")): ("Id 1 is the first character, for 0 is the blank: characters[id - 1]."),
-        (_reading("lengths")): ("Cut each utterance to the length that the model returns: the rest is padding."),
+        ("[one - 1]", "[one]"): "Id 1 is the first character, for 0 is the blank: characters[id - 1].",
+        ("probabilities, lengths)", "probabilities, torch.full_like(lengths, log_probabilities.shape[1]))"): (
+            "Cut each utterance to the length that the model returns: the rest is padding."
+        ),
     },
     hint="eval, inference_mode, greedy of what the model returns, characters[id - 1] of each id, joined; train.",
     explanation="Texts as they were said and as they were read, with your own decoder.",
@@ -241,38 +202,11 @@ def train(
                 run.evaluate(cer=score())
 
 
-class _Watched:
-    """Stands for `labkit.Run` where a loop is checked: an evaluation is due after each third step."""
-
-    def __init__(self):
-        self.losses: list[float] = []
-        self.samples = 0
-        self.evaluated: list[float] = []
-
-    def epochs(self, count: int) -> Iterator[int]:
-        yield from range(count)
-
-    def batches(self, loader: Any) -> Iterator[Any]:
-        yield from loader
-
-    @property
-    def due(self) -> bool:
-        return len(self.losses) % 3 == 0
-
-    def step(self, loss: Tensor | float, *, samples: int) -> None:
-        self.losses.append(float(torch.as_tensor(loss).detach()))
-        self.samples += samples
-
-    def evaluate(self, **metrics: float) -> bool:
-        self.evaluated += metrics.values()
-        return False
-
-
 def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0) -> dict[str, Any]:
     """What a loop does with five batches, and a sixth of a speaker who is held out."""
 
-    def once() -> tuple[_Watched, _Recogniser]:
-        run, model = _Watched(), _Recogniser(0.1)
+    def once() -> tuple[WatchedRun, _Recogniser]:
+        run, model = WatchedRun(), _Recogniser(0.1)
         *batches, held_out = (_batch(seed, 2 + seed % 3, noise) for seed in range(6))
         held_out = replace(held_out, features=held_out.features.flip(1))
 
@@ -285,7 +219,7 @@ def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0
 
     (run, model), (again, _) = once(), once()
     return {
-        "samples": run.samples,
+        "samples": sum(run.samples),
         "utterances trained on": sum(count for training, gradient, count in model.seen if training and gradient),
         "evaluations": len(run.evaluated),
         "losses": run.losses,
@@ -293,29 +227,6 @@ def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0
         "the loss falls": sum(run.losses[-5:]) < sum(run.losses[:5]),
         "the same seed repeats": run.losses == again.losses,
     }
-
-
-def _wrong(without: str) -> Any:
-    def code(
-        run: Any, model: nn.Module, optimizer: Any, batches: Any, score: Any, epochs: int, clip: float = math.inf
-    ) -> None:
-        for _ in run.epochs(epochs):
-            for batch in run.batches(batches):
-                loss = (_lossy(padding=True) if without == "lengths" else loss_of)(model, batch)
-                loss.backward()
-                if without == "order":
-                    optimizer.zero_grad()
-                if without != "clip":
-                    nn.utils.clip_grad_norm_(model.parameters(), clip)
-                optimizer.step()
-                if without != "zero_grad":
-                    optimizer.zero_grad()
-                if without != "step":
-                    run.step(loss, samples=1 if without == "samples" else len(batch.texts))
-                if run.due or without == "due":
-                    run.evaluate(cer=score())
-
-    return code
 
 
 LOOP = WrittenExercise(
@@ -327,13 +238,23 @@ LOOP = WrittenExercise(
         Case("gradients clipped to a norm of 0.1", lambda code: _trained(code, epochs=2, clip=0.1), 1e-3),
     ),
     mistakes={
-        (_wrong("zero_grad")): ("Gradients add up from step to step: clear them after each (zero_grad)."),
-        (_wrong("order")): ("The gradients are cleared before the optimiser uses them."),
-        (_wrong("samples")): ("Tell run.step how many utterances the batch had: samples=len(batch.texts)."),
-        (_wrong("step")): ("Tell the run of each step: run.step(loss, samples=len(batch.texts))."),
-        (_wrong("due")): ("Evaluate where run.due says so, not after each step: evaluations take time, too."),
-        (_wrong("lengths")): ("Padding is trained on: the loss is to see the lengths that the model returns."),
-        (_wrong("clip")): ("Clip the gradients between backward and step: nn.utils.clip_grad_norm_."),
+        ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
+        ("optimizer.step()", "optimizer.zero_grad(), optimizer.step()"): (
+            "The gradients are cleared before the optimiser uses them."
+        ),
+        ("samples=len(batch.texts)", "samples=1"): (
+            "Tell run.step how many utterances the batch had: samples=len(batch.texts)."
+        ),
+        ("run.step(loss, samples=len(batch.texts))", "pass"): (
+            "Tell the run of each step: run.step(loss, samples=len(batch.texts))."
+        ),
+        ("if run.due", "if True"): "Evaluate where run.due says so, not after each step: evaluations take time, too.",
+        ("loss_of(", "changed(loss_of, *_OF_PADDING)("): (
+            "Padding is trained on: the loss is to see the lengths that the model returns."
+        ),
+        ("nn.utils.clip_grad_norm_(model.parameters(), clip)", "pass"): (
+            "Clip the gradients between backward and step: nn.utils.clip_grad_norm_."
+        ),
     },
     hint="loss_of, backward, clip_grad_norm_, step, zero_grad, run.step, and run.evaluate(cer=score()) where run.due.",
     explanation="The loss falls, the same seed repeats it, padding changes nothing, held-out voices are only scored.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import labkit
 from labkit.course.check import mine
 from labkit.course.explanation import Explanation
+from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
 from labkit.data.clicks import load_clicks
 from labkit.data.clicks.batches import ClickBatches
@@ -187,48 +189,19 @@ def my_job(data: str, batch_size: int, epochs: int, seed: int) -> None:
                 run.step(loss, samples=len(label))
 
 
-class _Watched:
-    """Stands for `labkit.Run` where a job is checked: three batches an epoch, and nothing is written."""
-
-    def __init__(self, name: str, *, seed: int | None = None, **_: Any):
-        self.seed, self.losses, self.samples, self.over, self.due = seed, [], [], "", False
-
-    def __enter__(self) -> _Watched:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        _watched.append(self)
-
-    def epochs(self, most: int) -> range:
-        return range(most)
-
-    def batches(self, loader: Any) -> Any:
-        return itertools.islice(loader, 3)
-
-    def step(self, loss: Tensor | None = None, *, samples: int) -> None:
-        self.losses.append(float(loss.detach()) if loss is not None else float("nan"))
-        self.samples.append(samples)
-
-    def evaluate(self, **_: float) -> bool:
-        return False
-
-
-_watched: list[_Watched] = []
-"""Runs of the code that is asked, in order"""
-
-
-def _of_runs(code: Any, *jobs: tuple) -> list[_Watched]:
+def _of_runs(code: Any, *jobs: tuple) -> list[WatchedRun]:
     """The runs of some jobs, a list that is empty where they opened none."""
-    _watched.clear()
+    runs: list[WatchedRun] = []
+    watched = functools.partial(WatchedRun, most_batches=3, entered=runs)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with mock.patch.object(labkit, "Run", _Watched), contextlib.redirect_stdout(io.StringIO()):
+        with mock.patch.object(labkit, "Run", watched), contextlib.redirect_stdout(io.StringIO()):
             for job in jobs:
                 code(*job)
     finally:
         torch.set_num_threads(threads)
-    return list(_watched)
+    return runs
 
 
 def _seeds(code: Any) -> dict[str, Any]:
