@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.course.exercise import NotAnswered, WrongAnswer, WrongKind
+
+LONGEST_S = 30
+"""A case that takes longer has failed; those of references take a second or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +111,38 @@ def _known(code: Any, case: Case) -> Any:
 
 
 def _outcome(code: Any, case: Case) -> Any:
-    """What code gives, or that it raises."""
+    """What code gives, or that it raises, or takes for ever."""
     try:
-        return case.ask(code)
+        with _limited():
+            return case.ask(code)
     except NotImplementedError:  # what stands where nothing is written yet
         raise
+    except _TooLong:
+        return Raised(f"it is not done after {LONGEST_S} s")
     except Exception as error:  # whatever a student's code raises
         return Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
+
+
+class _TooLong(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Raise `_TooLong` in what does not end; where the system has no such timer, wait."""
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, timer = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
 
 
 def differs(found: Any, right: Any, relative: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit import Run
-from labkit.course import check, draw, explain, mine, reference
+from labkit.course import check, draw, explain, mine, reference, written
 from labkit.course.check import TRIES, all_exercises
 from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
 from labkit.course.explanation import Explanation
@@ -87,6 +87,17 @@ def asking(truth, hint="h", explanation="e", **more):
 )
 def test_the_gate_notices_a_check_that_lets_wrong_answers_pass(fault, exercise):
     assert any(fault in line for line in knocked_out("99.made", exercise))
+
+
+def test_code_that_never_ends_is_stopped(double, monkeypatch):
+    monkeypatch.setattr(written, "LONGEST_S", 0.1)
+
+    def endless(number):
+        while True:
+            pass
+
+    with pytest.raises(WrongAnswer, match="it is not done after"):
+        check("99.double", endless)
 
 
 def in_a_cell(source: str) -> dict:
