@@ -130,9 +130,11 @@ def find(name: str, kind: Any) -> Any:
     Raises:
         UserError: there is none, or it is of another kind.
     """
-    found = all_exercises(name.partition(".")[0]).get(name) or all_exercises().get(name)
-    if not isinstance(found, kind):
-        names = ", ".join(each for each, one in all_exercises().items() if isinstance(one, kind))
+    known = all_exercises(name.partition(".")[0])
+    known = known if name in known else all_exercises()
+    if not isinstance(found := known.get(name), kind):
+        near = [each for each in known if each.startswith(name[:3])] or known
+        names = ", ".join(each for each in near if isinstance(known[each], kind))
         raise UserError(f"there is no such exercise as {name!r}: the names are {names}.")
     return found
 

@@ -34,8 +34,9 @@ class Explanation:
         words = len(answer.split()) if isinstance(answer, str) else 0
         if words < FEWEST_WORDS:
             raise WrongKind(f"{todo}: these are {words} words, and two sentences have {FEWEST_WORDS}. {asked}")
+        number = "" if any(map(str.isdigit, answer)) else ", and no number in them"
         points = "".join(f"<li>{escape(point)}</li>" for point in self.rubric)
         return (
-            f"<p>{words} words kept, to be graded by hand. It has to say:</p><ol>{points}</ol>"
+            f"<p>{words} words kept, to be graded by hand{number}. It has to say:</p><ol>{points}</ol>"
             f"<details><summary>A model answer, to compare yours with</summary><p>{escape(self.model)}</p></details>"
         )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import operator
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.course.exercise import NotAnswered, WrongAnswer, WrongKind
+
+LONGEST_S = 30
+"""A case that takes longer has failed; those of references take a second or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +62,7 @@ class WrittenExercise:
             raise WrongKind(f"Exercise {name}: give the {wanted} itself, without calling it; {shown} is none.")
         found = []
         for case in self.cases:
+            right = _known(self.reference, case)  # first, for the answer may change what both are given
             try:
                 found.append(_outcome(answer, case))
             except NotImplementedError:
@@ -62,8 +70,12 @@ class WrittenExercise:
                     f"Exercise {name} is not answered yet: its code still raises NotImplementedError. Write it in the "
                     "cell above, run that cell, then this one."
                 ) from None
-            if difference := differs(found[-1], _known(self.reference, case), case.relative):
-                hint = self._hint(found)
+            difference = differs(found[-1].answer, right.answer, case.relative)
+            if found[-1].changed and not right.changed:
+                difference = difference or "it changes what it is given, which others still need: work on a copy"
+                found[-1].restore()
+            if difference:
+                hint = self._hint([each.answer for each in found])
                 raise WrongAnswer(f"Exercise {name}: not yet. Tried with {case.name}: {difference}. {hint}")
         return f"Exercise {name}: right. {self.explanation}"
 
@@ -77,8 +89,11 @@ class WrittenExercise:
     def _hint(self, found: Sequence[Any]) -> str:
         """That of the usual mistake which gives the same in every case so far."""
         for wrong, hint in self.wrong_code().items():
-            pairs = zip(self.cases, found, strict=False)
-            if not any(differs(one, _known(wrong, case), case.relative) for case, one in pairs):
+            pairs = [(one, _known(wrong, case).answer, case) for case, one in zip(self.cases, found, strict=False)]
+            raised = [(one, other) for one, other, _ in pairs if isinstance(one, Raised)]
+            if all(isinstance(other, Raised) and one == other for one, other in raised) and not any(
+                differs(one, other, case.relative) for one, other, case in pairs
+            ):
                 return hint
         return self.hint
 
@@ -97,21 +112,91 @@ def changed(code: Any, old: str, new: str) -> Any:
 class Raised(str):
     """What code raised instead of answering."""
 
+    @property
+    def kind(self) -> str:
+        """As "it raises ValueError"."""
+        return self.partition(":")[0]
+
+
+class _Outcome(NamedTuple):
+    answer: Any
+    changed: list[tuple[Any, Any]]
+    """Tensors, arrays, frames and lists that the code was given and has changed; what they were before."""
+
+    def restore(self) -> None:
+        for value, before in self.changed:
+            with contextlib.suppress(Exception):  # such as another size, which nothing makes the old one again
+                (value.data if hasattr(value, "detach") else value)[:] = before
+
 
 @functools.cache
-def _known(code: Any, case: Case) -> Any:
+def _known(code: Any, case: Case) -> _Outcome:
     """What the reference or a usual mistake gives, which never changes."""
     return _outcome(code, case)
 
 
-def _outcome(code: Any, case: Case) -> Any:
-    """What code gives, or that it raises."""
+def _outcome(code: Any, case: Case) -> _Outcome:
+    """What code gives, or that it raises, or takes for ever."""
+    given: list[tuple[Any, Any]] = []
+
+    @functools.wraps(code)
+    def watched(*arguments: Any, **named: Any) -> Any:
+        given.extend((each, _copy(each)) for each in _containers([*arguments, *named.values()]))
+        return code(*arguments, **named)
+
     try:
-        return case.ask(code)
+        with _limited():
+            answer = case.ask(watched if inspect.isfunction(code) else code)
     except NotImplementedError:  # what stands where nothing is written yet
         raise
+    except _TooLong:
+        answer = Raised(f"it is not done after {LONGEST_S} s")
     except Exception as error:  # whatever a student's code raises
-        return Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
+        answer = Raised(f"it raises {type(error).__name__}: {str(error)[:200]}")
+    return _Outcome(answer, [(value, before) for value, before in given if not _is_same(value, before)])
+
+
+def _containers(values: Iterable[Any]) -> Iterator[Any]:
+    """The tensors, arrays, frames and lists among values, and in their lists and tuples."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _containers(value)
+        if isinstance(value, list) or hasattr(value, "dtype") or hasattr(value, "equals"):
+            yield value
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if hasattr(value, "detach") else value.copy()
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) == len(before) and all(map(operator.is_, value, before))
+    if hasattr(value, "columns"):
+        return value.equals(before)
+    return value.shape == before.shape and bool(((value == before) | (value != value)).all())
+
+
+class _TooLong(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Raise `_TooLong` in what does not end; where the system has no such timer, wait."""
+
+    def stop(*_: Any) -> None:
+        raise _TooLong
+
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before, timer = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
 
 
 def differs(found: Any, right: Any, relative: float) -> str:
@@ -122,8 +207,10 @@ def differs(found: Any, right: Any, relative: float) -> str:
     """
     import numpy as np
 
-    if isinstance(found, Raised) or isinstance(right, Raised):
-        return "" if type(found) is type(right) else str(found)
+    if isinstance(found, Raised):
+        return "" if isinstance(right, Raised) and found.kind == right.kind else str(found)
+    if isinstance(right, Raised):
+        return f"it gives {_shown(found)}, where right code raises"
     if isinstance(right, Mapping):
         if not isinstance(found, Mapping) or set(found) != set(right):
             return f"it gives {_shown(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"

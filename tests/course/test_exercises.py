@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit import Run
-from labkit.course import check, draw, explain, mine, reference
+from labkit.course import check, draw, explain, mine, reference, written
 from labkit.course.check import TRIES, all_exercises
 from labkit.course.exercise import Exercise, ExerciseError, NotAnswered, WrongAnswer, WrongKind
 from labkit.course.explanation import Explanation
@@ -87,6 +87,40 @@ def asking(truth, hint="h", explanation="e", **more):
 )
 def test_the_gate_notices_a_check_that_lets_wrong_answers_pass(fault, exercise):
     assert any(fault in line for line in knocked_out("99.made", exercise))
+
+
+def test_code_that_never_ends_is_stopped(double, monkeypatch):
+    monkeypatch.setattr(written, "LONGEST_S", 0.1)
+
+    def endless(number):
+        while True:
+            pass
+
+    with pytest.raises(WrongAnswer, match="it is not done after"):
+        check("99.double", endless)
+
+
+def test_code_that_changes_what_it_is_given_is_refused_and_spoils_nothing():
+    given, frame = torch.arange(3.0), [1, 2]
+    exercise = WrittenExercise(lambda x, y: x + len(y), [Case("three", lambda code: code(given, frame))], "h", "e", "m")
+    for wrong in (lambda x, y: x.add_(len(y)), lambda x, y: (y.append(3), x + 2)[1]):
+        with pytest.raises(WrongAnswer, match="it changes what it is given"):
+            exercise.check("99.made", wrong)
+    assert given.tolist() == [0, 1, 2] and exercise.check("99.made", lambda x, y: 2 + x)
+
+
+def test_another_error_than_that_of_a_usual_mistake_has_another_hint():
+    def fails(number):
+        raise AttributeError("of the usual mistake")
+
+    exercise = WrittenExercise(doubled, DOUBLE.cases, "general", "e", "m", {fails: "usual"})
+    for error, hint in ((AttributeError("of the usual mistake"), "usual"), (AttributeError("other"), "general")):
+
+        def wrong(number, error=error):
+            raise error
+
+        with pytest.raises(WrongAnswer, match=f"{hint}$"):
+            exercise.check("99.made", wrong)
 
 
 def in_a_cell(source: str) -> dict:

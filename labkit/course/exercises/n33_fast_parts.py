@@ -5,7 +5,6 @@ Shapes: B batch, F tables, L lookups a bag, D embedding dim, R rows of all table
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,30 +37,6 @@ class Pairs(torch.autograd.Function):
         return torch.bmm(both.view(batch, count, count), vectors)
 
 
-def _with_backward(backward: Callable[[Tensor, Tensor], Tensor]) -> type:
-    """Pairs with another backward pass: of vectors and the symmetric matrix (B, V, V) of gradients."""
-
-    class Changed(Pairs):
-        @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
-            (vectors,) = ctx.saved_tensors
-            count = vectors.shape[1]
-            first, second = torch.tril_indices(count, count, offset=-1)
-            lower = gradient.new_zeros(len(gradient), count, count)
-            lower[:, first, second] = gradient
-            return backward(vectors, lower)
-
-    return Changed
-
-
-class _Diagonal(Pairs):
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor) -> Tensor:
-        ctx.save_for_backward(vectors)
-        first, second = torch.tril_indices(vectors.shape[1], vectors.shape[1])
-        return torch.bmm(vectors, vectors.transpose(1, 2))[:, first, second]
-
-
 def _vectors(batch: int, count: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(batch, count, width, generator=torch.Generator().manual_seed(count)).to(dtype)
 
@@ -87,16 +62,17 @@ PAIRS = WrittenExercise(
         ),
     ),
     mistakes={
-        (_Diagonal): ("A vector does not meet itself: leave the diagonal out."),
-        (_with_backward(lambda vectors, lower: torch.bmm(lower, vectors))): (
+        ("offset=-1)  # (P,) each", "offset=0)"): "A vector does not meet itself: leave the diagonal out.",
+        ("place[first, second] = place[second, first] =", "place[first, second] ="): (
             "A pair's gradient goes to *both* of its vectors: the matrix has it below and above the diagonal."
         ),
-        (_with_backward(lambda vectors, lower: torch.bmm(lower + lower.transpose(1, 2), vectors) / 2)): (
+        ("both.view(batch, count, count), vectors)", "both.view(batch, count, count), vectors) / 2"): (
             "Each of the two gets the whole gradient times the other: do not halve it."
         ),
-        (_with_backward(lambda vectors, lower: (lower + lower.transpose(1, 2)).sum(2, keepdim=True) * vectors)): (
-            "What a vector gets is the *other* vector times the pair's gradient: a matrix product."
-        ),
+        (
+            "torch.bmm(both.view(batch, count, count), vectors)",
+            "both.view(batch, count, count).sum(2, keepdim=True) * vectors",
+        ): "What a vector gets is the *other* vector times the pair's gradient: a matrix product.",
     },
     hint="If G is symmetric, has each pair's gradient at both of its places and 0 on the diagonal, the gradient of the "
     "vectors is G times the vectors: one gather that makes G, one torch.bmm.",
@@ -122,29 +98,6 @@ class FastDlrm(nn.Module):
             pairs = self.interaction(torch.cat([bottom.unsqueeze(1), sums], dim=1))  # (B, P)
             logit = self.top(torch.cat([bottom, pairs], dim=1)).squeeze(1)
         return logit.float()
-
-
-class _Changed(FastDlrm):
-    """A FastDlrm with one mistake."""
-
-    wrong = ""
-
-    def __init__(self, model: nn.Module, interaction: Any, bf16: bool = False):
-        super().__init__(model, interaction, bf16 and self.wrong != "fp32")
-        if self.wrong == "starts":
-            self.starts = torch.tensor([len(table.weight) for table in model.tables]).cumsum(0)
-        if self.wrong == "parameter":
-            self.weight = nn.Parameter(self.weight)
-
-    def forward(self, dense: Tensor, categorical: Tensor) -> Tensor:
-        logit = super().forward(dense, categorical)
-        if self.wrong == "forgets":
-            del self.rows, self.found
-        return logit.bfloat16() if self.wrong == "rounded" and self.bf16 else logit
-
-
-def _mistaken(name: str) -> type:
-    return type("FastDlrm", (_Changed,), {"wrong": name})
 
 
 class _Plain(nn.Module):
@@ -197,11 +150,21 @@ MODEL = WrittenExercise(
         Case("bf16=True", _in_bf16),
     ),
     mistakes={
-        (_mistaken("starts")): ("The first table begins at row 0, the second where the first ends: cumsum − lengths."),
-        (_mistaken("parameter")): ("The weight is no nn.Parameter: its rows have an update of their own."),
-        (_mistaken("forgets")): ("Keep rows and found as attributes: the optimiser needs them after backward."),
-        (_mistaken("fp32")): ("Where bf16 is True, compute within torch.autocast, and make the sums of its type."),
-        (_mistaken("rounded")): ("Give the logit back as float32, logit.float(): the loss is computed in it."),
+        ("lengths.cumsum(0) - lengths", "lengths.cumsum(0)"): (
+            "The first table begins at row 0, the second where the first ends: cumsum − lengths."
+        ),
+        ("lengths = ", "self.weight = nn.Parameter(self.weight)\n        lengths = "): (
+            "The weight is no nn.Parameter: its rows have an update of their own."
+        ),
+        ("logit = self.top(", "del self.rows, self.found\n            logit = self.top("): (
+            "Keep rows and found as attributes: the optimiser needs them after backward."
+        ),
+        ("enabled=self.bf16", "enabled=False"): (
+            "Where bf16 is True, compute within torch.autocast, and make the sums of its type."
+        ),
+        ("return logit.float()", "return logit"): (
+            "Give the logit back as float32, logit.float(): the loss is computed in it."
+        ),
     },
     hint="Take bottom and top over, concatenate the tables' detached weights; forward calls gather, sums the bags over "
     "dim 2, and goes on as MyDlrm does.",
@@ -226,23 +189,6 @@ class RowAdam:
         pass  # the next forward pass makes a new leaf
 
 
-class _NeverCounts(RowAdam):
-    def step(self) -> None:
-        self.steps = 0
-        super().step()
-
-
-class _OneMoment(RowAdam):
-    def __init__(self, model: nn.Module, lr: float):
-        super().__init__(model, lr)
-        self.moments = self.moments[0], self.moments[0]
-
-
-class _Zeroes(RowAdam):
-    def zero_grad(self) -> None:
-        self.model.weight.zero_()
-
-
 def _three_steps(code: Any) -> list[Tensor]:
     model = FastDlrm(_Plain(), Pairs.apply)
     optimizer = code(model, 0.05)
@@ -258,9 +204,13 @@ ROW_ADAM = WrittenExercise(
     module="fast",
     cases=(Case("three steps", _three_steps),),
     mistakes={
-        (_NeverCounts): ("Count the steps: the correction of the moments grows weaker with each."),
-        (_OneMoment): ("Two moments, two tensors of zeros: with one, each overwrites the other."),
-        (_Zeroes): ("zero_grad has nothing to do here: the next forward pass makes a new leaf without a gradient."),
+        ("self.steps += 1", "self.steps = 1"): "Count the steps: the correction of the moments grows weaker with each.",
+        ("torch.zeros_like(model.weight), torch.zeros_like(model.weight)", "2 * (torch.zeros_like(model.weight),)"): (
+            "Two moments, two tensors of zeros: with one, each overwrites the other."
+        ),
+        ("pass  #", "self.model.weight.zero_()  #"): (
+            "zero_grad has nothing to do here: the next forward pass makes a new leaf without a gradient."
+        ),
     },
     hint="step counts, sums model.found.grad by model.rows, and calls adam_rows; zero_grad does nothing.",
     explanation="It steps as torch's optimisers do, so your loop takes it as it is.",

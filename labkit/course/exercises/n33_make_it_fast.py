@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 
 # --- two steps in turns
@@ -35,43 +35,15 @@ def in_pairs(
     return old_s, new_s
 
 
-def _wrong_pairs(wrong: str) -> Callable:
-    def code(old: Callable, new: Callable, rounds: int, steps: int, clock: Callable = time.perf_counter) -> tuple:
-        taken: tuple[list[float], list[float]] = ([], [])
-        if wrong != "cold":
-            old(), new()
-        turns = [(number, which) for number in range(rounds) for which in ((0, 1) if number % 2 == 0 else (1, 0))]
-        if wrong == "first all old":
-            turns = [(number, which) for which in (0, 1) for number in range(rounds)]
-        if wrong == "one order":
-            turns = [(number, which) for number in range(rounds) for which in (0, 1)]
-        for _, which in turns:
-            began = clock()
-            for _ in range(steps):
-                (old, new)[which]()
-            taken[which].append((clock() - began) / (1 if wrong == "sum" else steps))
-        return taken
-
-    return code
-
-
 def _in_turns(rounds: int, steps: int, *, same: bool = False) -> Callable[[Any], Any]:
-    """Ask for the calls and the seconds of two steps by a clock that they move, ever further."""
+    """Ask for the calls and the seconds of two steps that take ever longer."""
 
     def ask(code: Any) -> Any:
-        calls, now = "", 0.0
-
-        def taking(name: str, seconds: float) -> Callable[[], None]:
-            def step() -> None:
-                nonlocal calls, now
-                calls += name
-                now += seconds * (1 + len(calls) / 10)
-
-            return step
-
-        old = taking("o", 2.0)
-        seconds = code(old, old if same else taking("n", 1.0), rounds, steps, lambda: now)
-        return {"calls, o old and n new": calls, "seconds of a step": [list(each) for each in seconds]}
+        clock, calls = FakeClock(), []
+        old = clock.work(*(2 + call / 5 for call in range(20)), does=lambda: calls.append("o"))
+        new = clock.work(*(1 + call / 9 for call in range(20)), does=lambda: calls.append("n"))
+        seconds = code(old, old if same else new, rounds, steps, clock)
+        return {"calls, o old and n new": "".join(calls), "seconds of a step": [list(each) for each in seconds]}
 
     return ask
 
@@ -85,69 +57,18 @@ IN_PAIRS = WrittenExercise(
         Case("a step against itself", _in_turns(2, 2, same=True)),
     ),
     mistakes={
-        _wrong_pairs("first all old"): "They have to take turns: what slows the machine later would slow the new one.",
-        _wrong_pairs("one order"): "Change who goes first from round to round, beginning with the old one.",
-        _wrong_pairs("cold"): "Call each once before the first round: what the first call makes is not to count.",
-        _wrong_pairs("sum"): "Seconds of *a* step: divide those of a turn by `steps`.",
+        ("[(old, old_s), (new, new_s)]", "2 * [[(old, old_s), (new, new_s)][2 * number // rounds]]"): (
+            "They have to take turns: what slows the machine later would slow the new one."
+        ),
+        ("turns if number % 2 == 0 else turns[::-1]", "turns"): (
+            "Change who goes first from round to round, beginning with the old one."
+        ),
+        ("old(), new()", ""): "Call each once before the first round: what the first call makes is not to count.",
+        ("(clock() - began) / steps", "clock() - began"): "Seconds of *a* step: divide those of a turn by `steps`.",
     },
     hint="Call both once. Then for each round, old and new or new and old: read the clock, call `steps` times, read it "
     "again, and append the difference / steps to the list of that one.",
     explanation="A drift of the machine falls on both of a pair.",
-)
-
-# --- how many times as fast, from pairs
-
-
-def speed_up(old_s: list[float], new_s: list[float]) -> tuple[float, float, float]:
-    from scipy.stats import t
-
-    logs = np.log(old_s) - np.log(new_s)
-    mean, error = logs.mean(), logs.std(ddof=1) / len(logs) ** 0.5
-    half = t.ppf(0.975, len(logs) - 1) * error
-    return tuple(np.exp([mean, mean - half, mean + half]))
-
-
-def _interval(ratios: np.ndarray, *, logs: bool = True, t95: float | None = None, root: bool = True) -> tuple:
-    from scipy.stats import t
-
-    values = np.log(ratios) if logs else ratios
-    count = len(values)
-    t95 = t95 or t.ppf(0.975, count - 1)
-    half = t95 * values.std(ddof=1) / (count**0.5 if root else 1)
-    found = np.array([values.mean(), values.mean() - half, values.mean() + half])
-    return tuple(np.exp(found) if logs else found)
-
-
-def _unpaired(old_s: list[float], new_s: list[float]) -> tuple[float, float, float]:
-    old, new = np.log(old_s), np.log(new_s)
-    mean = old.mean() - new.mean()
-    half = 2.0 * (old.var(ddof=1) / len(old) + new.var(ddof=1) / len(new)) ** 0.5
-    return tuple(np.exp([mean, mean - half, mean + half]))
-
-
-SPEED_UP = WrittenExercise(
-    speed_up,
-    module="fast",
-    cases=(
-        Case("five pairs", lambda code: code([9.0, 10.0, 12.0, 9.5, 10.4], [5.1, 4.9, 6.2, 4.4, 5.3])),
-        Case("a machine that grows slower", lambda code: code([1.0, 2.0, 4.0], [0.5, 1.1, 2.0])),
-        Case("two steps that take the same", lambda code: code([1.0, 1.1, 1.2, 1.0], [1.0, 1.1, 1.2, 1.0])),
-    ),
-    mistakes={
-        (lambda old_s, new_s: speed_up(new_s, old_s)): ("Above 1 means that the *new* one is faster: old over new."),
-        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), logs=False)): (
-            "Take the mean of logarithms, and exp of the result: twice and half as fast are then 1 on average."
-        ),
-        (_unpaired): ("Subtract within each pair first: what slows both of a pair must not widen the interval."),
-        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), t95=1.959964)): (
-            "1.96 is for many pairs; of n pairs take scipy.stats.t at 0.975 with n − 1 degrees of freedom."
-        ),
-        (lambda old_s, new_s: _interval(np.divide(old_s, new_s), root=False)): (
-            "That is how far single pairs lie apart: the mean of n is known √n times better."
-        ),
-    },
-    hint="logs = np.log(old_s) - np.log(new_s); mean ± t · s / √n of these, with ddof=1; np.exp of all three.",
-    explanation="Drift slows both of a pair, so it is not in the ratio.",
 )
 
 # --- gather instead of sparse tensors
@@ -184,26 +105,19 @@ GATHER = WrittenExercise(
         Case("where the gradient goes", _gathered),
     ),
     mistakes={
-        (lambda weight, starts, categorical: (categorical, F.embedding(categorical, weight).requires_grad_())): (
-            "All tables look into the first one: add to each the row at which it begins."
-        ),
-        (lambda weight, starts, categorical: (categorical + starts.unsqueeze(1),
-                                              F.embedding(categorical + starts.unsqueeze(1), weight))): (
+        (" + starts.unsqueeze(1)", ""): ("All tables look into the first one: add to each the row at which it begins."),
+        (".detach()).requires_grad_()", ")"): (
             "The gradient has to stop at what was found: a leaf of its own, so that no dense gradient of all rows is "
             "made (weight.detach(), then .requires_grad_())."
         ),
-        (lambda weight, starts, categorical: (categorical + starts.unsqueeze(1),
-                                              F.embedding(categorical + starts.unsqueeze(1), weight.detach()))): (
-            "Nothing can learn now: what was found needs a gradient, .requires_grad_()."
-        ),
-        (lambda weight, starts, categorical: (gather(weight, starts, categorical)[0],
-                                              gather(weight, starts, categorical)[1].sum(2))): (
+        (".requires_grad_()", ""): "Nothing can learn now: what was found needs a gradient, .requires_grad_().",
+        (".requires_grad_()", ".requires_grad_().sum(2)"): (
             "Do not sum the bags yet: found is (B, F, L, D), and its gradient tells what each row gets."
         ),
     },
     hint="rows = categorical + starts of shape (F, 1); F.embedding(rows, weight.detach()).requires_grad_().",
     explanation="One call finds the rows of all tables, and their gradient comes back as a plain tensor.",
-)  # fmt: skip
+)
 
 # --- what a row gets
 
@@ -212,19 +126,6 @@ def sum_rows(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     distinct, place = rows.flatten().unique(return_inverse=True)  # (U,), (B F L,)
     sums = gradient.new_zeros(len(distinct), gradient.shape[-1])
     return distinct, sums.index_add_(0, place, gradient.flatten(0, -2))
-
-
-def _last_wins(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    distinct, place = rows.flatten().unique(return_inverse=True)
-    sums = gradient.new_zeros(len(distinct), gradient.shape[-1])
-    for number, row in enumerate(place.tolist()):
-        sums[row] = gradient.flatten(0, -2)[number]
-    return distinct, sums
-
-
-def _mean_of_rows(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    distinct, sums = sum_rows(rows, gradient)
-    return distinct, sums / rows.flatten().unique(return_counts=True)[1].unsqueeze(1)
 
 
 def _named(rows: list, width: int = 3) -> tuple[Tensor, Tensor]:
@@ -243,11 +144,16 @@ SUM_ROWS = WrittenExercise(
         Case("the same row each time", lambda code: list(code(*_named([[3], [3], [3]])))),
     ),
     mistakes={
-        (lambda rows, gradient: (rows.flatten(), gradient.flatten(0, -2))): (
+        lambda rows, gradient: (rows.flatten(), gradient.flatten(0, -2)): (
             "The rows have to be distinct and in ascending order: rows.flatten().unique(...)."
         ),
-        (_last_wins): ("Gradients of a row that comes up again are *summed*: sums[place] = ... keeps the last."),
-        (_mean_of_rows): ("The sum over the bags that name a row, not the mean."),
+        (
+            "sums.index_add_(0, place, gradient.flatten(0, -2))",
+            "torch.stack([gradient.flatten(0, -2)[place == each][-1] for each in range(len(distinct))])",
+        ): "Gradients of a row that comes up again are *summed*: sums[place] = ... keeps the last.",
+        ("gradient.flatten(0, -2))", "gradient.flatten(0, -2) / place.bincount()[place, None])"): (
+            "The sum over the bags that name a row, not the mean."
+        ),
     },
     hint="rows.flatten().unique(return_inverse=True) gives the distinct rows and the place of each lookup among them; "
     "index_add_ on zeros (U, D) sums the gradients by place.",
@@ -275,27 +181,6 @@ def _updated(code: Any, *, twice: bool = False, far: bool = False) -> list[Tenso
     return [weight, *moments]
 
 
-def _changed_adam(*, corrects: bool = True, roots: bool = True, decays_all: bool = False, stores: bool = True) -> Any:
-    def code(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, steps: int, lr: float) -> None:
-        if decays_all:
-            others = torch.ones(len(weight), dtype=torch.bool)
-            others[rows] = False
-            moments[0][others] *= 0.9
-            moments[1][others] *= 0.999
-        first, second = 0.9 * moments[0][rows] + 0.1 * gradient, 0.999 * moments[1][rows] + 0.001 * gradient.square()
-        if stores:
-            moments[0][rows], moments[1][rows] = first, second
-        if corrects:
-            first, second = first / (1 - 0.9**steps), second / (1 - 0.999**steps)
-        weight[rows] -= lr * first / ((second.sqrt() if roots else second) + 1e-8)
-
-    return code
-
-
-def _of_a_copy(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, steps: int, lr: float) -> None:
-    adam_rows(weight[rows], moments, torch.arange(len(rows)), gradient, steps, lr)
-
-
 ADAM = WrittenExercise(
     adam_rows,
     module="fast",
@@ -305,24 +190,29 @@ ADAM = WrittenExercise(
         Case("the thousandth step", lambda code: _updated(code, far=True)),
     ),
     mistakes={
-        (_changed_adam(corrects=False)): ("Both moments begin at 0: divide by 1 − 0.9**steps and 1 − 0.999**steps."),
-        (_changed_adam(roots=False)): ("Adam divides by the *root* of the second moment."),
-        (_changed_adam(decays_all=True)): ("Moments of rows that the batch does not name stay as they are."),
-        (_changed_adam(stores=False)): ("Write the new moments back, moments[0][rows] = ..., or each step forgets."),
-        _of_a_copy: (
+        ("first / (1 - 0.9**steps), second / (1 - 0.999**steps)", "first, second"): (
+            "Both moments begin at 0: divide by 1 − 0.9**steps and 1 − 0.999**steps."
+        ),
+        ("second.sqrt()", "second"): "Adam divides by the *root* of the second moment.",
+        (
+            """0.9 * moments[0][rows] + 0.1 * gradient  # (U, D)
+    second = 0.999 * moments[1][rows]""",
+            """moments[0].mul_(0.9)[rows] + 0.1 * gradient
+    second = moments[1].mul_(0.999)[rows]""",
+        ): "Moments of rows that the batch does not name stay as they are.",
+        ("moments[0][rows], moments[1][rows] = first, second", ""): (
+            "Write the new moments back, moments[0][rows] = ..., or each step forgets."
+        ),
+        lambda weight, moments, rows, *rest: adam_rows(weight[rows], moments, torch.arange(len(rows)), *rest): (
             "weight[rows] is a copy: assign to it (weight[rows] -= ...), and take the moments of these rows, too."
         ),
     },
     hint="first = 0.9 · old + 0.1 · gradient, second = 0.999 · old + 0.001 · gradient²; store both; divide each by "
     "1 less its power; weight[rows] -= lr · first / (√second + 1e-8).",
     explanation="The same as torch.optim.SparseAdam, for all tables at once.",
-)  # fmt: skip
+)
 
 # --- how often to evaluate
-
-
-def _upside_down(evaluation_s: float, time_to_target_s: float) -> float:
-    return (2 * time_to_target_s / evaluation_s) ** 0.5 if evaluation_s else 0.0
 
 
 def evaluation_gap(evaluation_s: float, time_to_target_s: float) -> float:
@@ -338,25 +228,22 @@ GAP = WrittenExercise(
         Case("evaluations that take no time", lambda code: code(0.0, 10.0)),
     ),
     mistakes={
-        (lambda evaluation_s, time_to_target_s: (evaluation_s * time_to_target_s) ** 0.5): (
+        ("2 * evaluation_s", "evaluation_s"): (
             "On average half a gap passes unseen: where is the derivative of E T / g + g / 2 zero?"
         ),
-        (lambda evaluation_s, time_to_target_s: 2 * evaluation_s * time_to_target_s): (
-            "That is the square of the gap."
-        ),
-        _upside_down: (
+        (" ** 0.5", ""): "That is the square of the gap.",
+        ("evaluation_s * time_to_target_s", "time_to_target_s / evaluation_s"): (
             "Dearer evaluations want a *longer* gap."
         ),
     },
     hint="What is lost is E T / g + g / 2: the evaluations until the target, and half a gap until it is seen. Where is "
     "its derivative by g zero?",
     explanation="The same formula says how often to write a checkpoint (Young, 1974).",
-)  # fmt: skip
+)
 
 
 EXERCISES = {
     "33.in_pairs": IN_PAIRS,
-    "33.speed_up": SPEED_UP,
     "33.gather": GATHER,
     "33.sum_rows": SUM_ROWS,
     "33.adam_rows": ADAM,

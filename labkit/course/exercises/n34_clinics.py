@@ -14,7 +14,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from labkit.course.exercises.n10_training import auc
 from labkit.course.explanation import Explanation
+from labkit.course.fake_clock import FakeClock
 from labkit.course.written import Case, WrittenExercise
 from labkit.models.dlrm import DlrmConfig
 
@@ -35,20 +37,6 @@ def _apart(features: Tensor, label: Tensor, batch_size: int, generator: torch.Ge
     yield from zip(features.split(batch_size), label.split(batch_size), strict=True)
 
 
-def _in_order(features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator) -> Iterator:
-    yield from zip(features.split(batch_size), label.split(batch_size), strict=True)
-
-
-def _drawn(features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator) -> Iterator:
-    for start in range(0, len(label), batch_size):
-        rows = torch.randint(len(label), (min(batch_size, len(label) - start),), generator=generator)
-        yield features[rows], label[rows]
-
-
-def _whole_only(features: Tensor, label: Tensor, batch_size: int, generator: torch.Generator) -> Iterator:
-    yield from (batch for batch in batches(features, label, batch_size, generator) if len(batch[1]) == batch_size)
-
-
 def _of_an_epoch(code: Any, rows: int, batch_size: int) -> dict[str, Any]:
     """What holds of two epochs of `rows` rows, in each of which feature and label are the row's number."""
     number = torch.arange(rows, dtype=torch.float32)
@@ -64,18 +52,33 @@ def _of_an_epoch(code: Any, rows: int, batch_size: int) -> dict[str, Any]:
     }
 
 
+def _of_one_seed(code: Any) -> dict[str, bool]:
+    number = torch.arange(64.0)
+    made = ([*code(number[:, None], number, 16, torch.Generator().manual_seed(5))] for _ in range(2))
+    first, second = (torch.cat([label for _, label in epoch]) for epoch in made)
+    return {"the order is the same": torch.equal(first, second)}
+
+
 BATCHES = WrittenExercise(
     batches,
     module="clinics",
     cases=(
         Case("64 rows in batches of 16", lambda code: _of_an_epoch(code, 64, 16)),
         Case("10 rows in batches of 4", lambda code: _of_an_epoch(code, 10, 4)),
+        Case("two generators of one seed", _of_one_seed),
     ),
     mistakes={
         _apart: "Features and labels are still shuffled apart: draw one order, and take both by it.",
-        _in_order: "The order never changes, so each epoch sees the same batches: draw a new order.",
-        _drawn: "These rows are drawn with replacement: some come twice, some never. Cut up a permutation.",
-        _whole_only: "The last rows are lost where the batch size does not divide them: give the short batch, too.",
+        ("torch.randperm(len(label), generator=generator)", "torch.arange(len(label))"): (
+            "The order never changes, so each epoch sees the same batches: draw a new order."
+        ),
+        ("randperm(len(label)", "randint(len(label), label.shape"): (
+            "These rows are drawn with replacement: some come twice, some never. Cut up a permutation."
+        ),
+        ("order.split(batch_size)", "order.split(batch_size)[: len(label) // batch_size]"): (
+            "The last rows are lost where the batch size does not divide them: give the short batch, too."
+        ),
+        (", generator=generator", ""): "Draw from the generator that is given: one seed has to give one order.",
     },
     hint="One `torch.randperm` of all rows; `order.split(batch_size)` gives the rows of each batch, for both tensors.",
     explanation="Each row keeps its label, comes once an epoch, and in another order each time.",
@@ -91,31 +94,6 @@ def p_value(label: np.ndarray, score: np.ndarray, auc: Callable, permutations: i
     return (1 + sum(one >= found for one in chance)) / (1 + permutations)
 
 
-def _auc(label: np.ndarray, score: np.ndarray) -> float:
-    positive, negative = score[label == 1], np.sort(score[label == 0])
-    below, above = (np.searchsorted(negative, positive, side=side) for side in ("left", "right"))
-    return float((below + above).mean() / 2 / len(negative))
-
-
-def _chances(label: np.ndarray, score: np.ndarray, permutations: int, seed: int) -> tuple[float, list[float]]:
-    random = np.random.default_rng(seed)
-    return _auc(label, score), [_auc(random.permutation(label), score) for _ in range(permutations)]
-
-
-def _without_one(label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0) -> float:
-    found, chance = _chances(label, score, permutations, seed)
-    return sum(abs(one - 0.5) >= abs(found - 0.5) for one in chance) / permutations
-
-
-def _one_sided(label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0) -> float:
-    found, chance = _chances(label, score, permutations, seed)
-    return (1 + sum(one >= found for one in chance)) / (1 + permutations)
-
-
-def _other_side(label: np.ndarray, score: np.ndarray, auc: Callable, permutations: int = 200, seed: int = 0) -> float:
-    return 1 - p_value(label, score, auc, permutations, seed)
-
-
 def _signal(strength: float, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     label = (random.random(120) < 0.4).astype(int)
@@ -126,19 +104,27 @@ P_VALUE = WrittenExercise(
     p_value,
     module="clinics",
     cases=(
-        Case("labels that follow the score", lambda code: code(*_signal(0.5), _auc)),
-        Case("labels that follow it backwards", lambda code: code(*_signal(-0.15), _auc)),
-        Case("labels drawn at random", lambda code: code(*_signal(0.0), _auc, 300, 3)),
-        Case("19 permutations", lambda code: code(*_signal(1.0), _auc, 19)),
+        Case("labels that follow the score", lambda code: code(*_signal(0.5), auc)),
+        Case("labels that follow it backwards", lambda code: code(*_signal(-0.15), auc)),
+        Case("labels drawn at random", lambda code: code(*_signal(0.0), auc, 300, 3)),
+        Case("19 permutations", lambda code: code(*_signal(1.0), auc, 19)),
     ),
     mistakes={
-        _without_one: "A p-value is never 0: the labels as they are count as one of the permutations, above and below.",
-        _one_sided: "An AUC of 0.3 is signal, too: compare distances from 0.5.",
-        _other_side: "The other way round: count the permutations that are at least as far from 0.5.",
+        ("(1 + sum(one >= found for one in chance)) / (1 + ", "sum(one >= found for one in chance) / ("): (
+            "A p-value is never 0: the labels as they are count as one of the permutations, above and below."
+        ),
+        (
+            """abs(auc(label, score) - 0.5)
+    chance = [abs(auc(random.permutation(label), score) - 0.5)""",
+            """auc(label, score)
+    chance = [auc(random.permutation(label), score)""",
+        ): "An AUC of 0.3 is signal, too: compare distances from 0.5.",
+        ("return (1 +", "return 1 - (1 +"): (
+            "The other way round: count the permutations that are at least as far from 0.5."
+        ),
     },
-    hint="The share of the 1 + permutations orders of the labels, the given one among them, whose AUC is at "
-    "least as far "
-    "from 0.5. Draw with np.random.default_rng(seed).permutation(label), one after the other.",
+    hint="The share of the 1 + permutations orders of the labels, the given one among them, whose AUC is at least as "
+    "far from 0.5. Draw with np.random.default_rng(seed).permutation(label), one after the other.",
     explanation="Where the labels have nothing to do with the features, no model and no budget gets anywhere.",
 )
 
@@ -166,13 +152,13 @@ CHOOSE = WrittenExercise(
         Case("a single run", lambda code: list(code(RUNS[3:]))),
     ),
     mistakes={
-        (lambda runs: tuple(runs.loc[runs["test"].idxmax(), ["run", "test"]])): (
+        ('runs["validation"]', 'runs["test"]'): (
             "That chooses by the test split, which is then no test any more: choose by validation."
         ),
-        (lambda runs: tuple(runs.loc[runs["validation"].idxmax(), ["run", "validation"]])): (
+        ('best["test"]', 'best["validation"]'): (
             "The right run; but report what it has on the test split, for it was chosen by the other number."
         ),
-        (lambda runs: (choose(runs)[0], runs["test"].max())): "The test score is that of the chosen run, not the best.",
+        ('best["test"]', 'runs["test"].max()'): "The test score is that of the chosen run, not the best.",
     },
     hint="Which row has the best validation score? Give its run and its test score.",
     explanation="The choice looks at one split, the report at another: so the report is not the best of many tries.",
@@ -197,20 +183,17 @@ BEST_OF = WrittenExercise(
         Case("equal values", lambda code: code([2.0, 2.0], 7)),
     ),
     mistakes={
-        (lambda values, seeds: max(values)): (
+        lambda values, seeds: max(values): (
             "The largest of all is what very many seeds would give: how often does each value come out as the best?"
         ),
-        (
-            lambda values, seeds: sum(values) / len(values)
-        ): "That is the mean, which one seed gives; the best is higher.",
-        (lambda values, seeds: -best_of([-value for value in values], seeds)): "That is the worst of them.",
-        (lambda values, seeds: sum(sorted(values)[-seeds:]) / len(values[-seeds:])): (
+        lambda values, seeds: sum(values) / len(values): "That is the mean, which one seed gives; the best is higher.",
+        ("sorted(values)", "sorted(values, reverse=True)"): "That is the worst of them.",
+        lambda values, seeds: sum(sorted(values)[-seeds:]) / len(values[-seeds:]): (
             "That is the mean of the best few; the question is for the best of so many draws from all values."
         ),
     },
-    hint="Of n values, the best of k draws is at most the i-th smallest with probability (i / n)^k. The "
-    "difference of two "
-    "such probabilities is that of one value; weigh the values with it.",
+    hint="Of n values, the best of k draws is at most the i-th smallest with probability (i / n)^k. The difference "
+    "of two such probabilities is that of one value; weigh the values with it.",
     explanation="The mean of the best grows with every seed that is tried, though nothing was learned.",
 )
 
@@ -229,66 +212,38 @@ def throughput(
     return steps / (clock() - began)
 
 
-class _Bench:
-    """A step of 2 s after three of 5 s, batches that take 10 s each, and a clock that only they move."""
+def _bench(steps: int, warmup: int) -> Callable[[Any], Any]:
+    """Of a step of 2 s after three of 5 s, and batches that take 10 s each."""
 
-    def __init__(self):
-        self.now, self.steps, self.seen = 100.0, 0, []
+    def ask(code: Any) -> dict[str, Any]:
+        clock, seen = FakeClock(), []
+        step, make_batch = clock.work(5.0, 5.0, 5.0, 2.0, does=seen.append), clock.work(10.0, does=clock)
+        found = code(step, make_batch, steps, warmup, clock)
+        return {"batches a second": found, "steps done": len(seen), "different batches": len(set(seen))}
 
-    def make_batch(self) -> int:
-        self.now += 10.0
-        return len(self.seen) + round(self.now)
-
-    def step(self, batch: int) -> None:
-        self.steps += 1
-        self.seen.append(batch)
-        self.now += 5.0 if self.steps <= 3 else 2.0
-
-    def ask(self, code: Any, steps: int, warmup: int) -> dict[str, Any]:
-        found = code(self.step, self.make_batch, steps, warmup, lambda: self.now)
-        return {"batches a second": found, "steps done": self.steps, "different batches": len(set(self.seen))}
-
-
-def _times_all(step: Any, make_batch: Any, steps: int, warmup: int, clock: Any) -> float:
-    for _ in range(warmup):
-        step(make_batch())
-    began = clock()
-    for _ in range(steps):
-        step(make_batch())
-    return steps / (clock() - began)
-
-
-def _cold(step: Any, make_batch: Any, steps: int, warmup: int, clock: Any) -> float:
-    batches, began = [make_batch() for _ in range(warmup + steps)], 0.0
-    began = clock()
-    for batch in batches:
-        step(batch)
-    return (warmup + steps) / (clock() - began)
-
-
-def _one_batch(step: Any, make_batch: Any, steps: int, warmup: int, clock: Any) -> float:
-    batch = make_batch()
-    return throughput(step, lambda: batch, steps, warmup, clock)
-
-
-def _upside_down(*arguments: Any) -> float:
-    return 1 / throughput(*arguments)
+    return ask
 
 
 THROUGHPUT = WrittenExercise(
     throughput,
     module="clinics",
     cases=(
-        Case("10 steps after 3 to warm up", lambda code: _Bench().ask(code, 10, 3)),
-        Case("4 steps after 5", lambda code: _Bench().ask(code, 4, 5)),
+        Case("10 steps after 3 to warm up", _bench(10, 3)),
+        Case("4 steps after 5", _bench(4, 5)),
     ),
     mistakes={
-        _times_all: "The clock still runs while batches are made: make all of them before you read it.",
-        _cold: "The first steps touch memory and choose kernels: do them before the clock is read, and do not "
-        "count them.",
-        _one_batch: "Always the same batch stays in the cache, and its rows of the tables, too: make one for "
-        "each step.",
-        _upside_down: "That is seconds a batch; batches a second are wanted.",
+        ("step(batch)\n    return", "step(make_batch())\n    return"): (
+            "The clock still runs while batches are made: make all of them before you read it."
+        ),
+        lambda step, make_batch, steps, warmup, clock: throughput(step, make_batch, warmup + steps, 0, clock): (
+            "The first steps touch memory and choose kernels: do them before the clock is read, and do not count them."
+        ),
+        ("[make_batch() for _ in range(warmup + steps)]", "[make_batch()] * (warmup + steps)"): (
+            "Always the same batch stays in the cache, and its rows of the tables, too: make one for each step."
+        ),
+        ("steps / (clock() - began)", "(clock() - began) / steps"): (
+            "That is seconds a batch; batches a second are wanted."
+        ),
     },
     hint="Make warmup + steps batches first, do the warm-up steps, then read the clock before and after the rest.",
     explanation="What is timed is the step, on batches that differ, as steady as it gets. Time loading by itself.",
@@ -311,14 +266,6 @@ def audit(config: DlrmConfig, batch_size: int) -> dict[str, float]:
     }
 
 
-def _wrong_audit(**change: Callable[[float], float]) -> Callable:
-    def code(config: DlrmConfig, batch_size: int) -> dict[str, float]:
-        right = audit(config, batch_size)
-        return right | {name: how(right[name]) for name, how in change.items()}
-
-    return code
-
-
 CARMA = DlrmConfig(13, (4, 3, 2), 64, (512, 256, 128, 64), (1024, 512, 256, 1))
 KAGGLE = DlrmConfig(13, (1_000_000,) * 26, 16, (512, 256, 64, 16), (512, 256, 1))
 AUDIT = WrittenExercise(
@@ -329,16 +276,13 @@ AUDIT = WrittenExercise(
         Case("26 tables of a million rows, batch 128", lambda code: code(KAGGLE, 128)),
     ),
     mistakes={
-        _wrong_audit(state_gb=lambda size: size / 3): "Adam keeps two moments of each parameter: three numbers in all.",
-        _wrong_audit(
-            state_gb=lambda size: size * 1e9 / 2**30
-        ): "A GB is 1e9 bytes; you divide by 2^30, which is a GiB.",
-        _wrong_audit(activations_gb=lambda size: size / 4): "A number in single precision has 4 bytes.",
-        _wrong_audit(table_share=lambda share: 1 - share): "That is the share of the MLPs.",
+        ("3 * 4", "4"): "Adam keeps two moments of each parameter: three numbers in all.",
+        ("weights) / 1e9", "weights) / 2**30"): "A GB is 1e9 bytes; you divide by 2^30, which is a GiB.",
+        ("4 * activations", "activations"): "A number in single precision has 4 bytes.",
+        ("rows * dim / (", "weights / ("): "That is the share of the MLPs.",
     },
     hint="Parameters are rows × embedding_dim in the tables, and width × outputs + outputs in each layer; with "
-    "Adam three "
-    "numbers for each; activations are the outputs of all layers and lookups, for each row of the batch.",
+    "Adam three numbers for each; activations are the outputs of all layers and lookups, for each row of the batch.",
     explanation="Whoever calls a model a DLRM should say how large its tables are: the name tells nothing.",
 )
 
@@ -353,11 +297,9 @@ EXERCISES = {
             "Why: the best is chosen by the noise that it is reported with.",
             "What to report instead: mean and interval over all seeds, or the test score of what validation chose.",
         ),
-        model="The best of ten seeds lies above their mean by more than a standard deviation, and the best of "
-        "fifty higher "
-        "still, though all were trained alike: what is selected is noise. I would report the mean with its "
-        "interval and "
-        "the number of seeds, or choose by validation and report the test score of that run.",
+        model="The best of ten seeds lies above their mean by more than a standard deviation, and the best of fifty "
+        "higher still, though all were trained alike: what is selected is noise. I would report the mean with its "
+        "interval and the number of seeds, or choose by validation and report the test score of that run.",
     ),
     "34.throughput": THROUGHPUT,
     "34.audit": AUDIT,
@@ -367,10 +309,9 @@ EXERCISES = {
             "Why the estimate is far off: what its formula counts, and what this model has.",
             "What follows for a comparison of estimators.",
         ),
-        model="Of this model's parameters hardly any are in its tables of 4, 3 and 2 rows, of a DLRM on Criteo "
-        "nearly all: "
-        "it is an MLP, and its memory goes to the activations of a batch of 32,768. An estimator that is wrong "
-        "by a factor "
-        "here is wrong about MLPs; it says nothing of how it does on embedding tables, so it has to be tried on those.",
+        model="Of this model's parameters hardly any are in its tables of 4, 3 and 2 rows, of a DLRM on Criteo nearly "
+        "all: it is an MLP, and its memory goes to the activations of a batch of 32,768. An estimator that is wrong by "
+        "a factor here is wrong about MLPs; it says nothing of how it does on embedding tables, so it has to be tried "
+        "on those.",
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, exp
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from labkit.course.explanation import Explanation
@@ -22,13 +22,6 @@ def must_exit(uses: Mapping[str, set[int]], gpu: int) -> list[str]:
     return sorted(client for client, gpus in uses.items() if gpus & touched)
 
 
-def _everybody_linked(uses: Mapping[str, set[int]], gpu: int) -> list[str]:
-    touched = {gpu}
-    for _ in uses:
-        touched |= {each for gpus in uses.values() if gpus & touched for each in gpus}
-    return sorted(client for client, gpus in uses.items() if gpus & touched)
-
-
 FIVE = {"A": {0}, "B": {0}, "C": {0, 1}, "D": {1}, "E": {2}}
 CHAIN = {"A": {0}, "B": {0, 1}, "C": {1, 2}, "D": {2}}
 BLAST = WrittenExercise(
@@ -41,13 +34,14 @@ BLAST = WrittenExercise(
         Case("a GPU that nobody uses", lambda code: code(FIVE, 7)),
     ),
     mistakes={
-        (lambda uses, gpu: sorted(client for client, gpus in uses.items() if gpu in gpus)): (
+        ("touched |= gpus", "pass"): (
             "These use the GPU of the fault. But one of them uses another GPU, too, and the clients there are told."
         ),
-        (_everybody_linked): (
-            "Too many: the fault is contained in the GPUs of clients that use the faulty one, and spreads no further."
-        ),
-        (lambda uses, gpu: sorted(uses)): ("A client that shares no GPU with those that are touched goes on."),
+        (
+            "for gpus in uses.values():\n        if gpu in gpus:",
+            "for gpus in list(uses.values()) * len(uses):\n        if gpus & touched:",
+        ): "Too many: the fault is contained in the GPUs of clients that use the faulty one, and spreads no further.",
+        (" if gpus & touched", ""): "A client that shares no GPU with those that are touched goes on.",
     },
     hint="First all GPUs of the clients that use the faulty one; then every client that uses any of these.",
     explanation="One client on two GPUs carries a fault from one to the other.",
@@ -63,16 +57,6 @@ def hung(steps: Mapping[str, Sequence[float]], now: float, factor: float = 5) ->
         if gaps and now - times[-1] > factor * median(gaps):
             found.append(client)
     return found
-
-
-def _hung(of: Any) -> Any:
-    """Wrong code: `of` gives the patience from the gaps, and `times` what is compared."""
-
-    def code(steps: Mapping[str, Sequence[float]], now: float, factor: float = 5) -> list[str]:
-        lists = {client: [b - a for a, b in pairwise(times)] for client, times in steps.items()}
-        return [client for client, gaps in lists.items() if gaps and now - steps[client][-1] > of(gaps, factor)]
-
-    return code
 
 
 STEPS = {
@@ -94,16 +78,14 @@ HUNG = WrittenExercise(
         Case("twice as patient", lambda code: code({"a": [0.0, 1.0, 2.0], "b": [0.0, 1.0]}, 8.0, factor=6.5)),
     ),
     mistakes={
-        (_hung(lambda gaps, factor: factor)): (
+        ("factor * median(gaps)", "factor"): (
             "So many seconds are many steps of one client and one of another: compare with its own usual gap."
         ),
-        (_hung(lambda gaps, factor: factor * fmean(gaps))): (
+        ("median(gaps)", "sum(gaps) / len(gaps)"): (
             "One long gap, a checkpoint for one, makes the mean patient: take the median."
         ),
-        (_hung(lambda gaps, factor: factor * max(gaps))): ("One long gap makes the largest patient: take the median."),
-        (_hung(lambda gaps, factor: median(gaps))): (
-            "Every second step is later than the median: wait `factor` of it."
-        ),
+        ("median(gaps)", "max(gaps)"): "One long gap makes the largest patient: take the median.",
+        ("factor * median(gaps)", "median(gaps)"): "Every second step is later than the median: wait `factor` of it.",
     },
     hint="For each client the gaps between its steps (itertools.pairwise); it hangs where now − its last step is more "
     "than factor × their median. A client with fewer than two steps has no gap, and is left out.",
@@ -124,21 +106,6 @@ def finish_hours(gaps: Iterable[float], work: float, every: float, save: float =
     return float("inf")
 
 
-def _finish(*, keep: bool = True, whole: bool = True, restarts: bool = True, saves: bool = True) -> Any:
-    def code(gaps: Iterable[float], work: float, every: float, save: float = 0.0, restart: float = 0.0) -> float:
-        hours, pieces = 0.0, ceil(work / every)
-        for gap in gaps:
-            done = gap / (every + save * saves)
-            done = int(done) if whole else done
-            if done >= pieces:
-                return hours + pieces * (every + save * saves)
-            pieces -= done * keep
-            hours += gap + restart * restarts
-        return float("inf")
-
-    return code
-
-
 GAPS = [2.5, 7.0, 1.4, 40.0]
 FINISH = WrittenExercise(
     finish_hours,
@@ -151,10 +118,12 @@ FINISH = WrittenExercise(
         Case("faults that come sooner than the first checkpoint", lambda code: code([1.0] * 5, 12, 2)),
     ),
     mistakes={
-        (_finish(keep=False)): ("What was saved before a fault stays: fewer pieces are left after it."),
-        (_finish(whole=False)): ("What was done since the last checkpoint is lost: only whole pieces are kept."),
-        (_finish(restarts=False)): ("Each fault costs a restart, too."),
-        (_finish(saves=False)): ("Each piece takes its work and the time of its save."),
+        ("pieces -= kept", ""): "What was saved before a fault stays: fewer pieces are left after it.",
+        ("int(gap // (every + save))", "gap / (every + save)"): (
+            "What was done since the last checkpoint is lost: only whole pieces are kept."
+        ),
+        ("gap + restart", "gap"): "Each fault costs a restart, too.",
+        ("hours, pieces =", "save, hours, pieces = 0.0,"): "Each piece takes its work and the time of its save.",
     },
     hint="ceil(work / every) pieces of every + save hours. In each gap as many whole pieces are kept as fit in; if "
     "those are all that is left, the job is done; else gap + restart have passed.",
@@ -178,24 +147,10 @@ EXPECTED = WrittenExercise(
         Case("the same, each save 0.2 and each restart 0.5 hours", lambda code: code(100, 200, 4, 5, 0.2, 0.5)),
     ),
     mistakes={
-        (
-            lambda work, mtbf, sharers, every, save=0.0, restart=0.0: expected_hours(
-                work, mtbf, 1, every, save, restart
-            )
-        ): ("A job is stopped by its neighbours' faults, too: rates add up."),
-        (
-            lambda work, mtbf, sharers, every, save=0.0, restart=0.0: expected_hours(
-                work, mtbf * sharers, 1, every, save, restart
-            )
-        ): ("More jobs make faults more frequent, not rarer."),
-        (
-            lambda work, mtbf, sharers, every, save=0.0, restart=0.0: expected_hours(
-                work, mtbf, sharers, every, 0.0, restart
-            )
-        ): ("A piece lasts every + save hours, and can fail in all of them."),
-        (lambda work, mtbf, sharers, every, save=0.0, restart=0.0: expected_hours(work, mtbf, sharers, every, save)): (
-            "Each fault costs a restart: 1/λ + restart."
-        ),
+        ("sharers / mtbf", "1 / mtbf"): "A job is stopped by its neighbours' faults, too: rates add up.",
+        ("sharers / mtbf", "1 / mtbf / sharers"): "More jobs make faults more frequent, not rarer.",
+        ("(every + save)", "every"): "A piece lasts every + save hours, and can fail in all of them.",
+        ("(1 / rate + restart)", "1 / rate"): "Each fault costs a restart: 1/λ + restart.",
     },
     hint="λ = sharers / mtbf; a piece takes (1/λ + restart) (e^(λ (every + save)) − 1) hours; there are work / every.",
     explanation="The exponent is why one long piece is hopeless, and the saves are why very short ones are not free.",
@@ -216,18 +171,6 @@ def _answers(*histories: Sequence[str], most: int = 3) -> Any:
     return lambda code: [code(list(endings), most) for endings in histories]
 
 
-def _counts_all(endings: Sequence[str], most: int = 3) -> str:
-    return "give up" if len(endings) >= most else next_start(endings, most)
-
-
-def _never_alone(endings: Sequence[str], most: int = 3) -> str:
-    return "share" if next_start(endings, most) == "alone" else next_start(endings, most)
-
-
-def _for_ever(endings: Sequence[str], most: int = 3) -> str:
-    return next_start([each for each in endings if each != "own"], most)
-
-
 RETRY = WrittenExercise(
     next_start,
     module="faults",
@@ -240,10 +183,16 @@ RETRY = WrittenExercise(
         Case("at most one", _answers(["own"], ["neighbour"], most=1)),
     ),
     mistakes={
-        (_counts_all): ("A neighbour's fault is not the job's: only its own count towards `most`."),
-        (_never_alone): ("What ran out of memory beside others, or was hit twice in a row, gets a device alone."),
-        (_for_ever): ("A job that fails by itself again and again has a mistake: give up after `most`."),
-        (lambda endings, most=3: "alone" if endings else "share"): (
+        ('endings.count("own")', "len(endings)"): (
+            "A neighbour's fault is not the job's: only its own count towards `most`."
+        ),
+        ('return "alone"', 'return "share"'): (
+            "What ran out of memory beside others, or was hit twice in a row, gets a device alone."
+        ),
+        ('endings.count("own") >= most or ', ""): (
+            "A job that fails by itself again and again has a mistake: give up after `most`."
+        ),
+        lambda endings, most=3: "alone" if endings else "share": (
             "Alone is dear, for nobody may share meanwhile: keep it for memory, and for two neighbours in a row."
         ),
     },

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
-from typing import Any
 
 from labkit.course.explanation import Explanation
 from labkit.course.written import Case, WrittenExercise
-
-GIB = 2**30
 
 # --- first come, first served
 
@@ -20,17 +17,6 @@ def fifo_makespan(jobs: Sequence[tuple[float, float]], devices: int) -> float:
     for arrives, lasts in jobs:
         heapreplace(free_at, max(arrives, free_at[0]) + lasts)
     return max(free_at)
-
-
-def _fifo(*, waits: bool = True, turns: bool = False) -> Any:
-    def code(jobs: Sequence[tuple[float, float]], devices: int) -> float:
-        free_at = [0.0] * devices
-        for number, (arrives, lasts) in enumerate(jobs):
-            place = number % devices if turns else free_at.index(min(free_at))
-            free_at[place] = (max(arrives, free_at[place]) if waits else free_at[place]) + lasts
-        return max(free_at)
-
-    return code
 
 
 QUEUE = [(0.0, 10.0), (0.0, 2.0), (1.0, 3.0), (4.0, 1.0), (20.0, 5.0)]
@@ -45,11 +31,16 @@ FIFO = WrittenExercise(
         Case("more devices than jobs", lambda code: code([(0, 3), (1, 4)], 5)),
     ),
     mistakes={
-        (lambda jobs, devices: sum(lasts for _, lasts in jobs) / devices): (
+        lambda jobs, devices: sum(lasts for _, lasts in jobs) / devices: (
             "That is the work a device has if it could be divided evenly; a job runs on one, once it is there."
         ),
-        (_fifo(waits=False)): ("No job starts before it arrives: max(arrives, when the device is free)."),
-        (_fifo(turns=True)): ("Take the device that is free first, not each in turn."),
+        ("max(arrives, free_at[0])", "free_at[0]"): (
+            "No job starts before it arrives: max(arrives, when the device is free)."
+        ),
+        (
+            "heapreplace(free_at, max(arrives, free_at[0]) + lasts)",
+            "free_at = [*free_at[1:], max(arrives, free_at[0]) + lasts]",
+        ): "Take the device that is free first, not each in turn.",
     },
     hint="Keep for each device when it is free. Each job, in order, goes to the one that is free first, and starts at "
     "the later of that moment and its arrival.",
@@ -64,19 +55,6 @@ def best_fit(need: int, free: Sequence[int]) -> int | None:
     return min(left, key=left.get, default=None)
 
 
-def _worst_fit(need: int, free: Sequence[int]) -> int | None:
-    return max((place for place, there in enumerate(free) if there >= need), key=lambda n: free[n], default=None)
-
-
-def _first_fit(need: int, free: Sequence[int]) -> int | None:
-    return next((place for place, there in enumerate(free) if there >= need), None)
-
-
-def _strict(need: int, free: Sequence[int]) -> int | None:
-    left = {place: there - need for place, there in enumerate(free) if there > need}
-    return min(left, key=left.get, default=None)
-
-
 BEST_FIT = WrittenExercise(
     best_fit,
     module="packing",
@@ -88,12 +66,13 @@ BEST_FIT = WrittenExercise(
         Case("two that are alike", lambda code: code(1, [4, 4])),
     ),
     mistakes={
-        (_first_fit): ("That is first-fit: best-fit leaves as little as it can."),
-        (_worst_fit): ("That leaves most free (worst-fit); best-fit leaves as little as it can."),
-        (lambda need, free: min(range(len(free)), key=lambda n: abs(free[n] - need))): (
-            "The nearest may be too small: only devices with enough memory count."
-        ),
-        (_strict): ("What fits to the last byte fits."),
+        ("min(left, key=left.get", "min(left"): "That is first-fit: best-fit leaves as little as it can.",
+        ("min(left", "max(left"): "That leaves most free (worst-fit); best-fit leaves as little as it can.",
+        (
+            ": there - need for place, there in enumerate(free) if there >= need",
+            ": abs(there - need) for place, there in enumerate(free)",
+        ): "The nearest may be too small: only devices with enough memory count.",
+        (">= need", "> need"): "What fits to the last byte fits.",
     },
     hint="Among the places where free ≥ need, the one with the least free − need; None where there is no such place.",
     explanation="Large holes stay together for jobs that need them.",
@@ -117,11 +96,11 @@ GAIN = WrittenExercise(
         Case("no job", lambda code: code([])),
     ),
     mistakes={
-        (lambda busy: len(busy) / sum(busy) if busy else 0.0): (
+        lambda busy: len(busy) / sum(busy) if busy else 0.0: (
             "Jobs that leave the device idle do not run faster than alone: the slowdown is 1 at least."
         ),
-        (lambda busy: max(1.0, sum(busy))): ("That is how many times as long each takes; the gain is n over it."),
-        (lambda busy: float(len(busy))): (
+        ("len(busy) / ", ""): "That is how many times as long each takes; the gain is n over it.",
+        (" / max(1.0, sum(busy))", ""): (
             "That would be sharing for nothing: past 1 in sum, each takes as many times as long."
         ),
     },
@@ -139,22 +118,6 @@ def place(need: int, busy: float, devices: Sequence[tuple[int, Sequence[float]]]
     return min(open_to, key=open_to.get, default=None)
 
 
-def _place(*, gains: bool = True, memory: bool = True, least: bool = True) -> Any:
-    def code(need: int, busy: float, devices: Sequence[tuple[int, Sequence[float]]]) -> int | None:
-        open_to = {}
-        for number, (free, others) in enumerate(devices):
-            worth = believed_gain([*others, busy]) >= 1.05 * believed_gain(others)
-            if (not memory or free >= need) and (not gains or not others or worth):
-                open_to[number] = free - need
-        return (min if least else max)(open_to, key=open_to.get, default=None)
-
-    return code
-
-
-def _always_empty(need: int, busy: float, devices: Sequence[tuple[int, Sequence[float]]]) -> int | None:
-    return next((n for n, (free, others) in enumerate(devices) if free >= need and not others), None)
-
-
 PLACE = WrittenExercise(
     place,
     module="packing",
@@ -166,10 +129,16 @@ PLACE = WrittenExercise(
         Case("all are full, though there is memory", lambda code: code(1, 1.0, [(6, [1.0]), (6, [0.9, 0.9])])),
     ),
     mistakes={
-        (_place(gains=False)): ("Memory alone fills busy devices: ask whether the gain grows by 5 %, too."),
-        (_place(memory=False)): ("The job has to fit: free ≥ need."),
-        (_place(least=False)): ("Of the devices that are open take the one that keeps least memory free (best-fit)."),
-        (_always_empty): ("That never shares: a device with jobs is open, too, where sharing gains."),
+        (" and (not others or worth)", ""): (
+            "Memory alone fills busy devices: ask whether the gain grows by 5 %, too."
+        ),
+        ("free >= need and ", ""): "The job has to fit: free ≥ need.",
+        ("return min(", "return max("): (
+            "Of the devices that are open take the one that keeps least memory free (best-fit)."
+        ),
+        ("(not others or worth)", "not others"): (
+            "That never shares: a device with jobs is open, too, where sharing gains."
+        ),
     },
     hint="A device is open where free ≥ need and it is empty or believed_gain([*others, busy]) is at least 1.05 times "
     "believed_gain(others). Of those, best-fit; None where none is open.",
@@ -190,16 +159,6 @@ def energy_j(bars: Sequence[tuple[str, float, float]], devices: int, idle_w: flo
     return devices * idle_w * makespan_s + (busy_w - idle_w) * busy_s
 
 
-def _energy(*, twice: bool = False, idle: bool = True, on_top: bool = False, one: bool = False) -> Any:
-    def code(bars: Sequence[tuple[str, float, float]], devices: int, idle_w: float, busy_w: float) -> float:
-        makespan_s = max(ends for _, _, ends in bars) - min(starts for _, starts, _ in bars)
-        busy_s = (energy_j(bars, devices, 0.0, 1.0)) if not twice else sum(ends - starts for _, starts, ends in bars)
-        on_s = (1 if one else devices) * makespan_s
-        return idle * idle_w * on_s + (busy_w - (0 if on_top else idle_w)) * busy_s
-
-    return code
-
-
 BARS = [("a", 0.0, 10.0), ("b", 0.0, 4.0), ("a", 2.0, 12.0), ("b", 6.0, 7.0), ("a", 3.0, 5.0)]
 ENERGY = WrittenExercise(
     energy_j,
@@ -210,10 +169,14 @@ ENERGY = WrittenExercise(
         Case("jobs that overlap on two devices", lambda code: code(BARS, 2, 20.0, 100.0)),
     ),
     mistakes={
-        (_energy(twice=True)): ("Two jobs at once keep one device busy once: overlapping bars count once."),
-        (_energy(idle=False)): ("Devices take their idle power as long as the queue lasts."),
-        (_energy(on_top=True)): ("A busy device takes busy_w, not idle_w and busy_w."),
-        (_energy(one=True)): ("All devices take idle power, also one without a job."),
+        ("begins = max(starts, busy_until.get(device, starts))", "begins = starts"): (
+            "Two jobs at once keep one device busy once: overlapping bars count once."
+        ),
+        ("return devices * idle_w * makespan_s +", "return"): (
+            "Devices take their idle power as long as the queue lasts."
+        ),
+        ("(busy_w - idle_w)", "busy_w"): "A busy device takes busy_w, not idle_w and busy_w.",
+        ("devices * idle_w", "idle_w"): "All devices take idle power, also one without a job.",
     },
     hint="Each device takes idle_w over the makespan, and busy_w − idle_w more in the seconds in which it has at least "
     "one job: sort its bars by start, and add what each one adds to the end so far.",

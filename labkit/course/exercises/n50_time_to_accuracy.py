@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from labkit.course.explanation import Explanation
 from labkit.course.written import Case, WrittenExercise
 
 Curve = list[tuple[float, float]]
+
+# --- the time of a run
+
+
+def run_times(runs: pd.DataFrame) -> pd.Series:
+    times = runs["time_to_target_s"].copy()  # NaN where it has not crossed
+    cut = runs["outcome"] == "censored"
+    times[cut] = runs["last_time_s"][cut]
+    return times.fillna(math.inf)
+
+
+def _times_of(*outcomes: str) -> Any:
+    """Of runs that end after 10, 11, 12 ... s, and a second after their crossing."""
+    last = pd.Series(range(10, 10 + len(outcomes)), dtype=float)
+    crossed = (last - 1).where([each == "reached" for each in outcomes])
+    columns = {"outcome": outcomes, "time_to_target_s": crossed, "last_time_s": last}
+    return lambda code: list(code(pd.DataFrame(columns)))
+
+
+TIMES = WrittenExercise(
+    run_times,
+    module="tta",
+    cases=(
+        Case("two that arrive, one that is cut off", _times_of("reached", "censored", "reached")),
+        Case("one that is cut off, one that fails and one that arrives", _times_of("censored", "failed", "reached")),
+        Case("two that fail", _times_of("failed", "failed")),
+    ),
+    mistakes={
+        ('runs["last_time_s"][cut]', "math.inf"): (
+            "A run that was cut off may still have got there: what is known is that it takes longer than its last time."
+        ),
+        ("math.inf", 'runs["last_time_s"]'): "A run that failed would never have got there: its time is inf.",
+        (".fillna(math.inf)", ""): "NaN is no time: a run that failed has inf.",
+        (".fillna(math.inf)", ".dropna()"): "Do not leave out runs that failed: give as many times as there are runs.",
+    },
+    hint='time_to_target_s is NaN of all that did not arrive: put last_time_s where outcome is "censored", then fill '
+    "the rest with math.inf.",
+    explanation="Arrived, cut off or failed: each run has a time, and none is dropped.",
+)
 
 # --- Kaplan-Meier
 
@@ -24,33 +64,6 @@ def waiting(times: Sequence[float], reached: Sequence[bool]) -> Curve:
         share *= 1 - crossed / at_risk
         curve.append((time, share))
     return curve
-
-
-def _waiting_of(keep: Callable[[float, bool], bool]) -> Any:
-    """Of some of the runs only."""
-
-    def code(times: Sequence[float], reached: Sequence[bool]) -> Curve:
-        kept = [(t, r) for t, r in zip(times, reached, strict=True) if keep(t, r)]
-        return waiting([t for t, _ in kept], [r for _, r in kept])
-
-    return code
-
-
-def _cut_off_as_failed(times: Sequence[float], reached: Sequence[bool]) -> Curve:
-    return waiting([t if r else math.inf for t, r in zip(times, reached, strict=True)], reached)
-
-
-def _cut_off_as_reached(times: Sequence[float], reached: Sequence[bool]) -> Curve:
-    return waiting(times, [bool(r) or math.isfinite(t) for t, r in zip(times, reached, strict=True)])
-
-
-def _not_at_risk_at_its_cut(times: Sequence[float], reached: Sequence[bool]) -> Curve:
-    return waiting([t if r else t - 1e-9 for t, r in zip(times, reached, strict=True)], reached)
-
-
-def _one_by_one(times: Sequence[float], reached: Sequence[bool]) -> Curve:
-    pairs = zip(times, reached, strict=True)
-    return [(0.0, 1.0)] + [(t, dict(waiting(times, reached))[t]) for t in sorted(t for t, r in pairs if r)]
 
 
 FOUR = ([10.0, 15.0, 20.0, 30.0], [True, False, True, False])
@@ -66,13 +79,26 @@ WAITING = WrittenExercise(
         Case("none that arrives", lambda code: code([8.0, math.inf], [False, False])),
     ),
     mistakes={
-        (_waiting_of(lambda t, r: r)): "Those are the finished runs alone: the others were waiting, too.",
-        (_waiting_of(lambda t, r: math.isfinite(t))): "A run that failed waits for ever: it stays at risk to the end.",
-        (_cut_off_as_failed): "A run that was cut off is not at risk after its cut: count the times from this one on.",
-        (_cut_off_as_reached): "A cut is no crossing: the curve falls only where a run arrives.",
-        (_not_at_risk_at_its_cut): "Who is cut off at the very time is still at risk then: t >= time.",
-        (_one_by_one): "Two arrivals at one time are one step of the curve.",
-        (lambda times, reached: waiting(times, reached)[1:]): "The curve begins at (0.0, 1.0).",
+        ("t >= time for t in times", "t >= time and r for t, r in zip(times, reached, strict=True)"): (
+            "Those are the finished runs alone: the others were waiting, too."
+        ),
+        ("t >= time for", "time <= t < math.inf for"): (
+            "A run that failed waits for ever: it stays at risk to the end."
+        ),
+        ("t >= time for t in times", "t >= time or not r for t, r in zip(times, reached, strict=True)"): (
+            "A run that was cut off is not at risk after its cut: count the times from this one on."
+        ),
+        lambda times, reached: waiting(times, [math.isfinite(t) for t in times]): (
+            "A cut is no crossing: the curve falls only where a run arrives."
+        ),
+        ("t >= time for t in times", "t > time or r and t == time for t, r in zip(times, reached, strict=True)"): (
+            "Who is cut off at the very time is still at risk then: t >= time."
+        ),
+        (
+            "curve.append((time, share))",
+            "curve += [(time, share)] * crossed",
+        ): "Two arrivals at one time are one step of the curve.",
+        ("return curve", "return curve[1:]"): "The curve begins at (0.0, 1.0).",
     },
     hint="At each time of a crossing: at risk are the runs whose time is that or later; multiply the share by "
     "1 − crossed / at risk.",
@@ -99,12 +125,12 @@ MEDIAN = WrittenExercise(
         Case("one that stays above one half", lambda code: code([(0.0, 1.0), (4.0, 0.8), (9.0, 0.6)])),
     ),
     mistakes={
-        (lambda curve: next((t for t, share in curve if share < 0.5), math.inf)): "At most one half: <=.",
-        (lambda curve: next((t for t, share in curve if share <= 0.5), curve[-1][0])): (
+        ("<= 0.5", "< 0.5"): "At most one half: <=.",
+        ("math.inf", "time"): (
             "Where more than half never arrive there is no median: inf, not the last time that was seen."
         ),
-        (lambda curve: curve[len(curve) // 2][0]): "Not the middle of the list: the first time where the share is low.",
-        (lambda curve: next((t for t, share in reversed(curve) if share > 0.5), math.inf)): (
+        lambda curve: curve[len(curve) // 2][0]: "Not the middle of the list: the first time where the share is low.",
+        lambda curve: next((t for t, share in reversed(curve) if share > 0.5), math.inf): (
             "That is the step before: there more than half are still waiting."
         ),
     },
@@ -137,9 +163,9 @@ SUCCESS = WrittenExercise(
         Case("none of 3", lambda code: [1 + each for each in code(0, 3)]),
     ),
     mistakes={
-        (_wald): "That is share ± 1.96 standard errors, which says of 5 successes in 5 that nothing is unknown.",
-        (lambda reached, runs: tuple(100 * each for each in success_interval(reached, runs))): "Shares, not per cent.",
-        (lambda reached, runs: tuple(each * (1 + 1.96**2 / runs) for each in success_interval(reached, runs))): (
+        _wald: "That is share ± 1.96 standard errors, which says of 5 successes in 5 that nothing is unknown.",
+        lambda reached, runs: tuple(100 * each for each in success_interval(reached, runs)): "Shares, not per cent.",
+        lambda reached, runs: tuple(each * (1 + 1.96**2 / runs) for each in success_interval(reached, runs)): (
             "Both ends are divided by 1 + z²/n."
         ),
     },
@@ -154,13 +180,6 @@ def expected_cost_usd(spent_s: Sequence[float], reached: Sequence[bool], usd_per
     return sum(spent_s) / sum(reached) / 3600 * usd_per_h
 
 
-def _cost_of(spent_s: Callable[[Any, Any], float]) -> Any:
-    def code(times_s: Sequence[float], reached: Sequence[bool], usd_per_h: float) -> float:
-        return spent_s(np.asarray(times_s), np.asarray(reached)) / 3600 * usd_per_h if any(reached) else math.inf
-
-    return code
-
-
 COST = WrittenExercise(
     expected_cost_usd,
     module="tta",
@@ -170,11 +189,13 @@ COST = WrittenExercise(
         Case("none that arrives", lambda code: code([10.0, 11.0], [False, False], 0.36)),
     ),
     mistakes={
-        (_cost_of(lambda s, r: s[r.astype(bool)].mean())): "The failures took time, too, and somebody pays for it.",
-        (_cost_of(lambda s, r: s.mean())): "Shared by the successes only: a failure has bought nothing.",
-        (_cost_of(lambda s, r: 60 * s.sum() / r.sum())): "An hour has 3,600 seconds.",
-        (_cost_of(lambda s, r: 3600 * s.sum() / r.sum())): "The price is by the hour, and the time in seconds.",
-        (lambda s, r, usd: sum(s) / max(1, sum(r)) / 3600 * usd): "No success at any price: inf, where none arrives.",
+        ("sum(spent_s)", "sum(s for s, r in zip(spent_s, reached, strict=True) if r)"): (
+            "The failures took time, too, and somebody pays for it."
+        ),
+        ("sum(reached)", "len(reached)"): "Shared by the successes only: a failure has bought nothing.",
+        ("3600", "60"): "An hour has 3,600 seconds.",
+        (" / 3600", ""): "The price is by the hour, and the time in seconds.",
+        ("return math.inf", "reached = [True]"): "No success at any price: inf, where none arrives.",
     },
     hint="All seconds that were spent, over the number of successes; by 3,600, times the price. Without a success inf.",
     explanation="The expected cost if each run that fails is started anew, until one gets there.",
@@ -198,12 +219,12 @@ HOURS = WrittenExercise(
         Case("none that arrived", lambda code: code(np.array([np.nan, np.nan]), 100.0)),
     ),
     mistakes={
-        (lambda epochs, seconds: np.asarray(epochs) * seconds / 3600): (
+        ("np.where(np.isnan(hours), np.inf, hours)", "hours"): (
             "A run that came to the end of its epochs has failed: its time is inf. NaN is left out of means unseen."
         ),
-        (lambda epochs, seconds: hours_to_target(epochs, seconds) * 3600): "Hours: 3,600 seconds each.",
-        (lambda epochs, seconds: np.nan_to_num(np.asarray(epochs) * seconds / 3600)): "0 hours is the best of times.",
-        (lambda epochs, seconds: hours_to_target(np.asarray(epochs)[~np.isnan(epochs)], seconds)): (
+        (" / 3600", ""): "Hours: 3,600 seconds each.",
+        ("np.inf", "0"): "0 hours is the best of times.",
+        ("np.where(np.isnan(hours), np.inf, hours)", "hours[~np.isnan(hours)]"): (
             "Do not leave out runs that failed: give as many times as there are seeds."
         ),
     },
@@ -225,16 +246,14 @@ SOONER = WrittenExercise(
         Case("the slowest of two", lambda code: code({"a": 6.0, "b": 8.0}, "b")),
     ),
     mistakes={
-        (lambda hours, own: {o: 100 * (t / hours[own] - 1) for o, t in hours.items() if o != own}): (
+        ("(1 - hours[platform] / took)", "(took / hours[platform] - 1)"): (
             "That is how much longer the other takes: sooner is a share of the other's time."
         ),
-        (lambda hours, own: {o: 100 * hours[own] / t for o, t in hours.items() if o != own}): (
+        ("(1 - hours[platform] / took)", "hours[platform] / took"): (
             "That is the share of the time it takes; sooner is what is saved."
         ),
-        (lambda hours, own: {o: 1 - hours[own] / t for o, t in hours.items() if o != own}): "In per cent.",
-        (
-            lambda hours, own: {o: 100 * (1 - hours[own] / t) for o, t in hours.items()}
-        ): "Leave the platform itself out.",
+        ("100 * ", ""): "In per cent.",
+        (" if other != platform", ""): "Leave the platform itself out.",
     },
     hint="100 × (1 − own time / other's time), for each of the others.",
     explanation="60 % sooner is 2.5 times as fast: say which of the two you mean.",
@@ -246,15 +265,7 @@ def fit_log_time(hours: np.ndarray, covariates: np.ndarray) -> np.ndarray:
     return np.linalg.lstsq(design, np.log(hours), rcond=None)[0]
 
 
-def _changed_fit(*, log: bool = True, constant: bool = True) -> Any:
-    def code(hours: np.ndarray, covariates: np.ndarray) -> np.ndarray:
-        columns = [np.ones(len(hours))] * constant + [covariates]
-        return np.linalg.lstsq(np.column_stack(columns), np.log(hours) if log else hours, rcond=None)[0]
-
-    return code
-
-
-def _times(count: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+def _drawn(count: int, width: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(count)
     covariates = random.normal(size=(count, width))
     return np.exp(1 + covariates @ np.linspace(-0.5, 0.7, width) + 0.1 * random.normal(size=count)), covariates
@@ -264,24 +275,23 @@ FIT = WrittenExercise(
     fit_log_time,
     module="tta",
     cases=(
-        Case("30 runs, two covariates", lambda code: code(*_times(30, 2))),
-        Case("five covariates", lambda code: code(*_times(80, 5))),
+        Case("30 runs, two covariates", lambda code: code(*_drawn(30, 2))),
+        Case("five covariates", lambda code: code(*_drawn(80, 5))),
     ),
     mistakes={
-        (_changed_fit(log=False)): "It is the logarithm of the time that is linear: effects multiply.",
-        (_changed_fit(constant=False)): "A column of ones is missing: the time where all covariates are 0.",
-        (lambda hours, covariates: np.exp(fit_log_time(hours, covariates))): (
+        ("np.log(hours)", "hours"): "It is the logarithm of the time that is linear: effects multiply.",
+        ("np.ones(len(hours)), ", ""): "A column of ones is missing: the time where all covariates are 0.",
+        lambda hours, covariates: np.exp(fit_log_time(hours, covariates)): (
             "Return the coefficients; whoever wants factors takes exp of them."
         ),
-        (
-            lambda hours, covariates: fit_log_time(hours, covariates)[1:]
-        ): "The constant comes first, and is wanted, too.",
+        ("[0]", "[0][1:]"): "The constant comes first, and is wanted, too.",
     },
     hint="np.column_stack of ones and covariates; np.linalg.lstsq against np.log(hours).",
     explanation="An accelerated failure time model with log-normal times; cut-off runs take a likelihood.",
 )
 
 EXERCISES = {
+    "50.times": TIMES,
     "50.waiting": WAITING,
     "50.median": MEDIAN,
     "50.success": SUCCESS,
@@ -306,8 +316,8 @@ EXERCISES = {
             "trade-off: a common batch compares hardware, each one's best compares what one would really do",
         ),
         model="With one batch the epochs to a target are the same everywhere, so the ratio of times is that of the "
-        "epoch times at every target, whatever the paper saw. With each platform's largest batch it moves: past some"
-        " tens of utterances an epoch gets hardly faster and more of them are needed, and the largest batches never "
+        "epoch times at every target, whatever the paper saw. With each platform's largest batch it moves: past some "
+        "tens of utterances an epoch gets hardly faster and more of them are needed, and the largest batches never "
         "reach the hardest target, where the smallest card does. A common batch compares hardware; each one's best "
         "compares what a user would do with it.",
     ),
