@@ -216,11 +216,13 @@ def train(
                 run.evaluate(cer=score())
 
 
-def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0) -> dict[str, Any]:
+def _trained(
+    code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0, most_steps: float = math.inf
+) -> dict[str, Any]:
     """What a loop does with five batches, and a sixth of a speaker who is held out."""
 
     def once() -> tuple[WatchedRun, _Recogniser]:
-        run, model = WatchedRun(), _Recogniser(0.1)
+        run, model = WatchedRun(most_steps=most_steps), _Recogniser(0.1)
         *batches, held_out = (_batch(seed, 2 + seed % 3, noise) for seed in range(6))
         held_out = replace(held_out, features=held_out.features.flip(1))
 
@@ -233,6 +235,7 @@ def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0
 
     (run, model), (again, _) = once(), once()
     return {
+        "epochs that the run is asked for": run.epochs_asked,
         "samples": sum(run.samples),
         "utterances trained on": sum(count for training, gradient, count in model.seen if training and gradient),
         "evaluations": len(run.evaluated),
@@ -250,6 +253,7 @@ LOOP = WrittenExercise(
         Case("four epochs of five batches", lambda code: _trained(code, epochs=4), 1e-3),
         Case("noise for padding", lambda code: _trained(code, epochs=1, noise=3.0), 1e-3),
         Case("gradients clipped to a norm of 0.1", lambda code: _trained(code, epochs=2, clip=0.1), 1e-3),
+        Case("a run that is over after 4 steps", lambda code: _trained(code, epochs=2, most_steps=4), 1e-3),
     ),
     mistakes={
         ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
@@ -262,6 +266,8 @@ LOOP = WrittenExercise(
         ("run.step(loss, samples=len(batch.texts))", "pass"): (
             "Tell the run of each step: run.step(loss, samples=len(batch.texts))."
         ),
+        ("run.epochs(epochs)", "range(epochs)"): "Only the run knows which epochs are left: run.epochs(epochs).",
+        ("run.batches(batches)", "batches"): "The batches do not know when the run is over: run.batches(batches).",
         ("if run.due", "if True"): "Evaluate where run.due says so, not after each step: evaluations take time, too.",
         ("loss_of(", "changed(loss_of, *_OF_PADDING)("): (
             "Padding is trained on: the loss is to see the lengths that the model returns."
