@@ -65,7 +65,8 @@ def reveal(name: str, truth: float | None) -> None:
     first_time, truth = made.truth is None, float(truth)
     if first_time:  # the first answer is the one that was guessed
         made.truth = truth
-    print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.")
+    counts = "" if first_time else f" The first answer counts, {made.words(made.truth)}."
+    print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.{counts}")
     if first_time:
         keep("guess", name, guess=made.value, truth=truth, unit=made.unit)
 

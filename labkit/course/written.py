@@ -240,7 +240,7 @@ def differs(found: Any, right: Any, relative: float) -> str:
 
 def _within(place: Any, found: Any, right: Any, relative: float) -> str:
     difference = differs(found, right, relative)
-    return difference and (difference if difference.startswith("at ") else f"at [{place!r}] {difference}")
+    return difference and f"at [{place!r}] {difference.removeprefix('at ')}"
 
 
 def _plain(value: Any) -> Any:

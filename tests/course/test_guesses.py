@@ -46,7 +46,7 @@ def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
     guess("00.time", 8.0)
     assert "your first guess stays" in capsys.readouterr().out
     reveal("00.time", 4.0)  # the first answer counts
-    assert "exactly right" in capsys.readouterr().out
+    assert "exactly right. The first answer counts, 8." in capsys.readouterr().out
     for score in (score_notebook, score_course):
         score()
         assert "too low by a factor of 2.00" in capsys.readouterr().out
