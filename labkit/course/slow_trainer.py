@@ -3,7 +3,7 @@
 The first two are those of a well-known benchmark's random data: labels that have nothing to do with the features, made
 one sample at a time in Python (facebookresearch/dlrm, `dlrm_data_pytorch.py`); and one lookup a table.
 
-Shapes: B batch, F tables, D embedding dim, N samples.
+Shapes: B batch, F tables, D embedding dim.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.tracking.phases import BACKWARD, FORWARD, INPUT, OPTIMISER, phase
 
-DENSE, TABLES, ROWS, DIM, HIDDEN, STORED = 13, 64, 500, 16, 512, 2**14
+DENSE, TABLES, ROWS, DIM, HIDDEN = 13, 64, 500, 16, 512
 Batch = tuple[Tensor, Tensor, Tensor]
 """dense float32 (B, DENSE), categorical int64 (B, F), label float32 (B,)."""
 
@@ -35,33 +34,10 @@ def batch_in_python(size: int, tables: int = TABLES) -> Batch:
     return torch.tensor(dense), torch.tensor(categorical), torch.tensor(label)
 
 
-class StoredBatches:
-    """Batches cut from samples that were made once, all together."""
-
-    def __init__(self, tables: int = TABLES):
-        random_numbers = np.random.default_rng(0)
-        dense = random_numbers.random((STORED, DENSE), dtype=np.float32)
-        categorical = random_numbers.integers(ROWS, size=(STORED, tables))
-        label = (random_numbers.random(STORED) < 0.25).astype(np.float32)
-        self._arrays = tuple(map(torch.from_numpy, (dense, categorical, label)))
-        self._next = 0
-
-    def __call__(self, size: int, tables: int = TABLES) -> Batch:
-        start = self._next if self._next + size <= STORED else 0
-        self._next = start + size
-        return tuple(array[start : start + size] for array in self._arrays)
-
-
 def look_up_one_by_one(tables: Tensor, categorical: Tensor) -> Tensor:
     """The embeddings (B, F, D) that indices (B, F) name in tables (F, ROWS, D): a call a table."""
     found = [F.embedding(categorical[:, number], table) for number, table in enumerate(tables.unbind(0))]
     return torch.stack(found, dim=1)
-
-
-def look_up_together(tables: Tensor, categorical: Tensor) -> Tensor:
-    """The same in one call: each index counted from the row where its table begins."""
-    starts = torch.arange(0, len(tables) * ROWS, ROWS)
-    return F.embedding(categorical + starts, tables.flatten(0, 1))
 
 
 def hits_one_by_one(logit: Tensor, label: Tensor) -> float:
@@ -70,11 +46,6 @@ def hits_one_by_one(logit: Tensor, label: Tensor) -> float:
     for guessed, right in zip(logit, label, strict=True):
         hits += (guessed.item() > 0) == (right.item() > 0.5)
     return hits
-
-
-def hits_at_once(logit: Tensor, label: Tensor) -> Tensor:
-    """The same as a tensor, which nobody waits for."""
-    return ((logit > 0) == (label > 0.5)).sum()
 
 
 class SlowTrainer:

@@ -216,6 +216,7 @@ def differs(found: Any, right: Any, relative: float) -> str:
             return f"it gives {_shown(found)}, and a dict with the keys {', '.join(map(repr, right))} is wanted"
         return next(filter(None, (_within(key, found[key], right[key], relative) for key in right)), "")
     if isinstance(right, (list, tuple)):
+        found = found.tolist() if hasattr(found, "tolist") else found
         if not isinstance(found, (list, tuple)) or len(found) != len(right):
             return f"it gives {_shown(found)}, and {_shown(right)} is right"
         pairs = enumerate(zip(found, right, strict=True))
@@ -240,7 +241,8 @@ def differs(found: Any, right: Any, relative: float) -> str:
 
 def _within(place: Any, found: Any, right: Any, relative: float) -> str:
     difference = differs(found, right, relative)
-    return difference and f"at [{place!r}] {difference.removeprefix('at ')}"
+    at = f"at [{place!r}]"
+    return difference and (at + difference[3:] if difference.startswith("at [") else f"{at} {difference}")
 
 
 def _plain(value: Any) -> Any:

@@ -196,11 +196,12 @@ def test_code_that_is_not_written_yet_is_not_a_try(double):
     [
         (torch.ones(2), np.ones(2), ""),
         ([1, 2], (1, 2), ""),
+        (np.array([1, 2]), (1, 2), ""),
         (np.float32(1) / 3, 1 / 3, ""),
         (float("nan"), float("nan"), ""),
         (torch.ones(2, 1), torch.ones(2), "the shape (2, 1), and (2,) is right"),
         ({"a": 1}, {"b": 1}, "a dict with the keys 'b' is wanted"),
-        ({"a": [1, 5]}, {"a": [1, 2]}, "at ['a'] [1] it gives 5, and 2 is right"),
+        ({"a": [1, 5]}, {"a": [1, 2]}, "at ['a'][1] it gives 5, and 2 is right"),
         ("1", 1.0, "it gives '1', and 1.0 is right"),
         (None, 1.0, "1.0 is right"),
         (True, 1.5, "it gives 1, and 1.5 is right"),

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from labkit.course import slow_trainer as trainers
+from labkit.course.exercises.n32_slow_trainer import hits, look_up, make_batch
 from labkit.hardware.allocator import keep_memory
 from labkit.hardware.calibration import calibrate
 from labkit.profiling.recording.phase_clock import fault_cost_us, minor_faults
@@ -44,14 +45,14 @@ def train_all(folder):
     recording.Sampler = lambda *_, **__: no_sampler
     card = calibrate(repeats=3)
     tuned = {
-        "make_batch": trainers.StoredBatches(),
-        "look_up": trainers.look_up_together,
-        "count_hits": trainers.hits_at_once,
+        "make_batch": make_batch,
+        "look_up": look_up,
+        "count_hits": hits,
         "batch_size": 4096,
         "precision": "bf16" if card.bf16_gflops > card.fp32_gflops else "fp32",
     }
     # of a table each, as many lookups as one call for all; it matters where they are small
-    small = {"make_batch": trainers.StoredBatches(256), "tables": 256, "batch_size": 512}
+    small = {"tables": 256, "batch_size": 512}
     planted = {
         "none": {},
         "input": {"make_batch": trainers.batch_in_python, "batch_size": 512},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,7 @@ AUC = WrittenExercise(
         Case("1,000 rows without ties", lambda code: code(*_scores(1000, 10**9))),
         Case("scores that are all the same", lambda code: code(np.array([0, 1, 1, 0]), np.ones(4))),
         Case("1,000 rows of five scores, many of them tied", lambda code: code(*_scores(1000, 5))),
-        Case("200,000 rows", lambda code: code(*_scores(200_000, 1000))),
+        Case("2 million rows", lambda code: code(*_scores(2_000_000, 1000))),  # no memory holds all of their pairs
     ),
     mistakes={
         ("(below + not_above).mean() / 2", "below.mean()"): (
@@ -55,7 +56,7 @@ AUC = WrittenExercise(
         lambda label, score: float(((score > 0.5) == (label == 1)).mean()): "That is accuracy, at one threshold.",
     },
     hint="The share of (positive, negative) pairs in which the positive has the higher score; a tie counts a half. "
-    "Sort the negatives and use np.searchsorted: all pairs at once would be 10¹⁰ for 200,000 rows.",
+    "Sort the negatives and use np.searchsorted: all pairs of 2 million rows would be nearly 10¹².",
     explanation="Pairs in the right order, ties by half: the same as labkit's, and as scikit-learn's.",
 )
 
@@ -86,12 +87,12 @@ def _data(rows: int = 96) -> list[tuple[Tensor, Tensor, Tensor]]:
     return list(zip(dense.split(16), categorical.split(16), label.split(16), strict=True))
 
 
-def _trained(code: Any, epochs: int) -> dict[str, Any]:
+def _trained(code: Any, epochs: int, most_steps: float = math.inf) -> dict[str, Any]:
     """What a loop does on a small log."""
 
     def once() -> tuple[WatchedRun, nn.Module, int]:
         torch.manual_seed(0)
-        run, model, batches = WatchedRun(), MyDlrm(SMALL), _data()
+        run, model, batches = WatchedRun(most_steps=most_steps), MyDlrm(SMALL), _data()
         *train_batches, (dense, categorical, _) = batches
         seen = []
         model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled() and model.training))
@@ -100,12 +101,14 @@ def _trained(code: Any, epochs: int) -> dict[str, Any]:
             with torch.no_grad():
                 return float(model(dense, categorical).mean())
 
-        code(run, model, [torch.optim.Adam(model.parameters(), lr=0.01)], train_batches, score, epochs=epochs)
+        parts = model.top.parameters(), [*model.bottom.parameters(), *model.tables.parameters()]
+        code(run, model, [torch.optim.Adam(part, lr=0.01) for part in parts], train_batches, score, epochs=epochs)
         return run, model, sum(seen)
 
     run, _, passes = once()
     again, _, _ = once()
     return {
+        "epochs that the run is asked for": run.epochs_asked,
         "samples": sum(run.samples),
         "forward passes with a gradient": passes,
         "evaluations": len(run.evaluated),
@@ -121,18 +124,22 @@ LOOP = WrittenExercise(
     cases=(
         Case("two epochs of five batches", lambda code: _trained(code, 2)),
         Case("one epoch", lambda code: _trained(code, 1)),
+        Case("a run that is over after 4 steps", lambda code: _trained(code, 2, most_steps=4)),
     ),
     mistakes={
         ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
         ("optimizer.step()", "optimizer.zero_grad(), optimizer.step()"): (
-            "The gradients are cleared before the optimiser uses them."
+            "No weight changes: backward comes first, then the step, which uses the gradients, then clear them."
         ),
+        ("in optimizers:", "in optimizers[:1]:"): "Step all optimisers, not the first alone.",
         ("samples=len(label)", "samples=1"): "Tell run.step how many samples the batch had: samples=len(label).",
         ("run.step(loss, samples=len(label))", "pass"): (
             "Tell the run of each step: run.step(loss, samples=len(label))."
         ),
         ("if run.due", "if True"): "Evaluate where run.due says so, not after each step: evaluations take time, too.",
         ("run.epochs(epochs)", "run.epochs(10)"): "Ask for as many epochs as the caller wants: run.epochs(epochs).",
+        ("run.epochs(epochs)", "range(epochs)"): "Only the run knows which epochs are left: run.epochs(epochs).",
+        ("run.batches(batches)", "batches"): "The batches do not know when the run is over: run.batches(batches).",
     },
     hint="loss, backward, a step of each optimiser and clear its gradients, run.step, and run.evaluate where run.due.",
     explanation="The loss falls, the same seed repeats it, and what is scored is never trained on.",
@@ -181,14 +188,20 @@ def three_rates(runs, batch_size, base_batch, base_lr):
 
 
 def _runs(*, seeds: int = 2) -> pd.DataFrame:
-    """Two batch sizes, four rates; the best single run, and the best by test AUC, are at other rates than the best."""
+    """Two batch sizes with the same rates; the best single run, and that by test AUC, are at others than the best."""
     import pandas as pd
 
     validation = {0.002: 0.71, 0.004: 0.73, 0.008: 0.76, 0.016: 0.75}
     test = {0.002: 0.70, 0.004: 0.74, 0.008: 0.75, 0.016: 0.77}
     spread = {0.002: 0.0, 0.004: 0.04, 0.008: 0.005, 0.016: 0.002}
     rows = [
-        (batch, lr, seed, validation[lr] + sign * spread[lr] - batch / 1e5, test[lr] + sign * spread[lr] / 2)
+        (
+            batch,
+            lr,
+            seed,
+            validation[lr] + sign * spread[lr] - batch / 1e5,
+            test[lr] + sign * spread[lr] / 2 - batch / 1e4,
+        )
         for batch in (100, 400)
         for lr in validation
         for seed, sign in zip(range(seeds), (1, -1), strict=False)
@@ -212,6 +225,9 @@ RATES = WrittenExercise(
         Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
     ),
     mistakes={
+        ('runs[runs["batch_size"] == batch_size]', "runs"): (
+            "The other batch sizes have the same rates: take the rows of yours first."
+        ),
         ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
             "The rate is chosen by the test split here, which then tells nothing new: choose by validation_auc."
         ),

@@ -5,7 +5,6 @@ Runs of kernels are (start, end); blocks are (sm, start, end, warps): on which m
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -49,15 +48,15 @@ CIRCLE = WrittenExercise(
         Case("the same seed twice", lambda code: bool(np.all(np.asarray(code(300, 1)) == np.asarray(code(300, 1))))),
     ),
     mistakes={
-        (lambda count, seed=0: np.random.default_rng(seed).permutation(count)): (
+        ("return places", "return order"): (
             "A random permutation falls apart into several circles, some of them short enough for a cache: draw an "
             "*order* of all places, and let each say which comes next in it."
         ),
-        (lambda count, seed=0: np.roll(np.arange(count), -1)): (
+        ("np.random.default_rng(seed).permutation(count)", "np.arange(count)"): (
             "That reads neighbour after neighbour, which the processor fetches before it is asked: draw the order."
         ),
-        (lambda count, seed=0: circle(count)): ("The seed makes no difference."),
-        (lambda count, seed=0: circle(count, int(time.time_ns() % 2**31))): ("One seed has to give one circle."),
+        ("(seed)", "(0)"): "The seed makes no difference.",
+        ("(seed)", "()"): "One seed has to give one circle.",
     },
     hint="Draw an order of all places, then `places[order] = np.roll(order, -1)`: each says which comes next.",
     explanation="Every read depends on the one before, and none is where the last one was.",
@@ -70,17 +69,6 @@ def achieved(work: Callable, seconds: float, clock: Callable = time.perf_counter
     while clock() - began < seconds:
         moved += work()
     return moved / (clock() - began) / 1e9
-
-
-def _achieved(*, warm: bool = True, gib: bool = False, nominal: bool = False, bits: int = 1) -> Any:
-    def code(work: Callable, seconds: float, clock: Callable = time.perf_counter) -> float:
-        _ = work() if warm else None
-        began, moved = clock(), 0.0
-        while clock() - began < seconds:
-            moved += work()
-        return bits * moved / (seconds if nominal else clock() - began) / (2**30 if gib else 1e9)
-
-    return code
 
 
 def _timed(first_s: float, turn_s: float, moved: float) -> Any:
@@ -100,10 +88,10 @@ ACHIEVED = WrittenExercise(
         Case("a turn longer than asked for", _timed(4.0, 4.0, 2e9)),
     ),
     mistakes={
-        (_achieved(nominal=True)): ("The last turn ends after its time: divide by the time that passed."),
-        (_achieved(gib=True)): ("GB is 1e9 bytes; 2**30 is GiB."),
-        (_achieved(warm=False)): ("The first turn allocates and compiles: run one before the clock starts."),
-        (_achieved(bits=8)): ("Bytes, not bits."),
+        ("(clock() - began)", "seconds"): "The last turn ends after its time: divide by the time that passed.",
+        ("1e9", "2**30"): "GB is 1e9 bytes; 2**30 is GiB.",
+        ("work()  #", "pass  #"): "The first turn allocates and compiles: run one before the clock starts.",
+        ("return moved", "return 8 * moved"): "Bytes, not bits.",
     },
     hint="One turn first; then turns until `clock() - began` reaches `seconds`; bytes moved, divided by the time that "
     "passed by `clock()`, in 1e9.",
@@ -123,27 +111,6 @@ def utilisation(runs: list[tuple], window: tuple) -> float:
     return 100 * busy / (last - first)
 
 
-def _summed(runs: Any, window: Any) -> float:
-    first, last = window
-    return 100 * sum(max(0.0, min(end, last) - max(start, first)) for start, end in runs) / (last - first)
-
-
-def _not_clipped(runs: Any, window: Any) -> float:
-    wide = (min([window[0], *(start for start, _ in runs)]), max([window[1], *(end for _, end in runs)]))
-    return utilisation(runs, wide) * (wide[1] - wide[0]) / (window[1] - window[0])
-
-
-def _forgets(runs: Any, window: Any) -> float:
-    """Takes the end of the last run that began for the latest end."""
-    (first, last), busy = window, 0.0
-    until = first
-    for start, end in sorted(runs):
-        start, end = max(start, until), min(end, last)
-        busy += max(0.0, end - start)
-        until = end
-    return 100 * busy / (last - first)
-
-
 UTILISATION = WrittenExercise(
     utilisation,
     module="counters",
@@ -159,13 +126,15 @@ UTILISATION = WrittenExercise(
         Case("one outside the window", lambda code: code([(20, 30), (2, 3)], (0, 10))),
     ),
     mistakes={
-        (_summed): ("Time in which two kernels ran counts once: join what overlaps before you add."),
-        (_not_clipped): ("What ran before or after the window does not count."),
-        (_forgets): ("A short kernel inside a long one does not end it: keep the latest end so far."),
-        (lambda runs, window: utilisation(runs, window) / 100): ("In per cent."),
-        (lambda runs, window: utilisation(runs, (min([0, *(s for s, _ in runs)]), window[1]))): (
-            "Of the time of the window, from its beginning to its end."
+        ("max(start, until)", "max(start, first)"): (
+            "Time in which two kernels ran counts once: join what overlaps before you add."
         ),
+        lambda runs, window: utilisation(runs, (-1e6, 1e6)) * 2e6 / (window[1] - window[0]): (
+            "What ran before or after the window does not count."
+        ),
+        ("max(until, end)", "end"): "A short kernel inside a long one does not end it: keep the latest end so far.",
+        ("100 * ", ""): "In per cent.",
+        ("(last - first)", "last"): "Of the time of the window, from its beginning to its end.",
     },
     hint="Go through the runs by their start; of each add what lies in the window and after the latest end so far.",
     explanation="That is what `nvidia-smi` counts: whether anything ran.",
@@ -191,16 +160,14 @@ SM_ACTIVE = WrittenExercise(
         Case("no block", lambda code: code([], 4, (0, 10))),
     ),
     mistakes={
-        (lambda blocks, sms, window: utilisation([each[1:3] for each in blocks], window)): (
+        lambda blocks, sms, window: utilisation([each[1:3] for each in blocks], window): (
             "That is the utilisation: whether any SM had a block. Take each SM's own blocks, then the mean over SMs."
         ),
-        (lambda blocks, sms, window: sm_active(blocks, sms, window) * sms / (len({each[0] for each in blocks}) or 1)): (
-            "SMs that had no block count, too: divide by all of them."
-        ),
-        (lambda blocks, sms, window: _summed([each[1:3] for each in blocks], window) / sms): (
+        ("/ sms", "/ (sum(map(bool, runs)) or 1)"): "SMs that had no block count, too: divide by all of them.",
+        ("utilisation(own, window)", "sum(utilisation([each], window) for each in own)"): (
             "Two blocks at a time on one SM do not make it twice as active."
         ),
-        (lambda blocks, sms, window: sm_active(blocks, sms, window) * sms): ("The mean over the SMs, not the sum."),
+        (" / sms", ""): "The mean over the SMs, not the sum.",
     },
     hint="The utilisation of each SM by its own blocks, averaged over all SMs.",
     explanation="An SM is active while it has at least one block, however small.",
@@ -224,23 +191,13 @@ OCCUPANCY = WrittenExercise(
         Case("SMs that hold 48 warps", lambda code: code(TWO_ON_ONE, 2, (0, 10), 48)),
     ),
     mistakes={
-        (lambda blocks, sms, window, room=64: occupancy([(*each[:3], 1) for each in blocks], sms, window, room)): (
-            "A block counts with its warps."
+        ("warps * max", "max"): "A block counts with its warps.",
+        ("(sms * ", "(len({each[0] for each in blocks}) * "): "The room of SMs that had no block counts, too.",
+        ("max(0.0, min(end, last) - max(start, first))", "(end - start)"): (
+            "What lies outside the window does not count."
         ),
-        (lambda blocks, sms, window, room=64: occupancy(blocks, len({each[0] for each in blocks}), window, room)): (
-            "The room of SMs that had no block counts, too."
-        ),
-        (
-            lambda blocks, sms, window, room=64: (
-                100
-                * sum(warps * (end - start) for _, start, end, warps in blocks)
-                / (sms * room * (window[1] - window[0]))
-            )
-        ): ("What lies outside the window does not count."),
-        (lambda blocks, sms, window, room=64: occupancy(blocks, sms, window, 64)): (
-            "How many warps an SM holds is the last argument, and differs by GPU."
-        ),
-        (lambda blocks, sms, window, room=64: occupancy(blocks, sms, window, room) / 100): ("In per cent."),
+        ("* warps_per_sm *", "* 64 *"): "How many warps an SM holds is the last argument, and differs by GPU.",
+        ("100 * ", ""): "In per cent.",
     },
     hint="Add up warps × time in the window over all blocks; divide by SMs × warps an SM holds × the window's length.",
     explanation="How full, not how fast: half full may be all that a kernel needs.",
@@ -257,16 +214,6 @@ def residents(
     return there, 1000 * there * launch_us / blocks
 
 
-def _residents(*, rounds: bool = True, warps: bool = True, inverse: bool = False, us: bool = False, share: bool = True):
-    def code(blocks: int, threads: int, launch_us: float, occupancy: float, sms: int = 108, warps_per_sm: int = 64):
-        each = (math.ceil(threads / 32) if rounds else threads / 32) if warps else threads
-        there = occupancy / (100 if share else 1) * sms * warps_per_sm / each
-        stay = 1000 * blocks / launch_us / there if inverse else (1 if us else 1000) * there * launch_us / blocks
-        return there, stay
-
-    return code
-
-
 RESIDENTS = WrittenExercise(
     residents,
     module="counters",
@@ -278,11 +225,13 @@ RESIDENTS = WrittenExercise(
         Case("48 threads", lambda code: code(1000, 48, 10.0, 20.0)),
     ),
     mistakes={
-        (_residents(rounds=False)): ("A block of one thread holds a whole warp: round up."),
-        (_residents(warps=False)): ("Occupancy counts warps of 32 threads, not threads."),
-        (_residents(inverse=True)): ("That is how many start while one stays: who is there = rate × stay."),
-        (_residents(us=True)): ("The stay in ns; the launch is in µs."),
-        (_residents(share=False)): ("Occupancy is in per cent."),
+        ("-(-threads // 32)", "threads / 32"): "A block of one thread holds a whole warp: round up.",
+        ("-(-threads // 32)", "threads"): "Occupancy counts warps of 32 threads, not threads.",
+        ("there * launch_us / blocks", "blocks / launch_us / there"): (
+            "That is how many start while one stays: who is there = rate × stay."
+        ),
+        ("1000 * ", ""): "The stay in ns; the launch is in µs.",
+        (" / 100", ""): "Occupancy is in per cent.",
     },
     hint="Warps there = occupancy × SMs × warps an SM holds; blocks there = that / warps of a block, which are rounded "
     "up; a block's stay = blocks there / (blocks / launch).",

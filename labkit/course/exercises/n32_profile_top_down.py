@@ -34,34 +34,6 @@ def make_step(model: nn.Module, optimizers: list, batches: Iterator) -> Callable
     return step
 
 
-def _wrong_step(wrong: str) -> Callable[..., Callable[[], None]]:
-    def code(model: nn.Module, optimizers: list, batches: Iterator) -> Callable[[], None]:
-        def named(name: str) -> contextlib.AbstractContextManager:
-            return contextlib.nullcontext() if wrong == "unnamed" else phase(name)
-
-        first = next(batches) if wrong == "same batch" else None
-
-        def step() -> None:
-            with named("input"):
-                dense, categorical, label = first or next(batches)
-            with named("forward"):
-                loss = F.binary_cross_entropy_with_logits(model(dense, categorical), label)
-                if wrong == "early backward":
-                    loss.backward()
-            with named("backward"):
-                if wrong != "early backward":
-                    loss.backward()
-            with named("optimiser"):
-                for optimizer in optimizers:
-                    optimizer.step()
-                    if wrong != "gradients":
-                        optimizer.zero_grad()
-
-        return step() if wrong == "called" else step
-
-    return code
-
-
 class _Small(nn.Module):
     def __init__(self):
         super().__init__()
@@ -109,11 +81,17 @@ STEP = WrittenExercise(
     module="step",
     cases=(Case("two steps of a small model", _stepped),),
     mistakes={
-        (_wrong_step("unnamed")): ('Name the four parts: with phase("input"):, and so on, in that order.'),
-        (_wrong_step("early backward")): ("loss.backward() belongs to a phase of its own, not to forward."),
-        (_wrong_step("gradients")): ("Clear the gradients after the optimiser's step, or they add up."),
-        (_wrong_step("same batch")): ("Take the next batch within step: now each step has the same one."),
-        (_wrong_step("called")): ("Return the function step itself, without calling it."),
+        ("def step():", "phase = contextlib.nullcontext\n\n    def step():"): (
+            'Name the four parts: with phase("input"):, and so on, in that order.'
+        ),
+        ('with phase("backward"):\n        ', ""): "loss.backward() belongs to a phase of its own, not to forward.",
+        ("\n                optimizer.zero_grad()", ""): (
+            "Clear the gradients after the optimiser's step, or they add up."
+        ),
+        ("def step():", "batches = iter([next(batches)] * 2)\n\n    def step():"): (
+            "Take the next batch within step: now each step has the same one."
+        ),
+        ("return step", "return step()"): "Return the function step itself, without calling it.",
     },
     hint='step takes next(batches) in phase "input", computes the loss in "forward", and so on; return it uncalled.',
     explanation="The profiler can now tell the four parts of your step apart.",
@@ -127,23 +105,6 @@ def overheads(events: pd.DataFrame, cost_us: float, views: set[str]) -> dict[str
     ends = (top["start_us"] + top["duration_us"]).to_numpy()
     gaps = top["start_us"].to_numpy()[1:] - ends[:-1] - cost_us
     return {"T1": gaps.clip(0).sum(), "T5": events.loc[events["name"].isin(views), "self_us"].sum()}
-
-
-def _changed_overheads(*, nested: bool = False, costs: bool = True, clips: bool = True, ends: bool = True) -> Any:
-    def code(events: pd.DataFrame, cost_us: float, views: set[str]) -> dict[str, float]:
-        top = (events if nested else events[events["parent"] < 0]).sort_values("start_us")
-        end = (top["start_us"] + (top["duration_us"] if ends else 0)).to_numpy()
-        gaps = top["start_us"].to_numpy()[1:] - end[:-1] - (cost_us if costs else 0)
-        gaps = gaps.clip(0) if clips else gaps
-        return {"T1": gaps.sum(), "T5": events.loc[events["name"].isin(views), "self_us"].sum()}
-
-    return code
-
-
-def _t5_by(column: str) -> Any:
-    return lambda events, cost_us, views: (
-        overheads(events, cost_us, views) | {"T5": events.loc[events["name"].isin(views), column].sum()}
-    )
 
 
 _ROWS = [
@@ -165,11 +126,13 @@ OVERHEADS = WrittenExercise(
         Case("a single operator", lambda code: code(_EVENTS.iloc[:1], 2.0, _VIEWS)),
     ),
     mistakes={
-        (_changed_overheads(nested=True)): ("T1 lies between operators that Python calls: those whose parent is −1."),
-        (_changed_overheads(costs=False)): ("Take what looking costs, cost_us, off each gap."),
-        (_changed_overheads(clips=False)): ("No gap is shorter than nothing: clip each at 0 before you add them."),
-        (_changed_overheads(ends=False)): ("A gap begins where the operator before it ends: start_us + duration_us."),
-        (_t5_by("duration_us")): ("Of a view count its own time, self_us: what it calls has a row of its own."),
+        ('events[events["parent"] < 0]', "events"): (
+            "T1 lies between operators that Python calls: those whose parent is −1."
+        ),
+        (" - cost_us", ""): "Take what looking costs, cost_us, off each gap.",
+        (".clip(0)", ""): "No gap is shorter than nothing: clip each at 0 before you add them.",
+        (' + top["duration_us"]', ""): "A gap begins where the operator before it ends: start_us + duration_us.",
+        ('"self_us"', '"duration_us"'): "Of a view count its own time, self_us: what it calls has a row of its own.",
     },
     hint="Operators with parent below 0, sorted by start_us: each start less the end of the one before it, less "
     "cost_us, not below 0. T5 is the sum of self_us of the operators whose name is among the views.",
@@ -184,10 +147,6 @@ def amdahl(shares: dict[str, float], times: float = float("inf")) -> dict[str, f
     return {name: 1 / rest if rest else float("inf") for name, rest in left.items()}
 
 
-def _bounds(of: Callable[[float, float], float]) -> Any:
-    return lambda shares, times=float("inf"): {name: of(share, times) for name, share in shares.items()}
-
-
 AMDAHL = WrittenExercise(
     amdahl,
     module="step",
@@ -197,16 +156,12 @@ AMDAHL = WrittenExercise(
         Case("a share of 1", lambda code: code({"input": 1.0})),
     ),
     mistakes={
-        (_bounds(lambda share, times: 1 + share)): ("The rest does not grow shorter: 1 − f of the step is left."),
-        (_bounds(lambda share, times: 1 - share + share / times)): (
-            "That is what is left of a step; the gain is 1 / that."
+        ("1 - share + share / times", "1 / (1 + share)"): (
+            "The rest does not grow shorter: 1 − f of the step is left."
         ),
-        (_bounds(lambda share, times: 1 / share if share < 1 else float("inf"))): (
-            "f is what vanishes; divide 1 by what is *left*."
-        ),
-        (_bounds(lambda share, times: 1 / (1 - share) if share < 1 else float("inf"))): (
-            "With a finite `times` the part does not vanish: f / times of it is left."
-        ),
+        ('1 / rest if rest else float("inf")', "rest"): "That is what is left of a step; the gain is 1 / that.",
+        ("1 - share + share / times", "share"): "f is what vanishes; divide 1 by what is *left*.",
+        (" + share / times", ""): "With a finite `times` the part does not vanish: f / times of it is left.",
     },
     hint="Of a step of 1, 1 − f stays as it was and f / times is left of the rest; the gain is 1 over their sum.",
     explanation="However quick one part becomes, the others remain: no work on it can beat this bound.",

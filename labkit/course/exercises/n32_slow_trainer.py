@@ -69,17 +69,11 @@ LOOKUP = WrittenExercise(
         ),
     ),
     mistakes={
-        (look_up_one_by_one): ("Right, but with a call a table: number the rows over all tables, and call once."),
-        (lambda tables, categorical: F.embedding(categorical, tables.flatten(0, 1))): (
-            "All columns look into the first table: add to each the row at which its own begins."
-        ),
-        (lambda tables, categorical: F.embedding(categorical + torch.arange(len(tables)), tables.flatten(0, 1))): (
-            "Table f begins at row f × R, with R rows a table, not at row f."
-        ),
-        (lambda tables, categorical: look_up(tables, categorical).flatten(1)): ("Keep the shape (B, F, D)."),
-        (lambda tables, categorical: look_up(tables.detach(), categorical).requires_grad_()): (
-            "No gradient comes back to the tables: do not detach them."
-        ),
+        look_up_one_by_one: "Right, but with a call a table: number the rows over all tables, and call once.",
+        (" + starts", ""): "All columns look into the first table: add to each the row at which its own begins.",
+        ("tables.shape[1] * ", ""): "Table f begins at row f × R, with R rows a table, not at row f.",
+        ("tables.flatten(0, 1))", "tables.flatten(0, 1)).flatten(1)"): "Keep the shape (B, F, D).",
+        ("tables.flatten", "tables.detach().flatten"): "No gradient comes back to the tables: do not detach them.",
     },
     hint="Index 3 of table 2 is row 2 × R + 3 of tables.flatten(0, 1). Add to each column the row at which its table "
     "begins, and call F.embedding once.",
@@ -97,14 +91,9 @@ def make_batch(size: int, tables: int, generator: torch.Generator | None = None)
     return dense, categorical, label
 
 
-def _changed_batch(change: Callable[..., tuple], *, one_by_one: bool = False) -> Any:
-    def code(size: int, tables: int, generator: torch.Generator | None = None) -> tuple:
-        if one_by_one:
-            parts = zip(*(make_batch(1, tables, generator) for _ in range(size)), strict=True)
-            return tuple(map(torch.cat, parts))
-        return change(*make_batch(size, tables, generator))
-
-    return code
+def _sample_by_sample(size: int, tables: int, generator: torch.Generator | None = None) -> tuple:
+    samples = zip(*(make_batch(1, tables, generator) for _ in range(size)), strict=True)
+    return tuple(map(torch.cat, samples))
 
 
 def _seeded() -> torch.Generator:
@@ -150,23 +139,17 @@ BATCH = WrittenExercise(
         Case("50,000 samples of 2 tables", _likely, relative=0.03),
     ),
     mistakes={
-        (_changed_batch(lambda dense, categorical, label: (dense, categorical, label[torch.randperm(len(label))]))): (
+        ("return dense, categorical, label", "return dense, categorical, label[torch.randperm(size)]"): (
             "The labels have nothing to do with the features: draw each with the probability that its odds give."
         ),
-        (_changed_batch(lambda *batch: batch, one_by_one=True)): (
-            "Right, but a sample at a time: draw the whole batch in four calls."
+        _sample_by_sample: "Right, but a sample at a time: draw the whole batch in four calls.",
+        ("torch.rand(size, generator=generator) < odds.sigmoid()", "odds > 0"): (
+            "Odds are a probability's logarithm, not a verdict: draw the label, torch.rand(size) < odds.sigmoid()."
         ),
-        (
-            _changed_batch(
-                lambda dense, categorical, label: (dense, categorical, (4 * (dense[:, 0] - dense[:, 1]) > 1).float())
-            )
-        ): ("Odds are a probability's logarithm, not a verdict: draw the label, torch.rand(size) < odds.sigmoid()."),
-        (lambda size, tables, generator=None: make_batch(size, tables)): (
+        lambda size, tables, generator=None: make_batch(size, tables): (
             "Hand the generator to each draw: without it, a seed does not repeat the batch."
         ),
-        (_changed_batch(lambda dense, categorical, label: (dense, categorical, label > 0.5))): (
-            "The loss wants labels as float32, 0.0 or 1.0: .float()."
-        ),
+        (".float()", ""): "The loss wants labels as float32, 0.0 or 1.0: .float().",
     },
     hint="torch.rand for the dense features and for the draw of the label, torch.randint(500, ...) for the indices, "
     "each of the whole batch and with the generator.",
@@ -201,15 +184,11 @@ HITS = WrittenExercise(
         Case("of what type the sum is", lambda code: type(code(*_logits(8))).__name__),
     ),
     mistakes={
-        (lambda logit, label: int(hits(logit, label))): (
-            "int() and .item() read a number, and wait for it: return the sum as a tensor."
-        ),
-        (hits_one_by_one): ("That reads each number by itself: compare whole tensors, and sum what is equal."),
-        (lambda logit, label: ((logit > 0.5) == (label > 0.5)).sum()): (
-            "A logit above 0, not above 0.5, means a probability above one half."
-        ),
-        (lambda logit, label: ((logit > 0) == (label > 0.5)).float().mean()): ("The number of hits, not their share."),
-        (lambda logit, label: ((logit >= 0) == (label > 0.5)).sum()): ("A logit of exactly 0 is not above 0."),
+        (".sum()", ".sum().item()"): "int() and .item() read a number, and wait for it: return the sum as a tensor.",
+        hits_one_by_one: "That reads each number by itself: compare whole tensors, and sum what is equal.",
+        ("logit > 0)", "logit > 0.5)"): "A logit above 0, not above 0.5, means a probability above one half.",
+        (".sum()", ".float().mean()"): "The number of hits, not their share.",
+        ("logit > 0)", "logit >= 0)"): "A logit of exactly 0 is not above 0.",
     },
     hint="(logit > 0) and (label > 0.5) are tensors of truth values. Where are they equal? Sum, and leave it a tensor.",
     explanation="Nothing is read from the tensors until somebody wants the sum.",

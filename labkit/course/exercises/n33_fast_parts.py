@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.course.exercises.n10_model import drawn_vectors, gradient
 from labkit.course.exercises.n33_make_it_fast import adam_rows, gather, sum_rows
 from labkit.course.written import Case, WrittenExercise
 
@@ -37,28 +38,17 @@ class Pairs(torch.autograd.Function):
         return torch.bmm(both.view(batch, count, count), vectors)
 
 
-def _vectors(batch: int, count: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(batch, count, width, generator=torch.Generator().manual_seed(count)).to(dtype)
-
-
-def _gradient(code: Any, vectors: Tensor) -> Tensor:
-    vectors.requires_grad_()
-    out = code.apply(vectors)
-    (out * torch.arange(1.0, out.numel() + 1).view_as(out)).sum().backward()
-    return vectors.grad.float()
-
-
 PAIRS = WrittenExercise(
     Pairs,
     module="fast",
     cases=(
-        Case("2 rows of 4 vectors", lambda code: code.apply(_vectors(2, 4, 3))),
-        Case("27 vectors a row", lambda code: code.apply(_vectors(5, 27, 16))),
-        Case("the gradient of 4 vectors", lambda code: _gradient(code, _vectors(2, 4, 3))),
-        Case("the gradient of a single pair", lambda code: _gradient(code, _vectors(3, 2, 8))),
+        Case("2 rows of 4 vectors", lambda code: code.apply(drawn_vectors(2, 4, 3))),
+        Case("27 vectors a row", lambda code: code.apply(drawn_vectors(5, 27, 16))),
+        Case("the gradient of 4 vectors", lambda code: gradient(code.apply, drawn_vectors(2, 4, 3))),
+        Case("the gradient of a single pair", lambda code: gradient(code.apply, drawn_vectors(3, 2, 8))),
         Case(
             "its gradient beside finite differences, in double precision (gradcheck)",
-            lambda code: torch.autograd.gradcheck(code.apply, _vectors(2, 5, 3, torch.float64).requires_grad_()),
+            lambda code: torch.autograd.gradcheck(code.apply, drawn_vectors(2, 5, 3).double().requires_grad_()),
         ),
     ),
     mistakes={

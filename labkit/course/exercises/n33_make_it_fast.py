@@ -106,7 +106,7 @@ GATHER = WrittenExercise(
         Case("where the gradient goes", _gathered),
     ),
     mistakes={
-        (" + starts.unsqueeze(1)", ""): ("All tables look into the first one: add to each the row at which it begins."),
+        (" + starts.unsqueeze(1)", ""): "All tables look into the first one: add to each the row at which it begins.",
         (".detach()).requires_grad_()", ")"): (
             "The gradient has to stop at what was found: a leaf of its own, so that no dense gradient of all rows is "
             "made (weight.detach(), then .requires_grad_())."

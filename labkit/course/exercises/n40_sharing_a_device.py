@@ -192,8 +192,9 @@ def _seeds(code: Any) -> dict[str, Any]:
 def _two_epochs(code: Any) -> dict[str, Any]:
     """Losses are by the reference's of this moment: both train `mine("10.model")`, which may change between checks."""
     own, right = (_of_runs(each, ("synthetic-small", 512, 2, 3))[0] for each in (code, my_job))
-    losses = [one / other for one, other in zip(own.losses, right.losses, strict=False)]
-    return {"samples of each step": own.samples, "losses, by the right ones": losses}
+    pairs = enumerate(zip(own.losses, right.losses, strict=False), 1)
+    losses = {f"loss of step {step}, by the right one": one / other for step, (one, other) in pairs}
+    return {"samples of each step": own.samples} | losses
 
 
 JOB = WrittenExercise(
