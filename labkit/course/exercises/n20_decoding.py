@@ -30,13 +30,15 @@ COLLAPSE = WrittenExercise(
         Case("[2, 2, 0, 2, 1, 0, 1]", lambda code: code([2, 2, 0, 2, 1, 0, 1])),
         Case("[0, 0]", lambda code: code([0, 0])),
         Case("[]", lambda code: code([])),
-        Case("[1, 0, 1, 1, 2, 2, 0, 0, 2]", lambda code: code([1, 0, 1, 1, 2, 2, 0, 0, 2])),
+        Case("[1, 0, 1, 1, 2, 2, 0, 0, 1]", lambda code: code([1, 0, 1, 1, 2, 2, 0, 0, 1])),
+        Case("[3]", lambda code: code([3])),
     ),
     mistakes={
         lambda path: collapse([one for one in path if one != 0]): (
             "Merge first: a blank between two equal letters keeps both."
         ),
         ("in merged", "in path"): "Equal neighbours are one letter: merge them first.",
+        ("place == 0 or ", ""): "Before the first id there is none: path[-1] is the last.",
         lambda path: sorted(set(path) - {0}): "Equal letters further apart are two: merge neighbours alone.",
     },
     hint="First merge equal neighbours, then drop the blanks.",
@@ -91,7 +93,7 @@ DISTANCE = WrittenExercise(
         Case('"kitten" and "sitting"', lambda code: code("kitten", "sitting")),
         Case('"" and "two"', lambda code: code("", "two")),
         Case("two lists of words", lambda code: code(["start", "job", "nine"], ["start", "a", "job", "five"])),
-        Case("300 characters each", lambda code: code("one two three " * 21, "one too tree " * 23)),
+        Case("100 characters each", lambda code: code("one two three " * 7, "one too tree " * 8)),
     ),
     mistakes={
         ("(one != read", "2 * (one != read"): "A replaced character is one error, not a deletion and an insertion.",
@@ -102,7 +104,7 @@ DISTANCE = WrittenExercise(
         ("row[other] + 1, ", ""): "A character that is missing in what was read is an error, too.",
     },
     hint="The distance of the first i and the first j characters is the least of three: one less of either plus one, "
-    "or one less of both plus one if they differ.",
+    "or one less of both plus one if they differ. A function that calls itself three times never ends: keep rows of D.",
     explanation="Levenshtein's distance; on words it gives WER, on characters CER.",
 )
 
@@ -118,19 +120,23 @@ RATE = WrittenExercise(
     module="speech",
     cases=(
         Case("three utterances", lambda code: code(SAID, READ)),
-        Case("one that was read right", lambda code: code(["two"], ["two"])),
+        Case("a word that was read too late", lambda code: code(["two one", "six"], ["two", "one six"])),
         Case("more errors than characters", lambda code: code(["no"], ["seven"])),
     ),
     mistakes={
         lambda said, read: float(np.mean([edit_distance(a, b) / len(a) for a, b in zip(said, read, strict=True)])): (
             "Add up errors and characters over all utterances first: else a short one counts as much as a long one."
         ),
+        (
+            "sum(edit_distance(one, other) for one, other in zip(said, read, strict=True))",
+            'edit_distance("".join(said), "".join(read))',
+        ): "In joined texts a word can move to the next utterance: count the errors of each, then add up.",
         ("map(len, said)", "map(len, read)"): "Divide by the characters that were said, not by those that were read.",
         ("errors / sum(map(len, said))", "min(1.0, errors / sum(map(len, said)))"): (
             "The rate can be above 1, where more was read than said."
         ),
     },
-    hint="Errors of all utterances together, divided by the characters that were said.",
+    hint="Count the errors of each utterance by itself; their sum, divided by the characters that were said.",
     explanation="Errors a character, over the whole split.",
 )
 

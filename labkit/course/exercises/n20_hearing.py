@@ -22,11 +22,11 @@ def log_energies(wave: Tensor, filters: Tensor) -> Tensor:
     return (spectrum.abs().square() @ filters + 1e-6).log()  # (T, K)
 
 
-def _sound(samples: int) -> tuple[Tensor, Tensor]:
+def _sound(samples: int, loudness: float = 1.0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(samples)
     time_s = torch.arange(samples) / 16_000
     wave = torch.sin(2 * torch.pi * (300 + 900 * time_s) * time_s) + 0.1 * torch.randn(samples, generator=generator)
-    return wave, torch.rand(257, 12, generator=generator) / 100
+    return loudness * wave, torch.rand(257, 12, generator=generator) / 100
 
 
 FEATURES = WrittenExercise(
@@ -36,12 +36,14 @@ FEATURES = WrittenExercise(
         Case("half a second of a rising tone", lambda code: code(*_sound(8000))),
         Case("a single frame", lambda code: code(*_sound(400))),
         Case("a number of samples that is no multiple of the hop", lambda code: code(*_sound(1999))),
-        Case("silence", lambda code: code(torch.zeros(800), _sound(400)[1])),
+        Case("a tone that can hardly be heard", lambda code: code(*_sound(800, 1e-4))),
     ),
     mistakes={
         (" * torch.hann_window(400)", ""): "Each frame is multiplied by a Hann window, or its edges sound as clicks.",
         (".square()", ""): "Energy is the square of the spectrum's magnitude.",
         (".log()", ""): "The logarithm is missing: an ear hears ratios.",
+        (".log()", ".log10()"): "The natural logarithm is meant: log, not log10.",
+        ("+ 1e-6)", ").clamp(min=1e-6)"): "Add 1e-6 to every energy: a least value is another thing.",
         ("400, 160", "400, 400"): "Frames lie 160 samples (10 ms) apart, and overlap.",
         ("400, 160", "400, 200"): "Frames lie 160 samples (10 ms) apart.",
     },
@@ -124,8 +126,7 @@ VOICES = WrittenExercise(
         (" if speaker not in chosen", ""): "The held-out utterances are still among those that are trained on.",
         lambda *drawn: hold_out(*drawn)[::-1]: "Those to train on come first.",
     },
-    hint="Random(seed).sample(sorted(set(speakers)), count) draws the speakers; sorted, for a set has no order. Then "
-    "two lists of indices.",
+    hint="Draw the speakers as the text says; then two lists of indices.",
     explanation="A voice is on one side or on the other.",
 )
 

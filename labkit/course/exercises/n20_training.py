@@ -109,17 +109,30 @@ def overfit(model: nn.Module, batch: Batch, steps: int, lr: float) -> list[float
     return losses
 
 
+def _learnt(code: Any, steps: int) -> dict[str, Any]:
+    model = _Recogniser()
+    losses = code(model, _batch(1), steps, 0.05)
+    return {
+        "losses": len(losses),
+        "of them floats": sum(isinstance(each, float) for each in losses),
+        "passes of a model that trains": sum(training for training, _, _ in model.seen),
+        "each": losses,
+    }
+
+
 OVERFIT = WrittenExercise(
     overfit,
     module="speech",
     cases=(
-        Case("six steps on three utterances", lambda code: code(_Recogniser(), _batch(1), 6, 0.05), 1e-3),
-        Case("no step", lambda code: code(_Recogniser(), _batch(1), 0, 0.05)),
+        Case("six steps on three utterances", lambda code: _learnt(code, 6), 1e-3),
+        Case("no step", lambda code: _learnt(code, 0)),
         Case("30 steps", lambda code: code(_Recogniser(), _batch(3), 30, 0.05)[-1], 1e-2),
     ),
     mistakes={
         ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
-        ("optimizer.step()", "pass"): "The weights stay as they are: optimizer.step() is missing.",
+        ("optimizer.step()", "pass"): (
+            "The weights stay as they are: optimizer.step() comes after backward, and before the gradients are cleared."
+        ),
         ("optimizer.step()", "torch.optim.Adam(model.parameters(), lr=lr).step()"): (
             "Make the optimiser once: a new one at each step has forgotten its moments."
         ),
@@ -147,7 +160,7 @@ def _transcribed(code: Any, utterances: int = 5) -> dict[str, Any]:
     model = _Recogniser(0.5)
     overfit(model.eval(), _batch(6), 60, 0.1)
     model.train().seen.clear()
-    said, read = code(model, [_batch(6, utterances), _batch(7, 2, noise=5.0)], "abcdefgh")
+    said, read = code(model, [_batch(6, utterances), _batch(7, 2, noise=5.0)], "ABCDEFGH")
     seen = {
         "passes with dropout": sum(one[0] for one in model.seen),
         "with a gradient": sum(one[1] for one in model.seen),
@@ -169,6 +182,7 @@ TRANSCRIBE = WrittenExercise(
         ("model.eval()\n    with torch.inference_mode()", "with torch.enable_grad()"): (
             "The model trains meanwhile: first model.eval(), torch.inference_mode() around it, then model.train()."
         ),
+        ("return said, read", "return read, said"): "What was said comes first.",
         ("[one - 1]", "[one]"): "Id 1 is the first character, for 0 is the blank: characters[id - 1].",
         ("probabilities, lengths)", "probabilities, torch.full_like(lengths, log_probabilities.shape[1]))"): (
             "Cut each utterance to the length that the model returns: the rest is padding."
@@ -202,11 +216,13 @@ def train(
                 run.evaluate(cer=score())
 
 
-def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0) -> dict[str, Any]:
+def _trained(
+    code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0.0, most_steps: float = math.inf
+) -> dict[str, Any]:
     """What a loop does with five batches, and a sixth of a speaker who is held out."""
 
     def once() -> tuple[WatchedRun, _Recogniser]:
-        run, model = WatchedRun(), _Recogniser(0.1)
+        run, model = WatchedRun(most_steps=most_steps), _Recogniser(0.1)
         *batches, held_out = (_batch(seed, 2 + seed % 3, noise) for seed in range(6))
         held_out = replace(held_out, features=held_out.features.flip(1))
 
@@ -219,6 +235,7 @@ def _trained(code: Any, *, epochs: int, clip: float = math.inf, noise: float = 0
 
     (run, model), (again, _) = once(), once()
     return {
+        "epochs that the run is asked for": run.epochs_asked,
         "samples": sum(run.samples),
         "utterances trained on": sum(count for training, gradient, count in model.seen if training and gradient),
         "evaluations": len(run.evaluated),
@@ -236,6 +253,7 @@ LOOP = WrittenExercise(
         Case("four epochs of five batches", lambda code: _trained(code, epochs=4), 1e-3),
         Case("noise for padding", lambda code: _trained(code, epochs=1, noise=3.0), 1e-3),
         Case("gradients clipped to a norm of 0.1", lambda code: _trained(code, epochs=2, clip=0.1), 1e-3),
+        Case("a run that is over after 4 steps", lambda code: _trained(code, epochs=2, most_steps=4), 1e-3),
     ),
     mistakes={
         ("optimizer.zero_grad()", "pass"): "Gradients add up from step to step: clear them after each (zero_grad).",
@@ -248,12 +266,14 @@ LOOP = WrittenExercise(
         ("run.step(loss, samples=len(batch.texts))", "pass"): (
             "Tell the run of each step: run.step(loss, samples=len(batch.texts))."
         ),
+        ("run.epochs(epochs)", "range(epochs)"): "Only the run knows which epochs are left: run.epochs(epochs).",
+        ("run.batches(batches)", "batches"): "The batches do not know when the run is over: run.batches(batches).",
         ("if run.due", "if True"): "Evaluate where run.due says so, not after each step: evaluations take time, too.",
         ("loss_of(", "changed(loss_of, *_OF_PADDING)("): (
             "Padding is trained on: the loss is to see the lengths that the model returns."
         ),
         ("nn.utils.clip_grad_norm_(model.parameters(), clip)", "pass"): (
-            "Clip the gradients between backward and step: nn.utils.clip_grad_norm_."
+            "Clip the gradients to the norm `clip` between backward and step: nn.utils.clip_grad_norm_."
         ),
     },
     hint="loss_of, backward, clip_grad_norm_, step, zero_grad, run.step, and run.evaluate(cer=score()) where run.due.",
@@ -267,7 +287,7 @@ WHY_VOICES = Explanation(
         "trade-off: what few voices in a split cost, and what more of them would",
     ),
     model="Training ended when the validation voices were read well enough, so their rate is the best of several "
-    "looks, while the test voices were scored once: theirs is the rate to expect of a new voice, and usually higher. "
+    "looks, while the test voices chose nothing: theirs is the rate to expect of a new voice, and usually higher. "
     "A word is wrong if any of its letters is, so WER is a few times CER. With four or five voices a split one odd "
     "voice moves the rate a lot; more voices held out would say it better, and leave fewer to train on.",
 )
