@@ -53,6 +53,16 @@ def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
     assert [entry["guess"] for entry in kept("guess")] == [4.0]
 
 
+def test_a_guess_outlives_its_kernel(capsys, monkeypatch):
+    guess("99.box", 3.0, "s")
+    monkeypatch.setattr(guesses, "_open", {})
+    guess("99.box", ..., "s")
+    reveal("99.box", 2.0)
+    assert capsys.readouterr().out.count("Your guess: 3 s.") == 2
+    score_notebook()
+    assert "1 of 1" in capsys.readouterr().out
+
+
 def test_what_has_no_answer_or_no_guess_is_neither_shown_nor_scored(capsys):
     for call, words in (
         (lambda: reveal("00.time", 8.125), "Guess first: 00.time is shown when"),
