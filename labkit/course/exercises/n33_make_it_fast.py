@@ -280,7 +280,7 @@ EXERCISES = {
             "trade-off: which of the ideas you would take first, for how much code",
         ),
         model="The product of the gains was 3.9, and the target came 2.8 times sooner: a run fetches its batches, "
-        "evaluates (23 % of a plain run, 6 % of a fast one), and needs a number of samples that bf16 and the moments of "
+        "evaluates (23 % of a plain run, 6 % of a fast one), and needs a number of samples that bf16 and the times of "
         "evaluation change. Kept memory and evaluations on fewer rows cost a line each and change no weight, so they "
         "come first; the gather is next, 1.4 times as fast for three functions, and bf16 only where it pays.",
     ),
