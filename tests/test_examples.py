@@ -3,10 +3,10 @@
 import json
 
 import pytest
-import torch
 from test_readme import REPOSITORY
 
 from labkit.cli import main
+from labkit.hardware.one_thread import one_thread
 from labkit.runs import read_run
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
@@ -14,11 +14,9 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
 def test_an_example_reaches_its_target(script, tmp_path, monkeypatch, capfd):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "--json", str(script), "--seed", "1"]) == 0
-    torch.set_num_threads(threads)
+    with one_thread():
+        assert main(["run", "--json", str(script), "--seed", "1"]) == 0
     answer = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert answer["result"]["target_reached"] is True
     record = read_run(answer["folder"])

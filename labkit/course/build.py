@@ -10,7 +10,6 @@ import time
 from copy import deepcopy
 from pathlib import Path
 
-import torch
 from nbformat import NotebookNode
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
@@ -108,7 +107,6 @@ def _fingerprint(notebook: NotebookNode) -> str:
 def drift(folder: Path) -> list[str]:
     """Authored notebooks that break a rule, and exercise notebooks that are not what is made from them."""
     texts = _texts(folder)
-    torch.set_num_threads(1)  # what the gate computes is small: more threads wait for one another
     found = [f"{path}: {fault}" for path in authored(folder) for fault in faults(path)]
     found += [fault for name, exercise in all_exercises().items() for fault in knocked_out(name, exercise)]
     for path, text in texts.items():

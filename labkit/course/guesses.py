@@ -34,8 +34,8 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
     """
     of = f" of {unit}" if unit else ""
     if value is ...:
-        if name in _open:  # by the box, before this cell ran again
-            print(f"Your guess: {_open[name].words(_open[name].value)}. To keep it, write it in place of the dots.")
+        if made := _made(name):  # by the box, before this cell ran again
+            print(f"Your guess: {made.words(made.value)}.")
             return
         print(f"No guess yet: write a number{of} into the box, or in place of the dots and run this cell again.")
         offer(name, unit, lambda number: guess(name, number, unit))
@@ -47,6 +47,7 @@ def guess(name: str, value: float | EllipsisType, unit: str = "") -> None:
         print(f"The answer was shown already ({known.words(known.truth)}), so your first guess stays.")
         return
     _open[name] = made = _Guess(float(value), unit)
+    keep("guessed", name, guess=made.value, unit=unit)
     print(f"Your guess: {made.words(made.value)}.")
 
 
@@ -55,7 +56,7 @@ def reveal(name: str, truth: float | None) -> None:
 
     Without a guess nothing is shown.
     """
-    made = _open.get(name)
+    made = _made(name)
     if made is None:
         print(f"Guess first: {name} is shown when the cell with your guess has run; then run this one again.")
         return
@@ -65,9 +66,18 @@ def reveal(name: str, truth: float | None) -> None:
     first_time, truth = made.truth is None, float(truth)
     if first_time:  # the first answer is the one that was guessed
         made.truth = truth
-    print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.")
+    counts = "" if first_time else f" The first answer counts, {made.words(made.truth)}."
+    print(f"You guessed {made.words(made.value)}; it is {made.words(truth)}: {_how_far(made, truth)}.{counts}")
     if first_time:
         keep("guess", name, guess=made.value, truth=truth, unit=made.unit)
+
+
+def _made(name: str) -> _Guess | None:
+    """A guess of this kernel, or the latest that an earlier one kept."""
+    earlier = [entry for entry in kept("guessed", name) if is_number(entry.get("guess"))]
+    if name not in _open and earlier:
+        _open[name] = _Guess(earlier[-1]["guess"], str(earlier[-1].get("unit", "")))
+    return _open.get(name)
 
 
 def ratio_error(guessed: float, truth: float) -> float:
@@ -87,8 +97,8 @@ def _how_far(made: _Guess, truth: float) -> str:
 
 
 def score_notebook() -> None:
-    """Print this notebook's guesses, answers and factors."""
-    _print_scores({name: made for name, made in _open.items() if made.truth is not None}, "this notebook")
+    """Print this notebook's guesses, answers and factors: of each name the first that was scored."""
+    _print_scores({name: made for name, made in first_guesses().items() if name in _open}, "this notebook")
 
 
 def score_course() -> None:

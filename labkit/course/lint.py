@@ -77,7 +77,7 @@ def _code_faults(notebook: NotebookNode, code: list[NotebookNode]) -> Iterator[s
         yield "the first code cell is not the one that installs on Colab (labkit.course.lint)"
     tagged = {tag: [cell for cell in code if tag in cell.metadata.get("tags", [])] for tag in ("parameters", "results")}
     for tag, cells in tagged.items():
-        if len(cells) != 1:
+        if not cells or (tag == "parameters" and len(cells) > 1):
             yield f"has {len(cells)} cells tagged {tag}: it needs one"
     if not any('profile = "standard"' in cell.source for cell in tagged["parameters"]):
         yield 'has no parameter profile = "standard"'

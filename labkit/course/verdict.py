@@ -31,13 +31,13 @@ def execution_faults(notebook: NotebookNode) -> list[str]:
     code = code_cells(notebook)
     found = [f"cell {cell.id}: never ran" for cell in code if cell.execution_count is None]
     found += output_faults(notebook, code)
-    records = [cell.outputs for cell in code if "results" in cell.metadata.get("tags", [])]
-    record = next(_of_type(RESULTS, itertools.chain(*records)), None)
-    if record is None:
+    tagged = [cell.outputs for cell in code if "results" in cell.metadata.get("tags", [])]
+    records = list(_of_type(RESULTS, itertools.chain(*tagged)))
+    if not records:
         return [*found, "gave no results record: call labkit.course.results in a cell tagged results"]
     return found + [
         f"results: {name} is {entry['value']:g}, not from {entry['low']:g} to {entry['high']:g}"
-        for name, entry in record.items()
+        for name, entry in itertools.chain(*(record.items() for record in records))
         if entry["value"] is not None and not entry["low"] <= entry["value"] <= entry["high"]
     ]
 

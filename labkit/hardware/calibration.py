@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.hardware.cpu import read_cpu
+from labkit.hardware.one_thread import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,12 +107,8 @@ def cache_curve(
     import pandas as pd
     import torch
 
-    on, threads = torch.device(device), torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        rows = [(2 * size, copy_gb_per_s(on, size, repeats=repeats)) for size in sizes_bytes]
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread():
+        rows = [(2 * size, copy_gb_per_s(torch.device(device), size, repeats=repeats)) for size in sizes_bytes]
     return pd.DataFrame(rows, columns=["size_bytes", "gb_per_s"])
 
 

@@ -42,6 +42,11 @@ def test_a_loop_may_tell_its_run_a_number_for_the_loss(name):
     loop.check(name, changed(loop.reference, "run.step(loss,", "run.step(loss.item(),"))
 
 
+def test_either_of_two_steps_may_be_called_first_before_the_clock_counts():
+    exercise = all_exercises()["33.in_pairs"]
+    exercise.check("33.in_pairs", changed(exercise.reference, "old(), new()", "new(), old()"))
+
+
 @pytest.mark.parametrize("method", ["step", "evaluate", "epochs", "batches"])
 def test_a_loop_is_checked_with_a_run_that_is_called_as_the_real_one(method):
     real, watched = (list(inspect.signature(getattr(of, method)).parameters) for of in (Run, WatchedRun))

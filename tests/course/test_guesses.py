@@ -46,11 +46,21 @@ def test_a_guess_may_change_before_the_answer_and_not_after(capsys):
     guess("00.time", 8.0)
     assert "your first guess stays" in capsys.readouterr().out
     reveal("00.time", 4.0)  # the first answer counts
-    assert "exactly right" in capsys.readouterr().out
+    assert "exactly right. The first answer counts, 8." in capsys.readouterr().out
     for score in (score_notebook, score_course):
         score()
         assert "too low by a factor of 2.00" in capsys.readouterr().out
     assert [entry["guess"] for entry in kept("guess")] == [4.0]
+
+
+def test_a_guess_outlives_its_kernel(capsys, monkeypatch):
+    guess("99.box", 3.0, "s")
+    monkeypatch.setattr(guesses, "_open", {})
+    guess("99.box", ..., "s")
+    reveal("99.box", 2.0)
+    assert capsys.readouterr().out.count("Your guess: 3 s.") == 2
+    score_notebook()
+    assert "1 of 1" in capsys.readouterr().out
 
 
 def test_what_has_no_answer_or_no_guess_is_neither_shown_nor_scored(capsys):

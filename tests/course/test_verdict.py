@@ -38,7 +38,7 @@ def test_a_good_notebook_passes_and_each_of_two_figures_needs_its_own_descriptio
         "can be uploaded": lambda figure, outputs: figure.pop("config"),
         "no description": lambda figure, outputs: outputs.pop(),
         "no table": lambda figure, outputs: outputs[1].data.update({"text/html": "<p>Horizontal axis</p>"}),
-        "calls show, and no": lambda figure, outputs: outputs[0].data.pop(PLOTLY),
+        "calls show, and no": lambda figure, outputs: outputs.clear(),
         "error in its output": lambda figure, outputs: outputs.append(
             new_output("error", ename="ValueError", evalue="", traceback=[])
         ),
@@ -47,5 +47,4 @@ def test_a_good_notebook_passes_and_each_of_two_figures_needs_its_own_descriptio
 def test_a_fault_in_the_output_is_noticed(fault, plant):
     outputs = shown_figure()
     plant(outputs[0].data[PLOTLY], outputs)
-    (found,) = execution_faults(ran(outputs))
-    assert fault in found
+    assert fault in " ".join(execution_faults(ran(outputs)))

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import soundfile
-import torch
 
+from labkit.hardware.one_thread import one_thread
 from labkit.jobs.command import job_command
 from labkit.tracking.ending import StopRequest
 from labkit.tracking.script import run_command
@@ -33,12 +33,9 @@ def tiny_speech(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Where others compute, too, two threads wait for each other longer than they add numbers."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def on_one_thread():
+    with one_thread():
+        yield
 
 
 @pytest.fixture

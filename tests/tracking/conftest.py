@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 import labkit
+from labkit.hardware.one_thread import one_thread
 from labkit.tracking import kept
 
 
@@ -16,10 +16,8 @@ from labkit.tracking import kept
 def runs(tmp_path, monkeypatch, no_sampler) -> Iterator[Path]:
     """A folder for runs."""
     monkeypatch.setenv("LABKIT_QUIET", "1")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # where others compute, too, two threads wait for each other longer than they add numbers
-    yield tmp_path / "runs"
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield tmp_path / "runs"
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """The views of a profile: in a widget without a browser, and on its page in one, offline."""
 
 import pytest
-import torch
 from axe_playwright_python.sync_playwright import Axe
 
 from labkit.course.slow_trainer import SlowTrainer
 from labkit.errors import UserError
 from labkit.hardware.calibration import Calibration
+from labkit.hardware.one_thread import one_thread
 from labkit.profiling.recording.profile_steps import profile_steps
 from labkit.report import profile_views
 from labkit.report.profile_views import write_profile_page
@@ -18,13 +18,9 @@ CARD = Calibration("some CPU", 1, 100.0, 250.0, 20.0, 1.0, "2026-11-22")
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         step = SlowTrainer().step
         yield profile_steps(step, tmp_path_factory.mktemp("runs"), card=CARD, skip=2, warmup=1, steps=2, memory=True)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_each_view_has_a_figure_words_and_a_line_of_code_that_draws_the_same(profile):

@@ -53,6 +53,9 @@ PAIRS = WrittenExercise(
     ),
     mistakes={
         ("offset=-1)  # (P,) each", "offset=0)"): "A vector does not meet itself: leave the diagonal out.",
+        ("tril_indices(count, count, offset=-1)  # (P,) each", "triu_indices(count, count, offset=1)"): (
+            "The same products in another order: take pairs row by row *below* the diagonal."
+        ),
         ("place[first, second] = place[second, first] =", "place[first, second] ="): (
             "A pair's gradient goes to *both* of its vectors: the matrix has it below and above the diagonal."
         ),
@@ -109,10 +112,17 @@ def _batch(lookups: int) -> tuple[Tensor, Tensor]:
 
 def _of_model(code: Any, lookups: int = 1) -> dict[str, Any]:
     """Logits, and what a step leaves for the optimiser."""
-    model = code(_Plain(), Pairs.apply)
+    given: list[tuple[int, ...]] = []
+
+    def interaction(vectors: Tensor) -> Tensor:
+        given.append(tuple(vectors.shape))
+        return Pairs.apply(vectors)
+
+    model = code(_Plain(), interaction)
     logit = model(*_batch(lookups))
     logit.sum().backward()
     return {
+        "vectors that interaction was given": given,
         "logits": logit,
         "parameters, without the tables": sum(each.numel() for each in model.parameters()),
         "rows": getattr(model, "rows", None),
@@ -144,7 +154,7 @@ MODEL = WrittenExercise(
             "The first table begins at row 0, the second where the first ends: cumsum − lengths."
         ),
         ("lengths = ", "self.weight = nn.Parameter(self.weight)\n        lengths = "): (
-            "The weight is no nn.Parameter: its rows have an update of their own."
+            "The parameters are those of bottom and top: keep neither the model nor its tables, and weight as a tensor."
         ),
         ("logit = self.top(", "del self.rows, self.found\n            logit = self.top("): (
             "Keep rows and found as attributes: the optimiser needs them after backward."

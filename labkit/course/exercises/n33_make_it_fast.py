@@ -43,7 +43,8 @@ def _in_turns(rounds: int, steps: int, *, same: bool = False) -> Callable[[Any],
         old = clock.work(*(2 + call / 5 for call in range(20)), does=lambda: calls.append("o"))
         new = clock.work(*(1 + call / 9 for call in range(20)), does=lambda: calls.append("n"))
         seconds = code(old, old if same else new, rounds, steps, clock)
-        return {"calls, o old and n new": "".join(calls), "seconds of a step": [list(each) for each in seconds]}
+        order = "".join(sorted(calls[:2], reverse=True) + calls[2:])  # of the first two any is right
+        return {"calls, o old and n new": order, "seconds of a step": [list(each) for each in seconds]}
 
     return ask
 
@@ -66,7 +67,7 @@ IN_PAIRS = WrittenExercise(
         ("old(), new()", ""): "Call each once before the first round: what the first call makes is not to count.",
         ("(clock() - began) / steps", "clock() - began"): "Seconds of *a* step: divide those of a turn by `steps`.",
     },
-    hint="Call both once. Then for each round, old and new or new and old: read the clock, call `steps` times, read it "
+    hint="Call both once. Then for each round, old and new or new and old: read `clock()`, call `steps` times, read it "
     "again, and append the difference / steps to the list of that one.",
     explanation="A drift of the machine falls on both of a pair.",
 )
@@ -150,7 +151,7 @@ SUM_ROWS = WrittenExercise(
         (
             "sums.index_add_(0, place, gradient.flatten(0, -2))",
             "torch.stack([gradient.flatten(0, -2)[place == each][-1] for each in range(len(distinct))])",
-        ): "Gradients of a row that comes up again are *summed*: sums[place] = ... keeps the last.",
+        ): "Gradients of a row that comes up again are *summed*: sums[place] = ... and += both keep the last.",
         ("gradient.flatten(0, -2))", "gradient.flatten(0, -2) / place.bincount()[place, None])"): (
             "The sum over the bags that name a row, not the mean."
         ),
@@ -171,14 +172,14 @@ def adam_rows(weight: Tensor, moments: tuple, rows: Tensor, gradient: Tensor, st
     weight[rows] -= lr * first / (second.sqrt() + 1e-8)
 
 
-def _updated(code: Any, *, twice: bool = False, far: bool = False) -> list[Tensor]:
+def _updated(code: Any, *, twice: bool = False, far: bool = False, size: float = 1.0) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(6)
     weight, moments = torch.randn(8, 3, generator=generator), (torch.zeros(8, 3), torch.zeros(8, 3))
     batches = [[1, 4, 6], [0, 4]] if twice else [[1, 4, 6]]
     for steps, rows in enumerate(batches, 1001 if far else 1):
-        gradient = torch.randn(len(rows), 3, generator=generator)
+        gradient = size * torch.randn(len(rows), 3, generator=generator)
         code(weight, moments, torch.tensor(rows), gradient, steps, 0.1)
-    return [weight, *moments]
+    return {"weight": weight, "first moment": moments[0], "second moment": moments[1]}
 
 
 ADAM = WrittenExercise(
@@ -188,12 +189,14 @@ ADAM = WrittenExercise(
         Case("the first step", _updated),
         Case("a second step with other rows", lambda code: _updated(code, twice=True)),
         Case("the thousandth step", lambda code: _updated(code, far=True)),
+        Case("gradients as small as 1e-5", lambda code: _updated(code, size=1e-5)),
     ),
     mistakes={
         ("first / (1 - 0.9**steps), second / (1 - 0.999**steps)", "first, second"): (
             "Both moments begin at 0: divide by 1 − 0.9**steps and 1 − 0.999**steps."
         ),
         ("second.sqrt()", "second"): "Adam divides by the *root* of the second moment.",
+        ("(second.sqrt() + 1e-8)", "(second + 1e-8).sqrt()"): "Is the 1e-8 added to the second moment or to its root?",
         (
             """0.9 * moments[0][rows] + 0.1 * gradient  # (U, D)
     second = 0.999 * moments[1][rows]""",
@@ -276,9 +279,9 @@ EXERCISES = {
             "why: what a run does beside its steps, or a difference in the samples that it needs",
             "trade-off: which of the ideas you would take first, for how much code",
         ),
-        model="The gain in time to target differs from that of a step because a run evaluates and fetches batches, "
-        "too, and because bf16 rounds, so the fast loop may need another number of samples. Fewer evaluations of "
-        "fewer rows cost a line, so they come first; the gather is next, for it changes no number and gains most of "
-        "what the steps gain.",
+        model="The product of the gains was 3.9, and the target came 2.8 times sooner: a run fetches its batches, "
+        "evaluates (23 % of a plain run, 6 % of a fast one), and needs a number of samples that bf16 and the times of "
+        "evaluation change. Kept memory and evaluations on fewer rows cost a line each and change no weight, so they "
+        "come first; the gather is next, 1.4 times as fast for three functions, and bf16 only where it pays.",
     ),
 }

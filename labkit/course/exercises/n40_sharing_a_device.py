@@ -166,14 +166,9 @@ def _of_runs(code: Any, *jobs: tuple) -> list[WatchedRun]:
     """The runs of some jobs, a list that is empty where they opened none."""
     runs: list[WatchedRun] = []
     watched = functools.partial(WatchedRun, most_batches=3, entered=runs)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with mock.patch.object(labkit, "Run", watched), contextlib.redirect_stdout(io.StringIO()):
-            for job in jobs:
-                code(*job)
-    finally:
-        torch.set_num_threads(threads)
+    with mock.patch.object(labkit, "Run", watched), contextlib.redirect_stdout(io.StringIO()):
+        for job in jobs:
+            code(*job)
     return runs
 
 

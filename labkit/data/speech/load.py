@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from labkit.data import store
 from labkit.data.bad_rows import BadRows
@@ -25,6 +24,7 @@ from labkit.data.speech.prepared import FORMAT_VERSION, FRAMES_PER_S, SpeechSet
 from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
+from labkit.hardware.one_thread import one_thread
 
 FRAMES_AN_OUTPUT = 4
 """The preset `tour` writes an output for every four frames; another model passes its own."""
@@ -170,17 +170,10 @@ def readable(source: Source, alphabet: Alphabet, bad: BadRows) -> list[Utterance
 def _features(utterances: list[Utterance], many: int) -> Iterator[tuple[Utterance, np.ndarray | DataError]]:
     """Of each utterance, in order, its features float32 (T, 80), or why it has none; `many` frames give an output."""
     groups = [utterances[start : start + GROUP] for start in range(0, len(utterances), GROUP)]
-    threads = torch.get_num_threads()
-    # Each worker computes on its own thread: threads that wait for each other at every operation took five times as
-    # long on two busy cores.
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(WORKERS) as pool:
-            for start in range(0, len(groups), AT_ONCE):
-                for group in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
-                    yield from group
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), ThreadPoolExecutor(WORKERS) as pool:  # of each worker; more took five times as long
+        for start in range(0, len(groups), AT_ONCE):
+            for group in pool.map(partial(_work, many), groups[start : start + AT_ONCE]):
+                yield from group
 
 
 def _work(frames_an_output: int, utterances: list[Utterance]) -> list[tuple[Utterance, np.ndarray | DataError]]:

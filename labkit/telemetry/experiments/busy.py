@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from labkit.compiled import why_not_compiled
+from labkit.hardware.one_thread import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,22 +48,16 @@ class Load(NamedTuple):
 
 def watch(load: Load, seconds: float) -> dict[str, object]:
     """Run a load on one thread for so long; load, what, cpu_percent (of one core), gflops, gb_per_s, provenance."""
-    import torch
-
     from labkit.telemetry.sources.host import ProcessCounters
 
     process = ProcessCounters(os.getpid(), own_pid=-1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         load.work()  # what is compiled or allocated at first is not the load
         list(process.read())
         began, done = time.perf_counter(), np.zeros(2)
         while (took := time.perf_counter() - began) < seconds:
             done += load.work()
         cpu = next(reading.value for reading in process.read() if reading.counter == "cpu_percent")
-    finally:
-        torch.set_num_threads(threads)
     gflops, gb_per_s = (done / took / 1e9).tolist()
     watched = {"load": load.name, "what": load.what, "cpu_percent": cpu, "gflops": gflops, "gb_per_s": gb_per_s}
     return watched | {"provenance": "measured"}
