@@ -50,13 +50,15 @@ class Look:
         """What others took since."""
         before, now = self._before, self._now()
         elapsed = max(now["at"] - before["at"], 1e-9)
-        took = (now["busy"] - before["busy"]) - (now["own"] - before["own"])
+        programs = {pid: cpu_s - before["programs"].get(pid, 0.0) for pid, cpu_s in now["programs"].items()}
+        # part of what is the run's own may be on other cores, and not all others can be seen: the more of two readings
+        took = max((now["busy"] - before["busy"]) - (now["own"] - before["own"]), self._took_here(programs))
         spare = elapsed * (len(self._cores) - self._count)  # that the run could not have used
         share = round(min(1.0, max(0.0, (took - spare) / (elapsed * self._count))), 3)
         on_gpu = sorted({*self._on_gpu, *_on_gpu(self._gpu, self._root)})
         return Others(
             cpu_share=share,
-            largest=self._largest(before["programs"], now["programs"], elapsed),
+            largest=self._largest(programs, elapsed),
             on_gpu=on_gpu,
             disturbed=share >= BUSY or share * self._count >= MOST_OF_A_CORE or bool(on_gpu),
         )
@@ -70,8 +72,15 @@ class Look:
             "programs": {each.pid: _cpu_s(each) for each in psutil.process_iter() if each not in family},
         }
 
-    def _largest(self, before: dict[int, float], now: dict[int, float], elapsed: float) -> str | None:
-        took = {pid: cpu_s - before.get(pid, 0.0) for pid, cpu_s in now.items()}
+    def _took_here(self, took: dict[int, float]) -> float:
+        """CPU seconds of the programs that may use no other cores."""
+        here = 0.0
+        for pid in (pid for pid in took if took[pid] > 0):
+            with contextlib.suppress(psutil.Error, AttributeError):  # not every system can tell
+                here += took[pid] if {*psutil.Process(pid).cpu_affinity()} <= {*self._cores} else 0.0
+        return here
+
+    def _largest(self, took: dict[int, float], elapsed: float) -> str | None:
         for pid in sorted((pid for pid in took if took[pid] >= BUSY * elapsed), key=took.get, reverse=True):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)

@@ -29,6 +29,13 @@ def test_what_is_busy_and_not_the_runs_is_of_others(monkeypatch, cores, count, s
     assert found["disturbed"] is bool(in_words(found)) is (share > 0)
 
 
+def test_what_a_run_computes_on_other_cores_hides_nobody_on_its_own(monkeypatch):
+    cores, here = others.own_affinity(), psutil.Process().pid  # stands for another program, which may use these cores
+    told = [{"at": float(i), "busy": 1.0 * i, "own": 9.0 * i, "programs": {here: 0.5 * i}} for i in range(2)]
+    monkeypatch.setattr(Look, "_now", lambda self: told.pop(0))
+    assert Look(cores=cores).others()["cpu_share"] == pytest.approx(0.5 / len(cores), abs=1e-3)
+
+
 def test_a_busy_process_is_named_and_is_of_others_unless_the_run_started_it(monkeypatch):
     code, deadline = [sys.executable, "-c"], time.monotonic() + 60
     with subprocess.Popen([*code, "while True: pass"]) as busy, subprocess.Popen([*code, "input()"], stdin=-1) as run:
