@@ -21,7 +21,7 @@ from labkit.jobs.watch import watch
 from labkit.runs import read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-FIRST = Path(__file__).parents[2] / "notebooks" / SOLUTIONS / "00_start_here.ipynb"
+FIRST = Path(__file__).parents[2] / "notebooks" / "00_start_here.ipynb"
 ERROR = "application/vnd.jupyter.error"
 TRACES = "[...document.querySelectorAll('.js-plotly-plot')].map((plot) => plot.data.length)"
 SAME_TARGET = """+document.querySelector('.widget-readout').textContent === +document.querySelector('.js-plotly-plot')
@@ -118,7 +118,7 @@ def lab(browser, tmp_path_factory):
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0"]
     command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}"]
     environment = os.environ | {"HOME": str(home), "JUPYTER_RUNTIME_DIR": str(home / "runtime")}
-    environment |= {"JUPYTER_CONFIG_PATH": str(FIRST.parents[2] / "binder" / "jupyter"), "LABKIT_COURSE": str(home)}
+    environment |= {"JUPYTER_CONFIG_PATH": str(FIRST.parents[1] / "binder" / "jupyter"), "LABKIT_COURSE": str(home)}
     with (home / "lab.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
