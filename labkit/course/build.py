@@ -29,11 +29,8 @@ CODE_STUB = "raise NotImplementedError  # YOUR CODE HERE"
 """What stands where the body of a function was"""
 
 
-class ClearGuesses(NbGraderPreprocessor):
-    """Puts dots in place of the author's guesses, which would be a student's anchor, and a stub inside of code.
-
-    What gives the author's explanations is not imported.
-    """
+class ForStudents(NbGraderPreprocessor):
+    """Leaves to students what is theirs: no author's guesses or explanations, a stub in code, odd cells folded."""
 
     def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
@@ -47,7 +44,7 @@ class ClearGuesses(NbGraderPreprocessor):
 def configure(config: Config) -> None:
     """Set nbgrader up for this course: our stub, no guesses, and no student's guesses kept as the instructor's."""
     config.ClearSolutions.code_stub = {"python": STUB}
-    config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ClearGuesses]
+    config.GenerateAssignment.preprocessors = [*GenerateAssignment.preprocessors.default(), ForStudents]
     config.Execute.timeout = PROFILES["standard"].cell_s  # nbgrader's 30 s are too few to train in
     config.CourseDirectory.ignore = [*CourseDirectory.ignore.default(), "runs", "mylab"]  # which stay with the student
     os.environ.setdefault("LABKIT_COURSE", str(Path(tempfile.gettempdir()) / "labkit-grading"))
@@ -56,7 +53,7 @@ def configure(config: Config) -> None:
 def exercise_version(notebook: NotebookNode) -> NotebookNode:
     """A notebook without solutions, guesses and outputs, its checks locked."""
     made, resources = deepcopy(notebook), {}
-    for step in (ClearSolutions(code_stub={"python": STUB}), ClearGuesses(), LockCells(), ClearOutput()):
+    for step in (ClearSolutions(code_stub={"python": STUB}), ForStudents(), LockCells(), ClearOutput()):
         made, resources = step.preprocess(made, resources)
     made.metadata["labkit_made"] = _fingerprint(made)
     return made

@@ -141,7 +141,7 @@ def find(name: str, kind: Any) -> Any:
 
 @functools.cache
 def all_exercises(lab: str = "") -> dict[str, Exercise | WrittenExercise | Explanation]:
-    """Every exercise by its name, in the order of the notebooks; or a lab's alone, which loads no other's libraries."""
+    """Every exercise by its name; or those of a lab ("10") alone, which loads no other's libraries."""
     found: dict[str, Exercise | WrittenExercise | Explanation] = {}
     for module in sorted(entry.name for entry in pkgutil.iter_modules(exercises.__path__)):
         if module.startswith(f"n{lab}"):

@@ -295,4 +295,3 @@ EXERCISES = {
         "than the idle half.",
     ),
 }
-"""By name, in the order of the notebook"""

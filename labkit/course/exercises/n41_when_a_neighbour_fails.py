@@ -228,4 +228,3 @@ EXERCISES = {
         "saving seldom costs work at each fault; the gain of sharing has to be larger than both together.",
     ),
 }
-"""By name, in the order of the notebook"""

@@ -212,4 +212,3 @@ EXERCISES = {
         "the kinds.",
     ),
 }
-"""By name, in the order of the notebook"""
