@@ -23,8 +23,8 @@ from labkit.collocation.packing.queue import read_queue
 from labkit.collocation.packing.recorded_profiles import read_recorded, shared_slowdown
 from labkit.collocation.packing.scheduler import Schedule
 from labkit.collocation.packing.simulate import CARMA_ENERGY, CARMA_MAKESPAN, pack_report
-from labkit.data.store import shipped_datasets
 from labkit.hardware.sizes import parse_size
+from labkit.project import shipped_datasets
 
 BASE = "exclusive"
 # on one device all choose the same one: what differs is who joins whom, and that is decided for all of them alike

@@ -1,7 +1,11 @@
-"""Where the project lives in public: change it here, and the tests say which other files to change."""
+"""Where the project is: its public address, and the data that ships with it.
+
+Change the address here, and the tests say which other files to change.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 
 REPOSITORY = "https://github.com/OWNER/labkit"
@@ -22,3 +26,10 @@ def binder_url(path: str) -> str:
 def colab_url(path: str) -> str:
     """The address that opens a notebook of the repository on Colab."""
     return f"https://colab.research.google.com/github/{SLUG}/blob/{BRANCH}/{quote(path)}"
+
+
+def shipped_datasets() -> Path:
+    """The folder of what ships: `datasets/` of the checkout, else the copy inside the installed package."""
+    package = Path(__file__).resolve().parent
+    checkout = package.parent / "datasets"
+    return checkout if (checkout / "schemas").is_dir() else package / "_datasets"

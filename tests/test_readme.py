@@ -26,6 +26,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 # What makes a command smaller: that it starts, does its work and ends is tested here; where it gets to, elsewhere.
 SMALLER = [
     (r"(labkit train .*)", r"\1 --max-epochs 1 --max-seconds 2"),
+    (r"(labkit energy trial) --trials 5 --seconds 60 (.*)", r"\1 --trials 1 --seconds 2 \2"),
     (r"(labkit run .*)--seeds 3(.*)", r"\1--seeds 1\2"),
     (r"(labkit collocate .*)cpu-shared,(cpu-pinned.*)", r"\1\2"),
     (r"(labkit collocate (?!.*--baseline).*)", r"\1 --baseline none"),
@@ -36,6 +37,8 @@ INSTEAD = [
     (r"git clone .*", "true", "the project's address is undecided, and tests use no network"),
     (r"make tour.*", "{make} tour && labkit tour --help", "takes five minutes; tests/tour runs a small one"),
     (r"make test.*", "{make} test", "is what runs this test"),
+    (r"labkit energy trial .*--power-limits.*", "labkit energy trial --help", "needs a GPU and its rights"),
+    (r"labkit data recorded fetch .*", "labkit data recorded fetch --help", "tests use no network"),
     (r"make bench.*", "{make} bench bench-peers", "takes half an hour"),
     (r"\.venv/bin/ruff .*", "python -m ruff --version", "tests/test_style.py runs it on the checkout"),
 ]

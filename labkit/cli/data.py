@@ -48,6 +48,21 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of a generator or a random split; default: 0")
     prepare.set_defaults(run=run_prepare)
 
+    recorded = commands.add_parser("recorded", help="what others measured on their hardware, and published")
+    of_recordings = recorded.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    listing = of_recordings.add_parser("list", help="what ships, on which devices, by whom")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    listing.set_defaults(run=run_recorded_list)
+    for name, run, words in (
+        ("show", run_recorded_show, "its card: what, who, when, how derived, what it cannot say; and its columns"),
+        ("fetch", run_recorded_fetch, "download its authors' own files, and check them"),
+    ):
+        command = of_recordings.add_parser(name, help=words)
+        command.add_argument("recording", metavar="NAME", help="from `labkit data recorded list`, or a folder")
+        command.set_defaults(run=run)
+        if name == "fetch":
+            command.add_argument("--out", default=".", metavar="DIR", help="where to put them (here)")
+
 
 def run_list(args: argparse.Namespace) -> int:
     from labkit.data.catalog import list_datasets
@@ -118,6 +133,62 @@ def run_prepare(args: argparse.Namespace) -> int:
         for row in skipped["first"][:5]:
             print(f"  {row['file']}, line {row['line']}: {row['reason']}")
     print(f"Prepared in {prepared.folder}")
+    return 0
+
+
+def run_recorded_list(args: argparse.Namespace) -> int:
+    from labkit.runs.recording import recordings
+
+    rows = [
+        {"name": card.name, "what": card.title, "devices": ", ".join(card.devices), "by": card.cite, "when": card.date}
+        for card in recordings()
+    ]
+    if args.json:
+        print(json.dumps(rows))
+        return 0
+    from labkit.cli.console import Console, print_frame
+
+    print_frame(Console(), [{key: row[key] for key in ("name", "what", "devices", "by")} for row in rows])
+    print("Recorded by others: `labkit data recorded show NAME` says what each cannot say.")
+    return 0
+
+
+def run_recorded_show(args: argparse.Namespace) -> int:
+    import pandas as pd
+
+    from labkit.cli.console import Console, print_frame
+    from labkit.runs.recording import EVALUATIONS, RUNS, read_card
+
+    card, console = read_card(args.recording), Console(highlight=False)
+    for field in ("title", "authors", "devices", "date", "source", "licence", "derived", "cannot_say"):
+        value = getattr(card, field)
+        words = ", ".join(value) if isinstance(value, list) else value
+        console.print(f"{field.replace('_', ' ')}: {words}", soft_wrap=True, markup=False)
+    rows = []
+    for file in [RUNS, EVALUATIONS] * card.has_runs + [f"{table}.parquet" for table in card.tables]:
+        frame = pd.read_parquet(card.folder / file)
+        for name in frame:
+            values = frame[name].dropna().drop_duplicates().sort_values().astype(str).tolist()
+            few = ", ".join(values) if len(values) <= 12 else f"{len(values)} values, {values[0]} … {values[-1]}"
+            rows.append({"file": f"{file} ({len(frame):,} rows)", "column": name, "values": few})
+    print_frame(console, rows)
+    return 0
+
+
+def run_recorded_fetch(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from labkit.data.catalog import Archive, download
+    from labkit.runs.recording import read_card
+
+    card = read_card(args.recording)
+    folder = Path(args.out) / card.name
+    if not card.originals:
+        raise UserError(f"recording {card.name!r} tells no files to download: its source is {card.source}.")
+    with shown_progress() as progress:
+        files = [download(Archive(**vars(original)), folder, progress) for original in card.originals]
+    print(f"{len(files)} files in {folder}, as their authors published them (SHA-256 is right).")
+    print(f"Read them anew: labkit runs import {folder}/* --name {card.name} --cite '{card.cite}'")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import warnings
 
-from labkit.cli.flags import RUN, add_flags
+from labkit.cli.flags import RUN, add_flags, refuse_unless_positive
 from labkit.errors import UserError
 
 
@@ -28,21 +28,22 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run_energy(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    for flag, value in (("--grid", args.grid), ("--power", args.power)):
-        if value is not None and not 0 < value < float("inf"):
-            raise UserError(f"{flag} is {value:g}: give a number above zero.")
+    refuse_unless_positive("--grid", args.grid)
+    refuse_unless_positive("--power", args.power)
     from labkit.runs import find_run
     from labkit.runs.query import readable_runs, run_folders
-    from labkit.tta.energy import energy_account
+    from labkit.tta.energy import energy_account, window_energy, windows_by_name
 
     folders = [find_run(which, args.runs_dir) for which in args.which]
     folders = folders or [folder for folder, _ in readable_runs(run_folders(args.runs_dir))]
     if not folders:
         raise UserError(f"{args.runs_dir}: no run is here: `labkit train dlrm` makes one, --runs-dir names others.")
-    accounts, asked = [], {"grid_g_per_kwh": args.grid, "estimate": args.estimate, "assumed_power_w": args.power}
+    accounts, windows, asked = [], [], {"estimate": args.estimate, "assumed_power_w": args.power}
     for folder in folders:
         try:
-            accounts.append(energy_account(folder, **asked))
+            accounts.append(energy_account(folder, grid_g_per_kwh=args.grid, **asked))
+            sums = windows_by_name(window_energy(folder, **asked))
+            windows.append(sums.astype(object).where(sums.notna(), None).to_dict("records"))
         except UserError as error:
             if args.which:
                 raise
@@ -50,13 +51,14 @@ def run_energy(args: argparse.Namespace) -> int:
     if not accounts:
         raise UserError(f"{args.runs_dir}: of no run here the energy can be told; the lines above say why.")
     if args.json:
-        print(json.dumps([asdict(account) for account in accounts]))
+        both = zip(accounts, windows, strict=True)
+        print(json.dumps([asdict(account) | {"windows": own} for account, own in both]))
     else:
-        _print(accounts)
+        _print(accounts, windows)
     return 0
 
 
-def _print(accounts: list) -> None:
+def _print(accounts: list, windows: list[list[dict]]) -> None:
     from labkit.cli.console import Console, print_frame
 
     rows = [
@@ -77,3 +79,9 @@ def _print(accounts: list) -> None:
     for account in accounts:
         source = f"{account.source}: " if account.source else ""
         console.print(f"{account.run}: {source}{account.note}", soft_wrap=True)
+    names = {"count": "times", "seconds": "s", "energy_j": "J", "average_power_w": "W"}
+    for account, own in zip(accounts, windows, strict=True):
+        if own:
+            told = [row | {"note": row["note"].replace(account.note, "")} for row in own]  # which was told above
+            rows = [{names.get(name, name): value for name, value in row.items()} for row in told]
+            print_frame(console, rows, f"windows of {account.run}")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
+
+from labkit.errors import UserError
 
 FLAGS: dict[str, dict[str, Any]] = {
     "runs_dir": {"type": Path, "default": Path("runs"), "metavar": "DIR", "help": "where run folders are: runs"},
@@ -15,6 +18,12 @@ FLAGS: dict[str, dict[str, Any]] = {
         "help": "one-core, half, all-cores, gpu, a tier such as t4-like, or cores=N,memory=2GiB (`labkit budgets`)",
     },
     "sample_hz": {"type": float, "metavar": "N", "help": "telemetry samples a second, 0.1 to 100 (default: 2)"},
+    "only": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=VALUES",
+        "help": "of a recording, keep what has these values: batch_size=32,64 or power_limit_w=max; may be repeated",
+    },
     "resume": {"metavar": "RUN", "help": "go on with a run: its folder, id, or the beginning of its id"},
 }
 RUN = {"metavar": "RUN", "help": "a run's folder, id, or the beginning of its id"}
@@ -25,6 +34,38 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add these of FLAGS."""
     for name in names:
         parser.add_argument(f"--{name.replace('_', '-')}", **FLAGS[name])
+
+
+def read_only(given: list[str]) -> dict[str, Any]:
+    """What --only says, as `labkit.runs.recorded` wants it.
+
+    >>> read_only(["batch_size=32,64", "power_limit_w=max", "batch_size=128"])
+    {'batch_size': [32, 64, 128], 'power_limit_w': 'max'}
+    """
+    only = {}
+    for text in given:
+        name, sign, values = text.partition("=")
+        if not (name and sign and values):
+            raise UserError(f"--only {text}: write NAME=VALUES, such as --only batch_size=32,64.")
+        if values in ("max", "min"):
+            only[name] = values
+        else:
+            only.setdefault(name, []).extend(_number(value) for value in values.split(","))
+    return only
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def refuse_unless_positive(flag: str, *numbers: float | None) -> None:
+    """Refuse what was given for a flag and is no number above zero; None stands for what was not given."""
+    for number in numbers:
+        if number is not None and not 0 < number < float("inf"):
+            raise UserError(f"{flag} is {number:g}: give a number above zero.")
 
 
 def add_harness_flags(parser: argparse.ArgumentParser) -> None:

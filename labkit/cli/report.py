@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from labkit.cli.flags import add_flags, read_only
 from labkit.errors import UserError
+
+MOST_LINES = 40
+"""Devices and settings that a page of a recording shows"""
 
 
 def add_parser(subparsers) -> None:
@@ -17,25 +21,37 @@ def add_parser(subparsers) -> None:
     add("runs_dir", nargs="?", type=Path, default=runs, metavar="RUNS_DIR", help="folder of runs (default: runs)")
     add("--out", type=Path, default=page, metavar="FILE", help=f"the page to write (default: {page})")
     add("--undisturbed", action="store_true", help="leave out runs that other programs disturbed")
+    add("--recorded", metavar="NAME", help="report on a recording instead: its name, or the folder of an imported one")
+    add_flags(parser, "only")
     parser.set_defaults(run=run_report)
 
 
 def run_report(args: argparse.Namespace) -> int:
     from labkit.plots.words import counted
     from labkit.report import write_report
-    from labkit.runs import list_runs
+    from labkit.runs import list_runs, recorded
     from labkit.runs.query import run_folders
 
+    if args.only and not args.recorded:
+        raise UserError("--only chooses runs of a recording: name it with --recorded, or leave --only out.")
+    if args.recorded:
+        frames = recorded(args.recorded, **read_only(args.only))
+        if (lines := frames.runs["budget"].nunique()) > MOST_LINES:
+            raise UserError(f"these are {lines} lines, too many for a page: choose some, as --only power_limit_w=max.")
+        page = write_report(frames, args.out)
+        print(f"{counted(len(frames.runs), 'recorded run')} in {page}\nOpen it in a browser: {page.as_uri()}")
+        return 0
     runs = list_runs(args.runs_dir)
-    profiled = runs["profiled"].astype(bool)
-    disturbed = ~profiled & (runs["disturbed"] != "") & args.undisturbed
+    profiled, trials = (runs[name].astype(bool) for name in ("profiled", "trial"))
+    disturbed = ~(profiled | trials) & (runs["disturbed"] != "") & args.undisturbed
     for kind, left_out, words in (
-        ("profiled", profiled, ": `labkit profile show RUN` shows one."),
-        ("disturbed", disturbed, "; `labkit runs list` names them."),
+        ("profiled run", profiled, ": `labkit profile show RUN` shows one."),
+        ("energy trial", trials, ": `labkit energy RUN` tells of one."),
+        ("disturbed run", disturbed, "; `labkit runs list` names them."),
     ):
         if left_out.any():
-            print(f"{counted(left_out.sum(), f'{kind} run')} left out{words}")
-    count = len(runs) - int((profiled | disturbed).sum())
+            print(f"{counted(left_out.sum(), kind)} left out{words}")
+    count = len(runs) - int((profiled | trials | disturbed).sum())
     if not count:
         raise UserError(
             f"{args.runs_dir} holds no {'other ' * bool(len(runs))}runs: make some with `labkit train dlrm` or "

@@ -1,16 +1,18 @@
-"""`labkit runs list`, `labkit runs show` and `labkit runs stop`."""
+"""`labkit runs`: list runs, show one, ask one to stop, import what others published."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
-from labkit.cli.flags import RUN, add_flags
+from labkit.cli.flags import RUN, add_flags, read_only
+from labkit.errors import UserError
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("runs", help="list runs, show one, or ask one to stop")
+    parser = subparsers.add_parser("runs", help="list runs, show one, ask one to stop, import others'")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, run, words in (
         ("list", run_list, "one line a run, oldest first"),
@@ -22,11 +24,21 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         if name != "list":
             command.add_argument("which", **RUN)
         add_flags(command, "runs_dir", *["json"] * (name != "stop"))
+    command = commands.add_parser("import", help="make a recording of files that others published")
+    add = command.add_argument
+    add("files", nargs="+", type=Path, metavar="FILE", help="of one source: Zeus' traces, MLPerf's convergence points")
+    add("--name", metavar="NAME", help="of the recording's folder in --runs-dir (default: that of the first file)")
+    add("--cite", required=True, metavar="WHO", help="who measured, as legends have it: 'You et al. 2023'")
+    add("--date", default="not told", metavar="WHEN", help="when it was measured")
+    add("--source", default="not told", metavar="WHERE", help="where the files are from, and their licence")
+    add_flags(command, "only", "runs_dir")
+    command.set_defaults(run=run_import)
 
 
 def run_list(args: argparse.Namespace) -> int:
     from labkit.cli.console import Console, print_frame
     from labkit.runs.query import list_rows
+    from labkit.runs.recording import CARD
 
     rows = list_rows(args.runs_dir)
     if args.json:
@@ -38,11 +50,14 @@ def run_list(args: argparse.Namespace) -> int:
         console = Console()
         print_frame(console, [_line_of(row) for row in rows])
         console.print(f"Measured here{', but for * ' + ', '.join(marked) if marked else ''}.")
+    for card in [] if args.json else sorted(args.runs_dir.glob(f"*/{CARD}")):
+        print(f"{card.parent} is a recording: `labkit data recorded show {card.parent}`.")
     return 0
 
 
 def _line_of(row: dict[str, Any]) -> dict[str, str]:
     status = "profiled" if row["profiled"] and row["status"] == "done" else row["status"]
+    status = "energy trial" if row["trial"] and row["status"] in ("done", "stopped") else status
     return {
         "run": row["run"],
         "budget": row["budget"] + ("" if row["provenance"] == "measured" else "*"),
@@ -51,6 +66,24 @@ def _line_of(row: dict[str, Any]) -> dict[str, str]:
         "target": "–" if row["target"] is None else f"{row['target_metric']} {row['target']:g}",
         "reached": "–" if row["time_to_target_s"] is None else f"{row['time_to_target_s']:.1f} s",
     }
+
+
+def run_import(args: argparse.Namespace) -> int:
+    from labkit.runs.formats import read_published
+    from labkit.runs.recording import chosen, write_recording
+
+    name = args.name or args.files[0].stem
+    if Path(name).name != name:
+        raise UserError(f"--name {name}: give a plain name, of a folder in --runs-dir.")
+    runs, evaluations = read_published(args.files)
+    runs = chosen(runs, read_only(args.only))
+    names = ", ".join(path.name for path in args.files)
+    words = {"title": f"{', '.join(runs['job'].unique())}, imported", "derived": f"read by labkit from {names}"}
+    words |= {"cite": args.cite, "authors": args.cite, "date": args.date, "source": args.source}
+    card = write_recording(args.runs_dir / name, runs, evaluations, **words)
+    print(f"{len(runs):,} recorded runs of {', '.join(card.devices)} in {card.folder}")
+    print(f"labkit report --recorded {card.folder}; in Python labkit.runs.recorded({str(card.folder)!r})")
+    return 0
 
 
 def run_show(args: argparse.Namespace) -> int:

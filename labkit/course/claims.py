@@ -68,6 +68,6 @@ def _show(words: Mapping[str, str], card: Mapping[str, str]) -> None:
     from IPython.display import display
 
     rows = "".join(f"<tr><th scope='row'>{name}</th><td>{escape(text)}</td></tr>" for name, text in words.items())
-    html = f"<table><caption>Claim {card['id']}</caption>{rows}</table>"
+    html = f"<table class='claim'><caption>Claim {card['id']}</caption>{rows}</table>"
     plain = "\n".join(f"{name}: {text}" for name, text in words.items())
     display({MIME: dict(card) | {"date": timestamp()[:10]}, "text/html": html, "text/plain": plain}, raw=True)

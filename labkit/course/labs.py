@@ -30,6 +30,7 @@ LABS = (
     Lab("01_know_your_machine", "Know your machine"),
     Lab("02_budgets_that_bind", "Budgets that bind", ("scipy",)),
     Lab("10_train_dlrm", "Train a DLRM to a target", ("pyarrow",), disk_gb=0.5),
+    Lab("13_batch_size_and_accuracy", "Batch size and accuracy", ("duckdb", "pyarrow", "scipy"), disk_gb=0.5),
     Lab("20_train_speech", "Train a speech recogniser to a target", ("soundfile", "scipy"), disk_gb=0.5),
     Lab("30_what_utilisation_means", "What utilisation means"),
     Lab("31_the_observer_effect", "The observer effect", ("scipy",)),
@@ -40,6 +41,7 @@ LABS = (
     Lab("41_when_a_neighbour_fails", "When a neighbour fails"),
     Lab("42_packing_a_queue", "Packing a queue", disk_gb=0.5),
     Lab("50_time_to_accuracy", "Time to accuracy", ("duckdb", "scipy")),
+    Lab("51_cost_and_energy", "Cost and energy", ("duckdb", "scipy", "soundfile")),
 )
 
 

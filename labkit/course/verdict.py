@@ -21,7 +21,7 @@ WIDGETS = "application/vnd.jupyter.widget-state+json"
 PROVENANCE = get_args(Kind)
 ALLOWED_MIME = {"text/plain", "text/html", "text/markdown", PLOTLY, WIDGET, RESULTS, CLAIM}
 SHOWN_BY = {"show": "text/html", "claim": CLAIM, "results": RESULTS, "Audio": "text/html"} | dict.fromkeys(
-    ("monitor", "live", "explore", "profile_view"), WIDGET
+    ("monitor", "live", "explore", "prices", "profile_view"), WIDGET
 )
 """What a cell has to put out that calls a function of this name."""
 
@@ -99,7 +99,10 @@ def _cell_faults(cell: NotebookNode) -> Iterator[str]:
 
 def _figure_faults(figure: dict[str, Any], description: str) -> Iterator[str]:
     for axis in ("xaxis", "yaxis"):
-        if not figure["layout"].get(axis, {}).get("title", {}).get("text"):
+        told = figure["layout"].get(axis, {})
+        if other := told.get("matches"):  # "x3": the panel below has the title
+            told = figure["layout"].get(f"{axis}{other[1:]}", {})
+        if not told.get("title", {}).get("text"):
             yield f"a figure's {axis} has no title"
     legend = [figure["layout"].get("legend", {}).get("title", {}).get("text", "")]
     legend += [trace.get("name", "") for trace in figure["data"]]

@@ -14,8 +14,9 @@ import requests
 
 from labkit.data.clicks.schema import DAY_FILE
 from labkit.data.clicks.synthetic import SYNTHETIC, config_bytes
-from labkit.data.store import Progress, check_disk, prepare_once, prepared_root, shipped_datasets
+from labkit.data.store import Progress, check_disk, prepare_once, prepared_root
 from labkit.errors import UserError
+from labkit.project import shipped_datasets
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".gz")
 STATES = {"made here": "on first use", "shipped": "shipped", "downloaded": "to download", "your copy": "give its path"}

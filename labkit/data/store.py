@@ -37,13 +37,6 @@ def prepared_root() -> Path:
     return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("labkit", appauthor=False)
 
 
-def shipped_datasets() -> Path:
-    """The folder of what ships: `datasets/` of the checkout, else the copy inside the installed package."""
-    package = Path(__file__).resolve().parents[1]
-    checkout = package.parent / "datasets"
-    return checkout if (checkout / "schemas").is_dir() else package / "_datasets"
-
-
 def fingerprint(**parts) -> str:
     """A short name for a combination of JSON-able values: 16 hexadecimal digits, the same on every machine.
 

@@ -124,16 +124,10 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
     for cpu in cores:
         if len(taken) == count:
             break
-        path = _file(cpu)
-        # for all users; where the file system has no locks, a file that outlives its holder would be none either
-        lock = FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
         try:
-            lock.acquire(blocking=False)
-            taken[cpu] = lock
+            taken[cpu] = take(_name(cpu))
         except Timeout:
             busy.append(cpu)
-        except OSError as error:
-            raise _unusable(path, error) from error
     if len(taken) < count:  # holding some while waiting for more would let two wait for each other
         for lock in taken.values():
             lock.release()
@@ -142,13 +136,44 @@ def _take(cores: list[int], count: int) -> tuple[list[int], list[int]]:
     return list(taken), busy
 
 
+def take(name: str) -> FileLock:
+    """Lock what all users of the host share, until the lock is released or this process ends, however it ends.
+
+    Raises:
+        Timeout: another process holds it; `holder_of` says which.
+        UserError: there can be no locks here.
+    """
+    path = _file(name)
+    # for all users; where the file system has no locks, a file that outlives its holder would be none either
+    lock = FileLock(path, mode=0o666, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return lock
+
+
+def holder_of(name: str) -> str:
+    """Who took a lock last, in words."""
+    with contextlib.suppress(OSError):
+        if words := _file(name).read_text(encoding="utf-8"):
+            return words
+    return "a process that does not say which"
+
+
 def _sign(lock: int) -> None:
     os.truncate(lock, 0)
     words = f"process {os.getpid()} of {psutil.Process().username()}, since {datetime.now():%H:%M}"
-    os.pwrite(lock, words.encode(), 0)
+    os.write(lock, words.encode())
 
 
-def _file(cpu: int) -> Path:
+def _name(cpu: int) -> str:
+    return f"cpu{cpu}"
+
+
+def _file(name: str) -> Path:
     folder = Path(os.environ.get(FOLDER_VARIABLE, "/tmp/labkit-cores"))  # one for all users of the host
     try:
         with contextlib.suppress(FileExistsError):
@@ -158,12 +183,12 @@ def _file(cpu: int) -> Path:
             raise NotADirectoryError("it is no folder")
     except OSError as error:
         raise _unusable(folder, error) from error
-    return folder / f"cpu{cpu}"
+    return folder / name
 
 
 def _unusable(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"{path}: the locks that keep runs of one host on cores of their own cannot be made there ({error}): name "
+        f"{path}: the locks that keep runs of one host apart cannot be made there ({error}): name "
         f"a folder that all users of this host may write to with the variable {FOLDER_VARIABLE}."
     )
 
@@ -171,7 +196,5 @@ def _unusable(path: Path, error: OSError) -> UserError:
 def _holders(cores: list[int]) -> str:
     held: dict[str, list[str]] = {}
     for cpu in cores:
-        with contextlib.suppress(OSError):
-            words = _file(cpu).read_text(encoding="utf-8")
-            held.setdefault(words or "a process that does not say which", []).append(f"CPU {cpu}")
+        held.setdefault(holder_of(_name(cpu)), []).append(f"CPU {cpu}")
     return "; ".join(f"{', '.join(cpus)} ({words})" for words, cpus in held.items())

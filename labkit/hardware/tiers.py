@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
+from typing import TypeVar
 
 from labkit.errors import UserError
 from labkit.hardware.device import Device
@@ -27,6 +28,8 @@ FIGURES = {
 }
 """Every figure of a tier, with its heading in a table, and its meaning and unit."""
 
+Entry = TypeVar("Entry")
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -44,8 +47,22 @@ class Figure:
     """How the figure was derived, or why there is none."""
 
 
+class Sourced:
+    """An entry of a catalogue; each of its figures is an attribute, None where no source was found."""
+
+    def figure(self, name: str) -> Figure:
+        """A figure with its source, for example `tier.figure("power_w")`."""
+        return self.figures[name]
+
+    def __getattr__(self, name: str) -> float | None:
+        figure = vars(self).get("figures", {}).get(name)
+        if figure is None:
+            raise AttributeError(f"a {type(self).__name__.lower()} has no {name}")
+        return figure.value
+
+
 @dataclass(frozen=True)
-class Tier:
+class Tier(Sourced):
     """One kind of hardware. Each of `FIGURES` is an attribute, None where no source was found."""
 
     name: str
@@ -60,15 +77,6 @@ class Tier:
     """Phrases of which one stands in the name of such a device."""
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
-    def figure(self, name: str) -> Figure:
-        """A figure with its source, for example `tier.figure("power_w")`."""
-        return self.figures[name]
-
-    def __getattr__(self, name: str) -> float | None:
-        if name not in FIGURES:
-            raise AttributeError(f"a tier has no {name}")
-        return self.figures[name].value
-
     def to_dict(self) -> dict:
         plain = {key: getattr(self, key) for key in ("name", "label", "kind", "year", "cores", "note")}
         return plain | {key: vars(figure) for key, figure in self.figures.items()}
@@ -77,15 +85,19 @@ class Tier:
 @cache
 def load_tiers() -> Mapping[str, Tier]:
     """Return the catalogue by name, weakest first within each kind as the file has them."""
-    text = files("labkit.hardware").joinpath("tiers.toml").read_text(encoding="utf-8")
-    catalogue = tomllib.loads(text)
-    sources = catalogue["sources"]
     tiers = {}
-    for name, entry in catalogue["tiers"].items():
-        figures = {key: _figure(entry.get(key, {"none": "no source found"}), sources) for key in FIGURES}
+    for name, entry, figures in read_entries("tiers", FIGURES):
         plain = {key: entry.get(key) for key in ("label", "kind", "year", "cores", "note")}
-        tiers[name] = Tier(name, figures=MappingProxyType(figures), match=tuple(entry.get("match", [])), **plain)
+        tiers[name] = Tier(name, figures=figures, match=tuple(entry.get("match", [])), **plain)
     return MappingProxyType(tiers)
+
+
+def read_entries(catalogue: str, keys: Mapping) -> Iterator[tuple[str, dict, Mapping[str, Figure]]]:
+    """Yield each entry of labkit/hardware/<catalogue>.toml: its name, its fields, its figures with their sources."""
+    content = tomllib.loads(files("labkit.hardware").joinpath(f"{catalogue}.toml").read_text(encoding="utf-8"))
+    for name, entry in content[catalogue].items():
+        figures = {key: _figure(entry.get(key, {"none": "no source found"}), content["sources"]) for key in keys}
+        yield name, entry, MappingProxyType(figures)
 
 
 def _figure(entry: dict, sources: dict) -> Figure:
@@ -104,12 +116,16 @@ def get_tier(name: str) -> Tier:
     >>> get_tier("t4").memory_gb
     16
     """
-    tiers = load_tiers()
-    if name not in tiers:
-        near = difflib.get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), tiers, n=3, cutoff=0.4)
-        hint = f"Near it: {', '.join(near)}. " if near else ""
-        raise UserError(f"There is no tier called {name!r}. {hint}`labkit tiers` lists all {len(tiers)}.")
-    return tiers[name]
+    return pick(load_tiers(), "tier", name, f"`labkit tiers` lists all {len(load_tiers())}.")
+
+
+def pick(entries: Mapping[str, Entry], kind: str, name: str, all_of_them: str) -> Entry:
+    """Return the entry of that name, or raise a UserError with the nearest names and `all_of_them`."""
+    if name in entries:
+        return entries[name]
+    near = difflib.get_close_matches(name.lower().replace("_", "-").replace(" ", "-"), entries, n=3, cutoff=0.4)
+    hint = f"Near it: {', '.join(near)}. " if near else ""
+    raise UserError(f"There is no {kind} called {name!r}. {hint}{all_of_them}")
 
 
 def match_tier(device: Device) -> Tier | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 from pathlib import Path
@@ -22,6 +23,7 @@ def watch(
     *,
     evaluations: bool = True,
     shows_output: bool = False,
+    train_s: float | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train to the end and print a line at the start, for evaluations, and at the end.
@@ -33,6 +35,7 @@ def watch(
         runs_dir: the folder that the run folder is made in.
         evaluations: whether to print evaluations, at most one a second.
         shows_output: whether to show what the script prints, too, on standard error.
+        train_s: seconds of training after which it is stopped; None lets it go on to its own end.
         settings: `budget`, and the script's flags by name.
 
     Returns:
@@ -42,7 +45,7 @@ def watch(
     line = ProgressLine(sys.stdout, evaluations=evaluations)
     with LaunchedRun(command, shows_output) as launched:
         try:
-            _follow(launched, line)
+            _follow(launched, line, train_s or math.inf)
         except KeyboardInterrupt:
             launched.stop()
             with contextlib.suppress(UserError, WorkerFailed):  # as where it had not begun
@@ -51,9 +54,11 @@ def watch(
     return launched.answer
 
 
-def _follow(launched: LaunchedRun, line: ProgressLine) -> None:
+def _follow(launched: LaunchedRun, line: ProgressLine, train_s: float = math.inf) -> None:
     for event in launched.events():
         line(launched.answer if event["kind"] == "Ended" else read_event(event))
+        if event["kind"] == "Progress" and event["point"]["train_s"] >= train_s:
+            launched.stop()
 
 
 class BackgroundRun:

@@ -13,10 +13,14 @@ from labkit.plots.theme import encoding, new_figure, series
 PATTERNS = {"arithmetic": ("", "/"), "bandwidth": (".", "x")}
 """Of a budget's bars: as found, and predicted"""
 BUSY = {
-    "cpu_percent": "utilisation: time in which the core ran",
-    "share_of_peak": "arithmetic, of the best of one core",
-    "share_of_bandwidth": "bytes used, of the best of one core",
+    "cpu_percent": "utilisation of the core",
+    "share_of_peak": "arithmetic, of a core's best",
+    "share_of_bandwidth": "bytes used, of a core's best",
+    "gpu_utilisation": "GPU utilisation",
+    "sm_active": "SM activity",
+    "sm_occupancy": "SM occupancy",
 }
+"""Of a load on a core, then of a kernel on a GPU: what utilisation says, and two counters that say more"""
 
 
 def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:
@@ -40,17 +44,26 @@ def figure_budget_shares(shares: pd.DataFrame) -> go.Figure:
 
 
 def figure_busy(busy: pd.DataFrame) -> go.Figure:
-    """Bars of each load: how busy the core was, and what it got done.
+    """Bars of each load on a core or kernel on a GPU: how busy the device was, and how much of it had work.
 
     Args:
-        busy: columns load, cpu_percent, share_of_peak, share_of_bandwidth (all %), provenance.
+        busy: columns load, provenance, and of BUSY those that are known (%; NaN where a load has none).
     """
-    words = ", ".join(
-        f"{row.load} {row.share_of_peak:.3g} % of the arithmetic and {row.share_of_bandwidth:.3g} % of the bandwidth"
-        for row in busy[busy["cpu_percent"] > 90].itertuples()
+    busy = busy.reset_index(drop=True).reindex(columns=["load", "provenance", *BUSY])
+    says = ["cpu_percent", "gpu_utilisation"]
+    said, work = busy[says].max(axis=1), busy[list(BUSY)].drop(columns=says).max(axis=1)
+    least, most = (f"{work[row]:.3g} % ({busy['load'][row]})" for row in (work.idxmin(), work.idxmax()))
+    finding = (
+        f"Utilisation goes from {said.min():.3g} to {said.max():.3g} %, the larger of the two other bars from "
+        f"{least} to {most}."
     )
-    figure = new_figure("What one core does", "Share (%)", f"At more than 90 % utilisation: {words}.")
-    return _add_columns(figure, busy["load"], busy, BUSY)
+    figure = new_figure("What runs", "Share (%)", finding, height=480)
+    rows = busy.melt(["load", "provenance"], var_name="counter", value_name="share").dropna()
+    for (counter, provenance), own in rows.groupby(["counter", "provenance"], sort=False):
+        number, name = list(BUSY).index(counter) % 3, escape(f"{BUSY[counter]} · {provenance}")
+        look = encoding(number, provenance=provenance).bar()
+        _add_bars(figure, own["load"], own["share"], name, look, offsetgroup=str(number))
+    return figure
 
 
 def figure_gains(gains: pd.DataFrame) -> go.Figure:
@@ -71,15 +84,9 @@ def figure_gains(gains: pd.DataFrame) -> go.Figure:
     return figure.add_hline(y=1, line={"dash": "dot", "width": 1})
 
 
-def _add_columns(figure: go.Figure, ticks: list[str], frame: pd.DataFrame, titles: dict[str, str]) -> go.Figure:
-    """A series a column of the frame."""
-    for number, (column, title) in enumerate(titles.items()):
-        look, name = encoding(number), escape(f"{title} · {frame['provenance'].iloc[0]}")
-        _add_bars(figure, ticks, frame[column], name, {"color": look.color, "pattern": {"shape": look.pattern}})
-    return figure
-
-
-def _add_bars(figure: go.Figure, x: Any, y: pd.Series, name: str, look: dict[str, Any], unit: str = "%") -> None:
+def _add_bars(
+    figure: go.Figure, x: Any, y: pd.Series, name: str, look: dict[str, Any], unit: str = "%", **trace: Any
+) -> None:
     hover = f"%{{x}}<br>{name}: %{{y:.3g}} {unit}<extra></extra>"
-    figure.add_bar(x=x, y=y, name=name, marker=look, hovertemplate=hover)
+    figure.add_bar(x=x, y=y, name=name, marker=look, hovertemplate=hover, **trace)
     figure.update_layout(barmode="group").update_yaxes(rangemode="tozero")

@@ -74,8 +74,8 @@ def in_words(fig: go.Figure) -> str:
     sentences = [kind if len(panels) == 1 else f"{kind} in {len(panels)} panels"]
     for number, ((x, y), traces) in enumerate(panels.items(), start=1):
         sentences += [f"Panel {number}"] * (len(panels) > 1)
-        sentences.append(_axis("Horizontal axis", _layout(fig, x), [trace.x for trace in traces]))
-        sentences.append(_axis("Vertical axis", _layout(fig, y), [trace.y for trace in traces]))
+        sentences.append(_axis(f"Horizontal axis: {_title(fig, x)},", _layout(fig, x), [trace.x for trace in traces]))
+        sentences.append(_axis(f"Vertical axis: {_title(fig, y)},", _layout(fig, y), [trace.y for trace in traces]))
     listed = [name if count == 1 else f"{name} ({count} curves)" for name, count in names.items()]
     sentences.append(f"{len(listed)} series: {', '.join(listed)}")
     if bands := {unescape(trace.name) for trace in fig.select_traces({"fill": "toself"}) if trace.name}:
@@ -104,16 +104,19 @@ def _layout(fig: go.Figure, axis: str) -> Any:
     return fig.layout[f"{axis[0]}axis{axis[1:]}"]
 
 
+def _title(fig: go.Figure, axis: str) -> str:
+    """Of an axis; of panels that share one, the title stands at the last."""
+    own = _layout(fig, axis)
+    return unescape(own.title.text or (_layout(fig, own.matches).title.text if own.matches else None) or "")
+
+
 def _table(fig: go.Figure) -> pd.DataFrame:
     parts, counts = [pd.DataFrame(columns=["series"])], Counter()
     for trace in _series(fig):
         name = _name(trace)
         counts[name] += 1
         name += f" ({counts[name]})" * (counts[name] > 1)
-        x, y = (
-            unescape(_layout(fig, axis or own).title.text or own)
-            for axis, own in ((trace.xaxis, "x"), (trace.yaxis, "y"))
-        )
+        x, y = (_title(fig, axis or own) or own for axis, own in ((trace.xaxis, "x"), (trace.yaxis, "y")))
         if trace.type == "heatmap" and trace.z is not None:
             z = pd.DataFrame(trace.z).agg(["mean", "min", "max"]).T  # (y, x)
             at = z.index if trace.x is None else trace.x
@@ -135,15 +138,15 @@ def _name(trace: Any) -> str:
 
 def _axis(name: str, axis: go.layout.XAxis | go.layout.YAxis, columns: list) -> str:
     values = [value for column in columns if column is not None for value in column if not pd.isna(value)]
-    title = f": {unescape(axis.title.text)}," if axis.title.text else ""
+    name = name.removesuffix(": ,")
     if axis.range:
         low, high = (10**end for end in axis.range) if axis.type == "log" else axis.range
     elif values:
         are_numbers = all(isinstance(value, (int, float, np.number)) for value in values)
         low, high = (min(values), max(values)) if are_numbers else (values[0], values[-1])
     else:
-        return f"{name}{title} without values"
-    return f"{name}{title} from {_text(low)} to {_text(high)}{', logarithmic' * (axis.type == 'log')}"
+        return f"{name} without values"
+    return f"{name} from {_text(low)} to {_text(high)}{', logarithmic' * (axis.type == 'log')}"
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from labkit.plots.theme import encoding
+
 COUNTERS = {
     "gpu_utilisation": "GPU utilisation",
     "graphics_active": "GRACT",
@@ -21,11 +23,14 @@ SCALE = ((0.0, "#f2f7fb"), (0.5, "#9cc9e6"), (1.0, "#00436b"))
 def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
     """A heat map a counter: blocks upwards, threads a block to the right; the number stands in each cell.
 
+    Cells of what was recorded elsewhere stand apart, those of what was measured touch.
+
     Args:
         shapes: columns blocks, threads, those of COUNTERS (all %), provenance: of one source.
     """
     provenance = escape(shapes["provenance"].iloc[0])
-    figure = make_subplots(2, 2, subplot_titles=list(COUNTERS.values()), horizontal_spacing=0.12, vertical_spacing=0.13)
+    apart = 4 * encoding(0, provenance=provenance).hollow
+    figure = make_subplots(2, 2, subplot_titles=list(COUNTERS.values()), horizontal_spacing=0.18, vertical_spacing=0.13)
     for place, (counter, title) in enumerate(COUNTERS.items()):
         z = shapes.pivot(index="blocks", columns="threads", values=counter)  # (blocks, threads)
         trace = go.Heatmap(
@@ -34,6 +39,8 @@ def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
             z=z.to_numpy(),
             name=f"{title} · {provenance}",
             coloraxis="coloraxis",
+            xgap=apart,
+            ygap=apart,
             texttemplate="%{z:.3~g}",
             hovertemplate=f"%{{y}} blocks of %{{x}} threads<br>{title}: %{{z:.1f}} %<extra>{provenance}</extra>",
         )
@@ -47,8 +54,8 @@ def figure_kernel_shapes(shapes: pd.DataFrame) -> go.Figure:
         f"({least['blocks']:,} blocks of {least['threads']:,} threads); "
         f"the utilisation is never below {shapes['gpu_utilisation'].min():.0f} %."
     )
-    bar = {"title": "%", "thickness": 12}
+    bar = {"title": f"%,<br>{provenance.partition(',')[0]}", "thickness": 12}
     color = {"cmin": 0, "cmax": 100, "colorscale": SCALE, "colorbar": bar}
-    title = {"text": provenance, "font": {"size": 13}}
+    title = {"text": f"{provenance}", "font": {"size": 13}}
     layout = {"template": "labkit_light", "height": 860, "title": title, "meta": {"finding": finding}}
     return figure.update_layout(**layout, coloraxis=color)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from labkit.plots.theme import AXIS, new_figure, series
+from labkit.plots.theme import AXIS, log_ticks, new_figure, series
 
 
 def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
@@ -21,10 +21,10 @@ def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
     dearest = effects.loc[effects["ratio"].idxmax()]
     unclear = ((effects["low"] <= 1) & (effects["high"] >= 1)).sum()
     figure = new_figure(
-        "Time of a step, of that under nobody (ratio, logarithmic)",
+        "Time under the observer, of that without it (ratio, logarithmic)",
         "Observer",
         f"{dearest['observer']} costs the most: {dearest['ratio']:.2f} times as long on the {dearest['load']} load; "
-        f"{unclear} of {len(effects)} intervals include 1.",
+        f"{unclear} of {effects['low'].count()} intervals include 1.",
     )
     for look, name, own in series(effects, "load", "provenance"):
         figure.add_scatter(
@@ -39,7 +39,7 @@ def figure_observer_effect(effects: pd.DataFrame) -> go.Figure:
     figure.add_vline(x=1.0, line={"dash": "dot", "width": 1})
     # wide intervals are cut off by the frame: a few rounds on a busy machine must not hide all others
     room = [math.log10(effects["ratio"].min() / 1.5), math.log10(effects["ratio"].max() * 1.5)]
-    return figure.update_xaxes(type="log", range=room, dtick="D2").update_yaxes(autorange="reversed")
+    return figure.update_xaxes(log_ticks(), type="log", range=room).update_yaxes(autorange="reversed")
 
 
 def figure_gain_against_slowdown(modes: pd.DataFrame) -> go.Figure:

@@ -34,6 +34,8 @@ class Encoding:
     dash: str
     marker: str
     pattern: str
+    hollow: bool = False
+    """What was recorded elsewhere: open marks, bars of lines on the background"""
 
     def curve(self, size: float = 6, width: float = 2) -> dict[str, Any]:
         """A line with marks."""
@@ -41,21 +43,28 @@ class Encoding:
         return {"mode": "lines+markers", "line": line, "marker": self.mark(size)}
 
     def mark(self, size: float = 6) -> dict[str, Any]:
-        return {"color": self.color, "symbol": self.marker, "size": size}
+        hollow = {"line": {"width": 2}} if self.hollow else {}
+        return {"color": self.color, "symbol": self.marker + "-open" * self.hollow, "size": size, **hollow}
 
     def bar(self) -> dict[str, Any]:
-        return {
+        plain = {
             "color": self.color,
             "pattern": {"shape": self.pattern, "fillmode": "overlay", "size": 6, "solidity": 0.15},
             "line": {"color": "rgba(255,255,255,0.6)", "width": 0.5},
         }
+        recorded = {
+            "pattern": {"shape": self.pattern or "-", "fillmode": "replace", "size": 6, "solidity": 0.35},
+            "line": {"color": self.color, "width": 1.5},
+        }
+        return plain | recorded if self.hollow else plain
 
 
-def encoding(index: int, template: str = "labkit_light") -> Encoding:
-    """The look of series `index`: thirty that differ in colour, or in dash and marker."""
+def encoding(index: int, template: str = "labkit_light", provenance: str = "measured") -> Encoding:
+    """The look of series `index`: thirty that differ in colour, or in dash and marker; hollow of what was recorded."""
     colors = PALETTES[template]
     step = (index % len(colors) + index // len(colors)) % len(_DASHES)
-    return Encoding(colors[index % len(colors)], _DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)])
+    look = colors[index % len(colors)], _DASHES[step], _MARKERS[step], _PATTERNS[index % len(_PATTERNS)]
+    return Encoding(*look, hollow=provenance.startswith("recorded"))
 
 
 def series(
@@ -66,7 +75,8 @@ def series(
     The name has the columns' values, safe inside plotly's small HTML: "all-cores · measured".
     """
     for number, (key, own) in enumerate(frame.groupby(list(by), sort=False, dropna=False)):
-        yield encoding(number, template), escape(" · ".join(map(str, key))), own
+        provenance = str(own["provenance"].iloc[0]) if "provenance" in by else "measured"
+        yield encoding(number, template, provenance), escape(" · ".join(map(str, key))), own
 
 
 def new_figure(x: str, y: str, finding: str = "", *, template: str = "labkit_light", **layout: Any) -> go.Figure:
@@ -97,6 +107,13 @@ def add_band(
         showlegend=False,
         **trace,
     )
+
+
+def log_ticks(low: float = 1e-6, high: float = 1e9) -> dict[str, list]:
+    """Of a logarithmic axis: plain numbers, three a power of ten, or ten where it spans less than one."""
+    digits = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if high < 8 * low else (1, 2, 5)
+    ticks = [digit * 10.0**power for power in range(-6, 9) for digit in digits]
+    return {"tickvals": ticks, "ticktext": [f"{tick:g}" if tick < 1e4 else f"{tick:,.0f}" for tick in ticks]}
 
 
 def faint(color: str, alpha: float = 0.16) -> str:
@@ -134,6 +151,7 @@ def _template(name: str) -> go.layout.Template:
             "margin": {"l": 60, "r": 64, "t": 48, "b": 56},
             "hoverlabel": {"bgcolor": BACKGROUNDS[name], "bordercolor": AXIS[name], "font": ink},
             "hovermode": "closest",
+            "shapedefaults": {"line": {"color": INK[name]}},
         }
     )
 

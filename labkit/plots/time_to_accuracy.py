@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from labkit.errors import UserError
-from labkit.plots.theme import INK, add_band, new_figure, series
+from labkit.plots.theme import INK, add_band, log_ticks, new_figure, series
 from labkit.plots.words import AXIS_TITLES, axis_text, budget_words, is_not_known, metric_label
 
 ERROR_RATES = ("cer", "wer")
@@ -65,7 +65,10 @@ def figure_time_to_accuracy(
             kind = f"{name}: {own['kind'].iloc[0]}"
             add_band(figure, ends, levels, look, name=kind, meta={**meta, "kind": "band"}, **legend)
         drawn = with_gaps(group.assign(seed=[escape(str(seed)) for seed in group["seed"]]))
-        hover = drawn[["wall_s", "samples", "seed"]].to_numpy(object)
+        seen = drawn["samples"].map("{:,.0f} samples".format)
+        if "epochs" in drawn:
+            seen = seen.where(drawn["samples"].notna(), drawn["epochs"].map("{:g} epochs".format))
+        hover = drawn.assign(seen=seen)[["wall_s", "seen", "seed"]].to_numpy(object)
         hover[drawn["run"].isna()] = None  # a notebook's messages have no NaN
         figure.add_scatter(
             x=drawn[x],
@@ -74,15 +77,14 @@ def figure_time_to_accuracy(
             name=name,
             customdata=hover,
             hovertemplate=f"<b>{escape(label)} %{{y:.4f}}</b><br>%{{customdata[0]:.1f}} s wall time"
-            f"<br>%{{customdata[1]:,.0f}} samples<br>seed %{{customdata[2]}}<extra>{name}</extra>",
+            f"<br>%{{customdata[1]}}<br>seed %{{customdata[2]}}<extra>{name}</extra>",
             meta={**meta, "kind": "run", "curves": group["run"].nunique()},
             **legend,
         )
         decoration = {"showlegend": False, "hoverinfo": "skip", **legend}
         if crossings is not None:
-            # the evaluation at the crossing, by its place in samples: the same on every x axis
-            found = group.merge(crossings.loc[crossings["reached"], ["run", "samples_to_target"]], on="run")
-            found = found[found["samples"] == found["samples_to_target"]].drop_duplicates("run")
+            place = group.sort_values("wall_s", kind="stable").groupby("run").cumcount()
+            found = group.assign(evaluation=place).merge(crossings[["run", "evaluation"]])
             figure.add_scatter(
                 x=found[x],
                 y=found["value"],
@@ -116,8 +118,7 @@ def figure_time_to_accuracy(
     figure.update_xaxes(range=[0, 1.03 * longest])
     figure.update_yaxes(type="log" if axis.log else "linear", range=axis.range)
     if axis.log:
-        ticks = [digit * 10.0**power for power in range(-5, 6) for digit in (1, 2, 5)]
-        figure.update_yaxes(tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+        figure.update_yaxes(log_ticks())
     return figure
 
 

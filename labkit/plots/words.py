@@ -12,11 +12,13 @@ METRIC_LABELS = {
     "cer": "CER",
     "wer": "WER",
     "loss": "training loss",
+    "ndcg": "NDCG",
 }
 AXIS_TITLES = {
     "wall_s": "Wall time, evaluation included (s)",
     "train_s": "Training time, without evaluation (s)",
     "samples": "Training samples seen",
+    "epochs": "Epochs, passes over the training data",
     "energy_j": "Energy so far (J)",
     "cost_usd": "Cost so far, by the tier's price (US$)",
 }
@@ -76,6 +78,8 @@ def usd_text(usd: float) -> str:
 
 def joules_text(joules: float) -> str:
     """Energy with three figures or so."""
+    if joules >= 1e6:
+        return f"{joules / 1e6:.1f} MJ"
     return f"{joules / 1000:.1f} kJ" if joules >= 1000 else f"{joules:.{2 if joules < 1 else 1}f} J"
 
 
@@ -88,10 +92,10 @@ def axis_text(value: float, x: str) -> str:
     ['7', '51.2 k', '1.31 M']
     >>> [axis_text(value, "cost_usd") for value in (0.000123, 0.0421, 3.5)]
     ['0.012 ¢', '4.21 ¢', '$3.50']
-    >>> [axis_text(value, "energy_j") for value in (0.25, 812.4, 45_300.0)]
-    ['0.25 J', '812.4 J', '45.3 kJ']
+    >>> [axis_text(value, "energy_j") for value in (0.25, 812.4, 45_300.0, 1.27e7)]
+    ['0.25 J', '812.4 J', '45.3 kJ', '12.7 MJ']
     """
-    words = {"samples": count_text, "energy_j": joules_text, "cost_usd": usd_text}
+    words = {"samples": count_text, "epochs": "{:.3g} epochs".format, "energy_j": joules_text, "cost_usd": usd_text}
     return words.get(x, seconds_text)(value) if math.isfinite(value) else "not reached"
 
 

@@ -8,9 +8,11 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from labkit.errors import UserError
 from labkit.plots.words import budget_words, count_text, is_not_known, seconds_text
 from labkit.report.table import goal_text, in_words, job_name
 from labkit.runs import RunRecord
+from labkit.runs.recording import read_card
 
 PROVENANCE_MEANS = {
     "measured": "measured on this whole machine",
@@ -55,6 +57,8 @@ def _sooner(fastest: pd.Series, slowest: pd.Series) -> str:
     ratio, low, high = (slowest[name] for name in ("speed_up", "speed_up_low", "speed_up_high"))
     if math.isnan(ratio):
         return "how much sooner is not claimed, which takes three seeds of each that all reach it"
+    if math.isclose(low, high, rel_tol=1e-9):
+        return f"{ratio:.1f}× sooner, the same for every seed: this ratio was measured once"
     if low <= 1:
         return f"no difference to tell from chance (95 % CI {low:.2f} – {high:.2f}×, {slowest['speed_up_seeds']} seeds)"
     several = f"; they differ in {in_words(slowest['differs_in'])}" if len(slowest["differs_in"]) > 1 else ""
@@ -89,6 +93,28 @@ def page_facts(records: list[RunRecord], left_out: Iterable[str] = ()) -> dict[s
         "Provenance": "; ".join(f"{kind}: {PROVENANCE_MEANS.get(kind, kind)}" for kind in kinds),
     }
     return facts | ({"Left out": " ".join(left_out)} if left_out else {})
+
+
+def frames_facts(runs: pd.DataFrame) -> dict[str, str]:
+    """Term and words of runs that come as frames: what was recorded by whom, on what, and when.
+
+    Raises:
+        UserError: a recording among them has no times, which a page about time to accuracy needs.
+    """
+    facts = {"Runs": count_text(len(runs))}
+    for (host, provenance), own in runs.groupby(["host", "provenance"], sort=False):
+        if own["wall_s"].isna().all():
+            raise UserError(
+                f"recording {host!r} says how much training a target takes, and nothing of the time: draw it with "
+                "labkit.plots.figure_batch_size."
+            )
+        if provenance in PROVENANCE_MEANS:
+            facts[f"{provenance} on {host}"] = PROVENANCE_MEANS[provenance]
+        else:
+            card = read_card(own["recording"].iloc[0])
+            facts[provenance] = f"{card.authors}, on {', '.join(own['device'].unique())}; {card.date}."
+            facts[f"not to be read from {card.cite}"] = card.cannot_say
+    return {name[0].upper() + name[1:]: words for name, words in facts.items()}
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -15,10 +15,11 @@ from plotly.offline import get_plotlyjs
 from labkit import __version__
 from labkit.plots.show import OFFLINE
 from labkit.plots.theme import PALETTES, in_the_dark
-from labkit.report.headline import page_facts
+from labkit.report.headline import frames_facts, page_facts
 from labkit.report.section import build_section
 from labkit.report.table import HEADINGS, OF_TARGET, bracketed
 from labkit.runs.atomic import replace_text
+from labkit.runs.frames import Frames
 from labkit.runs.notes import notes_kept
 from labkit.runs.query import readable_runs
 from labkit.tta import curves as read_curves
@@ -27,17 +28,19 @@ from labkit.tta.curves import table_of
 FOLDER = Path(__file__).parent
 
 
-def write_report(folders: Iterable[Path | str], out: Path | str, *, undisturbed: bool = False) -> Path:
+def write_report(folders: Frames | Iterable[Path | str], out: Path | str, *, undisturbed: bool = False) -> Path:
     """Write the page about these runs; finished, failed and interrupted ones alike.
 
     Args:
-        folders: run folders.
+        folders: run folders; or frames, as `labkit.runs.recorded` gives.
         out: the file to write; its folder is made, an older file is replaced once the new one is whole.
         undisturbed: leave out runs that other programs disturbed.
 
     Returns:
         The file's absolute path.
     """
+    if isinstance(folders, Frames):
+        return write_page(out, build_page(folders.curves, folders.runs, frames_facts(folders.runs)))
     with notes_kept() as left_out:
         records = readable_runs(folders)
         runs = table_of(records, undisturbed=undisturbed)

@@ -22,11 +22,17 @@ from labkit.tta import band, crossings, default_target, higher_is_better, summar
 from labkit.tta.summary import target_columns
 from labkit.tta.thresholds import CLOCKS, SERIES, attempts
 
-AXES = {"wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "cost_usd": "Cost"}
-"""Those that the page offers"""
+AXES = {
+    "wall_s": "Wall time", "train_s": "Training time", "samples": "Samples", "energy_j": "Energy", "cost_usd": "Cost",
+}  # fmt: skip
+"""Those that the page offers; energy where the curves have it, as recordings do"""
 BAND_LEVELS = 80
 SLIDER_STEPS = 100
-SHAPES = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖"}
+SHAPES = {
+    "circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "cross": "✚", "x": "✖",
+    "circle-open": "○", "square-open": "□", "diamond-open": "◇", "triangle-up-open": "△", "cross-open": "✛",
+    "x-open": "✕",
+}  # fmt: skip
 ENDINGS = {"done": "ended", "interrupted": "was interrupted", "running": "still running,"}
 """How a run without an evaluation is told of, where its status is no such word"""
 
@@ -68,7 +74,10 @@ def build_section(identifier: str, curves: pd.DataFrame, runs: pd.DataFrame) -> 
         "about": _about(runs, curves, len(series)),
         "goal": "the training" if math.isnan(target) else labels[start],
         "results": [summary_cells(row) for row in table.to_dict("records")],
-        "drawn": [SHAPES[encoding(number).marker] for number in range(curves.groupby(SERIES, dropna=False).ngroups)],
+        "drawn": [
+            SHAPES[encoding(number, provenance=provenance).mark()["symbol"]]
+            for number, (_, _, provenance) in enumerate(curves.groupby(SERIES, sort=False, dropna=False).groups)
+        ],
         "notes": notes(table),
         "runs": _rows(payload, runs, curves, series),
         "axes": {axis["key"]: AXES[axis["key"]] for axis in payload["axes"]},
@@ -170,7 +179,7 @@ def _figures(curves: pd.DataFrame, runs: pd.DataFrame, grid: list[float], target
     hits, axes, cells = crossings(curves, runs, target), [], {}
     times: dict[str, pd.DataFrame] = {}
     for key in AXES:
-        if curves[key].isna().all():
+        if key not in curves or curves[key].isna().all():
             continue
         found = survival(curves, runs, [*grid, *levels], x=key)
         is_target = np.arange(len(found)) % (len(grid) + BAND_LEVELS) < len(grid)

@@ -41,6 +41,19 @@ class Resumed(Event):
     parts: int
 
 
+class Began(Event):
+    clock_s: float
+
+
+class Windows(Event):
+    name: str
+    begin_ns: list[int]
+    end_ns: list[int]
+
+
+_SHAPES = {"resumed": Resumed, "began": Began, "windows": Windows}
+
+
 def read_events(folder: Path | str) -> list[dict[str, Any]]:
     """The events of a run that count: after a resume, evaluations beyond the resumed step are superseded.
 
@@ -58,7 +71,8 @@ def read_events(folder: Path | str) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             event = parse_json(line)
-            check_shape(event, Resumed if isinstance(event, dict) and event.get("event") == "resumed" else Event)
+            check_shape(event, Event)
+            check_shape(event, _SHAPES.get(event["event"], Event))
         except ValueError as error:
             if line.strip() and number < len(lines):
                 note_left_out(path, f"line {number} is no event ({error})")

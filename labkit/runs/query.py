@@ -59,7 +59,7 @@ def list_runs(runs_dir: Path | str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    columns = "run folder job budget group seed status provenance profiled target_metric target target_reached"
+    columns = "run folder job budget group seed status provenance profiled trial target_metric target target_reached"
     return pd.DataFrame(list_rows(runs_dir), columns=[*columns.split(), "time_to_target_s", "disturbed", "started_at"])
 
 
@@ -79,6 +79,7 @@ def list_rows(runs_dir: Path | str) -> list[dict[str, Any]]:
                 "status": record.status,
                 "provenance": record.provenance.kind,
                 "profiled": record.profiled,
+                "trial": record.is_trial,
                 "target_metric": train.get("target_metric"),
                 "target": train.get("target"),
                 "target_reached": result.get("target_reached"),

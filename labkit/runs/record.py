@@ -152,6 +152,11 @@ class RunRecord:
         return "profile" in self.config
 
     @property
+    def is_trial(self) -> bool:
+        """Whether it is a trial of `labkit energy trial`, which was stopped early and had no target to reach."""
+        return "trial" in self.config
+
+    @property
     def told_seed(self) -> int | str:
         """The seed as tables show it: "none" where the script was given none."""
         return "none" if self.seed is None else self.seed

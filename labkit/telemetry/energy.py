@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.runs import read_events, read_run
 from labkit.telemetry.samples import Sample, read_samples, sampler_failure
+from labkit.telemetry.sources.zeus import HIP, UNTRIED
 
 LONGEST_INTERVAL_NS = 60 * 10**9
 """Samples come twice a second. Further apart than this, the machine slept."""
@@ -57,6 +58,8 @@ def run_energy(folder: Path | str, *, of_all: bool = False) -> Energy:
         return Energy(None, None, "not measurable: the GPU has no UUID to find its samples by")
     samples = read_samples(folder, scope="device", devices=gpus)  # a process saw others beside its own
     energy = gpu_energy(samples, mig=any(device.get("mig_parent_uuid") for device in record.devices))
+    if energy.source and gpus[-1].startswith(HIP):
+        energy = replace(energy, source="Zeus, AMD's energy counter", note=f"{energy.note}; {UNTRIED}")
     # a Jetson's GPU has no counter and no power of its own, its board has
     return energy if energy.value_j is not None else board_energy(read_samples(folder, scope="host")) or energy
 
@@ -68,7 +71,7 @@ def gpu_of(devices: list[dict[str, Any]], torch_name: str) -> str | None:
 
 
 def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy:
-    """Energy of one GPU from its NVML samples by counter; a MIG slice has no counter of its own."""
+    """Energy of one GPU from its samples by counter; a MIG slice has no counter of its own."""
     counter, power = (_intervals(samples.get(name, [])) for name in ("energy", "power"))
     whole = "the whole GPU of this MIG slice, its other slices included; without its host"
     note = whole if mig else "the GPU alone, without its host"
@@ -82,10 +85,11 @@ def gpu_energy(samples: dict[str, list[Sample]], *, mig: bool = False) -> Energy
 
 def cpu_energy(samples: dict[str, list[Sample]]) -> Energy:
     """Energy of all CPU packages from the host's samples by counter, or of the board that they are on."""
-    packages = [_intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")]
-    if packages and all(packages):
+    packages = {name: _intervals(rows) for name, rows in samples.items() if name.startswith("cpu_energy_")}
+    if packages and all(packages.values()):
+        source = "Zeus, Apple's energy counters" if "cpu_energy_apple" in packages else "RAPL"
         note = "all CPU packages of this machine, other programs included; no memory, no disks"
-        return _counted([each for intervals in packages for each in intervals], "RAPL", note)
+        return _counted([each for intervals in packages.values() for each in intervals], source, note)
     why = _why(samples, ("cpu_energy", "board_power"), "the run was sampled less than twice")
     return board_energy(samples) or Energy(None, None, f"not measurable: {why}")
 

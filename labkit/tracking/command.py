@@ -43,6 +43,10 @@ class ScriptCommand:
     """Whether it waits before its first step until it is told to go"""
     collocation: dict[str, Any] | None = None
     """What its record says of those it shares a device with: group, mode, job, mix"""
+    power_limit_w: float | None = None
+    """That the GPU was set to for it, which its record has among the settings of the training"""
+    trial: dict[str, Any] | None = None
+    """What its record says of the energy trial that it is: number, device, idle power, cool-down"""
 
     def seeded(self, seed: int) -> ScriptCommand:
         """The same, run with a seed."""

@@ -55,7 +55,11 @@ def device(name: str = "auto") -> str:
 
 def whole_device(torch_name: str) -> Budget:
     """The budget that is all of a device."""
+    import torch
+
     whole = {budget.torch_name: budget for budget in offered_budgets()}
+    if torch_name not in whole and torch.version.hip is not None:  # an AMD GPU, which NVML does not list
+        return Budget(torch_name, None, torch_name=torch_name)
     return whole.get(torch_name, whole["cpu"])
 
 
@@ -133,6 +137,8 @@ class Harness:
             described |= {"script": script, "arguments": arguments}
         if self.command.collocation is not None:
             described["collocation"] = self.command.collocation
+        if self.command.trial is not None:
+            described["trial"] = self.command.trial
         return described if self.observer is None else described | {"profile": self.observer.describe()}
 
     def settle_seed(self, asked: int | None) -> int | None:

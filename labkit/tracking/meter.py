@@ -80,9 +80,9 @@ class Meter:
     def is_running(self) -> bool:
         return self._at is not None
 
-    def start(self, at: float | None = None) -> None:
-        """Start the clock now, or as if at that moment of `time.perf_counter`."""
-        self._at = time.perf_counter() if at is None else at
+    def start(self, at: float) -> None:
+        """Start the clock, as if at that moment of `time.perf_counter`."""
+        self._at = at
 
     def book(self, *, training: bool) -> None:
         """Book what has passed since the last time: all of it is wall time, that of training is training time, too."""

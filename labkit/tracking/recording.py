@@ -22,7 +22,9 @@ from labkit.telemetry.memory import forget_peak_memory, peak_memory
 from labkit.telemetry.others import Look
 from labkit.telemetry.reading import FAULTS
 from labkit.telemetry.sampler import DEFAULT_HZ, Sampler
+from labkit.telemetry.sources.zeus import HIP
 from labkit.tracking.checkpoint import step_of
+from labkit.tracking.energy import Windows
 from labkit.tracking.events import Notice, Point, Ready, Started
 from labkit.tracking.goal import Goal
 from labkit.tracking.harness import Harness, whole_device
@@ -30,7 +32,7 @@ from labkit.tracking.harness import Harness, whole_device
 LIMITS = {"train.target", "train.target_metric", "train.higher_is_better", "train.max_seconds"}
 """What may change when a run is resumed, as may max_epochs, which is told later."""
 TOLD = {"threads_wait", "arguments", "script", "step_note", "confirm_evaluations", "resume", "runs_dir", "budget"}
-TOLD |= {"keeps", "max_epochs"}
+TOLD |= {"keeps", "max_epochs", "trial"}
 """What is recorded and decides nothing, or is told later; a resumed run keeps the name of its budget."""
 
 
@@ -41,8 +43,11 @@ class Recording:
         """Make the run's folder, or open the one that is gone on with; dictionaries in `config` are sections."""
         sections = {key: value for key, value in config.items() if isinstance(value, dict)}
         train = {key: value for key, value in config.items() if key not in sections} | sections.pop("train", {})
+        train |= goal.described()
+        if harness.command.power_limit_w is not None:
+            train["power_limit_w"] = harness.command.power_limit_w
         self._harness = harness
-        self.config = {"job": name, **sections, "train": train | goal.described()} | harness.described()
+        self.config = {"job": name, **sections, "train": train} | harness.described()
         resumed = harness.command.resume
         self.before = None if resumed is None else read_run(resumed)
         """The record that an earlier process of this run left; None of a new run"""
@@ -56,6 +61,8 @@ class Recording:
         else:
             self._run = self._create(name, seed) if resumed is None else self._reopen(Path(resumed))
             self.folder = self._run.folder
+        self._windows = Windows(self.event)
+        self._sampler.callback(self._windows.close)
 
     def _create(self, name: str, seed: int | None) -> RunWriter:
         harness, budget = self._harness, self._harness.budget
@@ -96,8 +103,9 @@ class Recording:
 
     def _devices(self) -> list[Device]:
         devices = get_devices()
-        computing = [device for device in devices[1:] if device.torch_name == self._harness.torch_name]
-        return [devices[0], *computing]
+        torch_name = self._harness.torch_name
+        computing = [device for device in devices[1:] if device.torch_name == torch_name]
+        return [devices[0], *(computing or amd_gpus(torch_name))]
 
     # while it goes on
 
@@ -116,7 +124,7 @@ class Recording:
 
     def begin(self, torch_name: str) -> None:
         """All is built: start the sampler, and let whoever waits at the barrier come."""
-        self._torch_name = torch_name
+        self._torch_name = self._windows.torch_name = torch_name
         forget_peak_memory()
         import torch
 
@@ -188,6 +196,7 @@ class Recording:
             self._harness.tell(event)
 
     def flush(self) -> None:
+        self._windows.write()
         if self._run is not None:
             self._run.flush()
 
@@ -221,6 +230,7 @@ class Recording:
 
     def leave_as_it_was(self, reason: str) -> None:
         """The script cannot go on with this run, which keeps the record that it had."""
+        self._sampler.close()
         self._harness.left()
         if self._run is not None:
             self._run.record.config, status = self.before.config, self.before.status
@@ -235,6 +245,16 @@ class Recording:
         import torch
 
         return max(self._peak_gpu_before, torch.cuda.max_memory_reserved(self._torch_name))
+
+
+def amd_gpus(torch_name: str) -> list[Device]:
+    """The AMD GPU that torch computes on, named as Zeus' samples of it are; none under CUDA or on a CPU."""
+    import torch
+
+    if torch.version.hip is None or not torch_name.startswith("cuda"):
+        return []
+    about, number = torch.cuda.get_device_properties(torch_name), int(torch_name.partition(":")[2])
+    return [Device("gpu", number, about.name, torch_name, f"{HIP}{number}", about.total_memory)]
 
 
 def own_rank() -> int:

@@ -356,8 +356,10 @@ class Run:
         self._kept.restored = None  # all that is kept was named
         began = time.perf_counter()
         self._recording.begin(self._harness.computes_on(self._kept.parameters()))
-        took_s = time.perf_counter() - began
-        self._meter.start(None if since is None else since + took_s)
+        now = time.perf_counter()
+        since = now if since is None else since + now - began
+        self._meter.start(since)
+        self._recording.event("began", clock_s=self.position.wall_s + now - since)
 
     def _stopped_by(self) -> str:
         if self._harness.stop:

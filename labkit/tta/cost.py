@@ -1,7 +1,8 @@
-"""What reaching the target costs: wall time on a tier, at the tier's rental price."""
+"""What reaching the target costs: wall time on a tier, at the tier's rental price; time and energy at other prices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.hardware.tiers import get_tier
+from labkit.tta.energy import J_PER_KWH
 
 
 @dataclass(frozen=True)
@@ -51,3 +53,21 @@ def cost_usd(time_s: float, tier: str | None) -> Cost:
 def with_cost(curves: pd.DataFrame) -> pd.DataFrame:
     """The curves with a column cost_usd: what each run had cost at each evaluation (NaN without a price)."""
     return curves.assign(cost_usd=curves["wall_s"] * usd_per_s(curves["tier"]))
+
+
+def priced(points: pd.DataFrame, *, usd_per_h: float, usd_per_kwh: float, g_per_kwh: float) -> pd.DataFrame:
+    """What settings cost whose time_s and energy_j to a target are known: columns cost_usd, carbon_g and front.
+
+    An hour and a kilowatt-hour are paid for separately; `front` says whether no other setting is as good in both.
+    """
+    kwh = points["energy_j"] / J_PER_KWH
+    cost_usd, carbon_g = points["time_s"] / 3600 * usd_per_h + kwh * usd_per_kwh, kwh * g_per_kwh
+    return points.assign(cost_usd=cost_usd, carbon_g=carbon_g, front=on_front(cost_usd, carbon_g))
+
+
+def on_front(x: Sequence[float], y: Sequence[float]) -> list[bool]:
+    """Of points of two costs, whether each is one to which no other is equal or better in both (Pareto's front)."""
+    points = list(zip(x, y, strict=True))
+    return [
+        not any(a <= own_x and b <= own_y and (a, b) != (own_x, own_y) for a, b in points) for own_x, own_y in points
+    ]

@@ -11,22 +11,15 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.runs import read_events, read_metrics
+from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, tell_series_apart
 from labkit.runs.query import readable_runs
 from labkit.runs.record import RunRecord, in_words
 from labkit.telemetry.energy import run_energy
 from labkit.telemetry.memory import peak_memory
 from labkit.tracking.crossings import CONFIRM
 from labkit.tracking.ending import unreached
-from labkit.tta.thresholds import SERIES, higher_is_better
+from labkit.tta.thresholds import higher_is_better
 
-OF_A_RUN = ["run", "job", "budget", "seed", "provenance", "tier", "metric"]
-"""Columns of both frames"""
-CURVE_COLUMNS = [*OF_A_RUN, "samples", "wall_s", "train_s", "value"]
-RUN_COLUMNS = [
-    *OF_A_RUN, "folder", "higher_is_better", "target", "status", "disturbed", "unreached", "confirm", "settings",
-    "host", "wall_s", "train_s", "samples", "samples_per_s", "peak_memory_bytes", "peak_gpu_memory_bytes", "energy_j",
-    "energy_note",
-]  # fmt: skip
 ENDINGS = {
     "seed", "target", "target_metric", "higher_is_better", "max_seconds", "max_epochs", "patience_evaluations",
     "confirm_evaluations", "step_note", "keeps",
@@ -37,7 +30,7 @@ NO_SETTINGS = {"data", "budget", "profile", "collocation"}
 
 
 def run_table(folders: Iterable[Path | str], *, undisturbed: bool = False) -> pd.DataFrame:
-    """What each run was, one row a run, in the order given; runs that were profiled count as none.
+    """What each run was, one row a run, in the order given; neither profiled runs nor energy trials count.
 
     `job` and `budget` are labels made so that only runs that differ by seed share both: where the runs given vary in
     their data, `job` names it; where runs under one budget vary in host, preset, model or training, `budget` does. Of
@@ -65,7 +58,8 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
             f"two of the folders given are named {twice[0]}, and runs are told apart by that name: leave one of the "
             "two out, or rename it."
         )
-    rows = [_run_row(folder, record) for folder, record in records.items() if not record.profiled]
+    counted = {folder: record for folder, record in records.items() if not (record.profiled or record.is_trial)}
+    rows = [_run_row(folder, record) for folder, record in counted.items()]
     rows = [row for row in rows if not (undisturbed and row["disturbed"])]
     table = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "data"])
     for name in ("tier", "metric"):  # pandas 3 makes NaN of None among texts
@@ -75,21 +69,8 @@ def table_of(records: Iterable[tuple[Path, RunRecord]], *, undisturbed: bool = F
             contents = Counter(name for name, _ in set(own["data"]))  # two of one name are told apart by fingerprint
             names = own["data"].map(lambda data, of=contents: data[0] if of[data[0]] == 1 else " ".join(data))
             table.loc[own.index, "job"] += " on " + names
-    for _, series in table.groupby([*SERIES, "metric"], sort=False, dropna=False):
-        settings = pd.DataFrame(list(series["settings"]), index=series.index)
-        _tell_apart(table, settings[["host", "preset"]])
-        settings = settings.drop(columns="threads_wait")  # which other programs decide: told, and no other series
-        for _, same in settings.groupby(["host", "preset"], sort=False, dropna=False):
-            _tell_apart(table, same)
+    tell_series_apart(table)
     return table[RUN_COLUMNS]
-
-
-def _tell_apart(table: pd.DataFrame, settings: pd.DataFrame) -> None:
-    """Add to the budget of these runs what varies among their settings."""
-    for name in settings:
-        values = settings[name].map(str)
-        if values.nunique() > 1:
-            table.loc[settings.index, "budget"] += " · " + ("" if name in ("host", "preset") else f"{name} ") + values
 
 
 def _run_row(folder: Path, record: RunRecord) -> dict:
@@ -107,7 +88,8 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         section for name, section in config.items() if isinstance(section, dict) and name not in {*NO_SETTINGS, "train"}
     ]
     settings = {name: value for section in [*sections, train] for name, value in section.items()}
-    settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset"), "host": record.host}
+    settings |= {"mix": (record.shared or {}).get("mix"), "preset": train.get("preset")}
+    settings |= {"host": record.host, "device": _gpu_name(record)}
     told = {name: value for name, value in settings.items() if name not in ENDINGS and not isinstance(value, dict)}
     return {
         "run": folder.name,
@@ -137,6 +119,13 @@ def _run_row(folder: Path, record: RunRecord) -> dict:
         "energy_note": energy.note if energy else result["energy_note"],
         "data": (str(data.get("name", "its data")), str(data.get("fingerprint", ""))[:6]),
     }
+
+
+def _gpu_name(record: RunRecord) -> str | None:
+    """What kind of GPU it computed on: runs of two are never of one series."""
+    torch_name = record.budget.get("torch_name", "cpu")
+    names = (device.get("name") for device in record.devices if device.get("torch_name") == torch_name)
+    return None if torch_name == "cpu" else next(names, None)
 
 
 def _number(value: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,15 +57,13 @@ def energy_account(
         UserError: there is no such run, or a profiler looked at it.
     """
     folder = Path(folder)
-    record, energy, events = read_run(folder), run_energy(folder), read_events(folder)
+    record, events = read_run(folder), read_events(folder)
     if record.profiled:
         raise UserError(f"{folder}: a profiler looked at this run, so its energy is not that of training alone.")
-    kind = record.provenance.kind
-    if energy.value_j is None and (estimate or assumed_power_w is not None):
-        energy, kind = _predicted(record, events, assumed_power_w, energy.note), "predicted"
+    energy, kind = energy_of(folder, estimate, assumed_power_w)
     if energy.value_j is None:
         return EnergyAccount(record.id, kind, None, None, energy.note)
-    seconds = sum(end - begin for begin, end in {(step.begin_ns, step.end_ns) for step in energy.steps}) / 1e9
+    seconds = sum(step.joules for step in spans_of(energy.steps))
     samples = (record.result or {}).get("samples")
     return EnergyAccount(
         record.id,
@@ -83,34 +82,98 @@ def with_energy(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The curves with a column energy_j: joules of each run since its first sample; NaN where they were not measurable.
 
     Between two samples the power is taken as constant; an evaluation after the last sample has the energy of that.
-    `runs` is `run_table` of the same runs.
+    `runs` is `run_table` of the same runs; of recordings the curves have their energy already.
     """
-    energy = pd.Series(np.nan, curves.index, dtype=float)
-    measured = runs[runs["energy_j"].notna()]
+    energy = curves.get("energy_j", pd.Series(np.nan, curves.index, dtype=float)).copy()
+    measured = runs[runs["energy_j"].notna() & runs["folder"].notna()]
     for run, folder in zip(measured["run"], measured["folder"], strict=True):
         own = curves.index[curves["run"] == run]
         evaluated = [event for event in read_events(folder) if event["event"] == "evaluated" and "wall_s" in event]
         if len(own) and evaluated:
             # sorted: after a resume the clock goes on from the checkpoint, before the last evaluations until then
-            pairs = sorted((event["wall_s"], _epoch_ns(event)) for event in evaluated)
+            pairs = sorted((event["wall_s"], epoch_ns(event)) for event in evaluated)
             when_ns = np.interp(curves.loc[own, "wall_s"], *zip(*pairs, strict=True))
             energy[own] = energy_until(when_ns, run_energy(folder).steps)
     return curves.assign(energy_j=energy)
 
 
-def energy_until(when_ns: np.ndarray, steps: tuple[Step, ...]) -> np.ndarray:
+def energy_until(when_ns: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
     """Joules of all steps until each moment, in the moments' shape.
 
     >>> energy_until(np.array([0, 5, 10, 15]), (Step(0, 10, 4.0), Step(12, 14, 1.0)))
     array([0., 2., 4., 5.])
     """
-    begin_ns, end_ns, joules = (np.array(column, dtype=float) for column in zip(*steps, strict=True))
-    shares = (np.clip((moment - begin_ns) / (end_ns - begin_ns), 0.0, 1.0) for moment in when_ns)
-    return np.array([share @ joules for share in shares])
+    began_ns = steps[0].begin_ns  # nanoseconds since 1970 are too many digits for a float
+    begin, end, joules = (np.array(column) for column in zip(*steps, strict=True))
+    moments = np.concatenate([begin, end]) - began_ns
+    order, watts = np.argsort(moments), joules / (end - begin)
+    moments, drawn = moments[order], np.cumsum(np.concatenate([watts, -watts])[order])
+    until = np.concatenate([[0.0], np.cumsum(np.diff(moments) * drawn[:-1])])
+    return np.interp(np.asarray(when_ns) - began_ns, moments, until)
 
 
-def _epoch_ns(event: dict[str, Any]) -> float:
+def window_energy(folder: Path | str, *, estimate: bool = False, assumed_power_w: float | None = None) -> pd.DataFrame:
+    """The windows of a run (`labkit.energy.window`), each with its joules; what is nested counts in both.
+
+    Between two samples the power is taken as constant, so a window that is shorter than two samples' distance has a
+    share of what was drawn around it: such windows add up to the energy of a loop, and do not tell its parts apart.
+
+    Args:
+        folder: the run's folder.
+        estimate, assumed_power_w: as for `energy_account`.
+
+    Returns:
+        Columns name ("epoch/forward"), begin_ns, seconds, covered_s (of its seconds, those between samples), energy_j
+        (of these; NaN where there are none) and note; in the order of their beginnings.
+    """
+    told = [event for event in read_events(folder) if event["event"] == "windows"]
+    frames = [pd.DataFrame({name: event[name] for name in ("name", "begin_ns", "end_ns")}) for event in told]
+    if not frames:
+        return pd.DataFrame(columns=["name", "begin_ns", "seconds", "covered_s", "energy_j", "note"])
+    windows = pd.concat(frames).sort_values(["begin_ns", "end_ns"], ascending=[True, False], ignore_index=True)
+    windows["seconds"] = (windows["end_ns"] - windows["begin_ns"]) / 1e9
+    energy, kind = energy_of(folder, estimate, assumed_power_w)
+    windows = windows.assign(covered_s=0.0, energy_j=np.nan, note=energy.note)
+    if energy.steps:
+        spans, ends = spans_of(energy.steps), windows[["begin_ns", "end_ns"]].to_numpy()
+        covered_s, joules = (np.diff(energy_until(ends, steps))[:, 0] for steps in (spans, energy.steps))
+        every_s = float(np.median([span.joules for span in spans]))
+        is_short = (kind != "predicted") & (windows["seconds"] < 2 * every_s)
+        short = f"too short for samples every {every_s:.2g} s: has its share of what was drawn around it"
+        note = np.where(is_short, short, energy.note if kind == "predicted" else "")
+        windows = windows.assign(covered_s=covered_s, energy_j=np.where(covered_s > 0, joules, np.nan), note=note)
+    return windows[["name", "begin_ns", "seconds", "covered_s", "energy_j", "note"]]
+
+
+def windows_by_name(windows: pd.DataFrame) -> pd.DataFrame:
+    """The sums of `window_energy`: columns name, count, seconds, energy_j, average_power_w and note; by first begin."""
+    grouped = windows.groupby("name", sort=False)
+    sums = grouped[["seconds", "covered_s"]].sum()
+    sums["energy_j"] = grouped["energy_j"].sum(min_count=1)
+    sums["average_power_w"] = sums["energy_j"] / sums["covered_s"]
+    sums.insert(0, "count", grouped.size())
+    covered, known = sums["covered_s"] / sums["seconds"], sums["energy_j"].notna()
+    notes = grouped["note"].unique().map(lambda notes: "; ".join(filter(None, notes)))
+    gaps = covered.map("samples cover {:.0%} of its time".format).where(known & (covered < 0.99), "")
+    sums["note"] = [" and ".join(filter(None, both)) for both in zip(notes, gaps, strict=True)]
+    return sums.drop(columns="covered_s").reset_index()
+
+
+def spans_of(steps: Sequence[Step]) -> list[Step]:
+    """The time that steps cover, with its seconds in place of joules; those of several packages are at once."""
+    return [Step(begin, end, (end - begin) / 1e9) for begin, end in sorted({step[:2] for step in steps})]
+
+
+def epoch_ns(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["time"]).timestamp() * 1e9
+
+
+def energy_of(folder: Path | str, estimate: bool, assumed_power_w: float | None) -> tuple[Energy, str]:
+    """The energy of a run, predicted where it was not measured and that is asked for; and what it is."""
+    energy, record = run_energy(folder), read_run(folder)
+    if energy.value_j is None and (estimate or assumed_power_w is not None):
+        return _predicted(record, read_events(folder), assumed_power_w, energy.note), "predicted"
+    return energy, record.provenance.kind
 
 
 def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float | None, why_not: str) -> Energy:
@@ -125,7 +188,7 @@ def _predicted(record: RunRecord, events: list[dict[str, Any]], power_w: float |
         return Energy(None, None, f"{why_not}; no estimate: the power of tier {record.tier} is not known (--power W)")
     spans: list[tuple[int, int]] = []
     for event in events:
-        now = round(_epoch_ns(event))
+        now = round(epoch_ns(event))
         if event["event"] in ("started", "resumed") or not spans:
             spans.append((now, now))
         spans[-1] = (spans[-1][0], now)
@@ -139,4 +202,4 @@ def _to_target(events: list[dict[str, Any]], steps: tuple[Step, ...]) -> float |
     # a target that a resume brought was reached by an evaluation before it
     at = (event for event in events if event["event"] == "evaluated" and event.get("samples") == samples)
     when = None if samples is None else next(at, None)
-    return None if when is None else float(energy_until(np.array([_epoch_ns(when)]), steps)[0])
+    return None if when is None else float(energy_until(np.array([epoch_ns(when)]), steps)[0])

@@ -7,6 +7,7 @@ from dataclasses import astuple
 import numpy as np
 import pandas as pd
 
+from labkit.errors import UserError
 from labkit.tta.cost import price_usd_per_h, usd_per_s
 from labkit.tta.curves import default_target
 from labkit.tta.sooner import speed_up
@@ -63,7 +64,8 @@ def target_columns(times: dict[str, pd.DataFrame], runs: pd.DataFrame, x: str) -
 
     `times` is `survival` by axis ("wall_s", "samples" and the clock x) of the same targets, `runs` the job's runs.
     """
-    table = times[x].rename(columns=OF_TIMES).assign(samples_median=times["samples"]["median"])
+    samples = times["samples"]["median"] if "samples" in times else np.nan
+    table = times[x].rename(columns=OF_TIMES).assign(samples_median=samples)
     tiers = table[SERIES].merge(runs.drop_duplicates(SERIES), on=SERIES, how="left")["tier"]
     price = usd_per_s(tiers).where(table["reached"] > 0)
     return table.assign(
@@ -75,6 +77,10 @@ def _of_job(curves: pd.DataFrame, runs: pd.DataFrame, target: float) -> pd.DataF
     hits = crossings(curves, runs, target)
     series, of_series = (_parts(runs), _parts(hits))
     times = {axis: survival(curves, runs, target, x=axis) for axis in ("wall_s", "samples")}
+    if times["wall_s"].empty:
+        raise UserError(
+            f"of {runs['job'].iloc[0]} only the training to a target is told, no time: use labkit.tta.by_batch_size."
+        )
     table = target_columns(times, runs, "wall_s")
     fastest = int(np.argmin(table["time_median_s"].to_numpy()))
     rows = []

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from labkit.errors import UserError
+from labkit.runs.frames import SERIES
 from labkit.tracking.crossings import crossing
-from labkit.tracking.goal import metric_named
+from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta.cost import with_cost
 
 CLOCKS = ("wall_s", "train_s")
 """Seconds since training started: all of them, as MLPerf counts, or without evaluation and checkpoints."""
-SERIES = ["job", "budget", "provenance"]
-"""Runs that agree in these columns differ only by seed, and are pooled."""
 ALWAYS_KNOWN = ("wall_s", "train_s", "samples")
-"""Of the other axes a run may have none: it had no price, or its energy was not measured."""
+"""Of a run that was measured; of the other axes it may have none: no price, or no energy."""
 CROSSING_COLUMNS = [
-    *SERIES, "run", "seed", "outcome", "reached", "sustained", "time_to_target_s", "samples_to_target",
+    *SERIES, "run", "seed", "outcome", "reached", "sustained", "evaluation", "time_to_target_s", "samples_to_target",
     "sustained_time_s", "value", "last_time_s", "spent_s",
 ]  # fmt: skip
 
@@ -70,6 +70,11 @@ def attempts(
     """
     metric = str((curves if len(curves) else runs)["metric"].iloc[0]) if len(runs) else ""
     runs = runs[runs["run"].isin(curves["run"]) | runs["metric"].isna() | (runs["metric"] == metric)]
+    known = METRICS.get(metric)
+    if known and len(curves) and (beyond := np.max(targets)) > max(known.high, curves["value"].max()):
+        raise UserError(f"the target {beyond:g} is beyond any {known.label}, which is a share: write {beyond / 100:g}.")
+    has_axis = curves[x].notna().groupby(curves["run"]).any()
+    runs = runs[~runs["run"].isin(has_axis.index[~has_axis])]
     ends = (with_cost(runs.fillna({"wall_s": 0.0})) if x == "cost_usd" else runs)[x].to_numpy(float)
     if x not in ALWAYS_KNOWN:
         runs, ends = runs[~np.isnan(ends)], ends[~np.isnan(ends)]
@@ -106,8 +111,9 @@ def crossings(curves: pd.DataFrame, runs: pd.DataFrame, target: float, *, x: str
 
     Returns:
         CROSSING_COLUMNS, one row a run that has the axis. outcome is "reached", "failed" (it never would have) or
-        "censored" (it was cut off). time_to_target_s, samples_to_target and value are of the crossing, NaN if there is
-        none; last_time_s is the last evaluation, 0 without one; spent_s is `Attempts.spent`.
+        "censored" (it was cut off). evaluation is the crossing's place among the run's own, -1 if there is none;
+        time_to_target_s, samples_to_target and value are of it, NaN if there is none; last_time_s is the last
+        evaluation, 0 without one; spent_s is `Attempts.spent`.
     """
     found = attempts(curves, runs, [target], x)
     held = attempts(curves, runs, [target], x, confirmed=True)

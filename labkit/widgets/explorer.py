@@ -15,6 +15,7 @@ from labkit.errors import UserError
 from labkit.plots import figure_time_to_accuracy
 from labkit.plots.words import AXIS_TITLES
 from labkit.report.table import job_name
+from labkit.runs.frames import Frames
 from labkit.runs.query import run_folders
 from labkit.tracking.goal import METRICS, metric_named
 from labkit.tta import crossings, run_table, survival
@@ -24,11 +25,11 @@ from labkit.tta.energy import with_energy
 from labkit.widgets.figures import FigureView, PictureButton
 
 
-def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labkit_light") -> Explorer:
+def explore(folders: Frames | Iterable[Path | str] | Path | str, *, template: str = "labkit_light") -> Explorer:
     """Explore the time to accuracy of any runs.
 
     Args:
-        folders: run folders; or one folder of runs, of which all are taken.
+        folders: run folders; or one folder of runs, of which all are taken; or frames, as `labkit.runs.recorded` gives.
         template: "labkit_light" or "labkit_dark".
 
     Returns:
@@ -42,17 +43,21 @@ def explore(folders: Iterable[Path | str] | Path | str, *, template: str = "labk
         runs_dir, folders = folders, run_folders(folders)
         if not folders:
             raise UserError(f"{runs_dir}: there is no run here: train some, or name another folder.")
-    return Explorer(list(folders), template)
+    return Explorer(folders if isinstance(folders, Frames) else list(folders), template)
 
 
 class Explorer(FigureView):
     """The controls, the figure, its description in words, and the line of code that draws the same."""
 
-    def __init__(self, folders: list[Path | str], template: str = "labkit_light"):
+    def __init__(self, source: Frames | list[Path | str], template: str = "labkit_light"):
         super().__init__(template)
-        self._runs = run_table(folders)
-        names = dict.fromkeys([*METRICS, *self._runs["metric"].dropna()])
-        self._by_metric = {name: with_cost(frame) for name, frame in curves_by_metric(self._runs, names).items()}
+        self._of_frames = isinstance(source, Frames)
+        if self._of_frames:
+            self._runs, frames = source.runs, dict(list(source.curves.groupby("metric", sort=False)))
+        else:
+            self._runs = run_table(source)
+            frames = curves_by_metric(self._runs, dict.fromkeys([*METRICS, *self._runs["metric"].dropna()]))
+        self._by_metric = {name: with_cost(frame) for name, frame in frames.items()}
         if not self._by_metric:
             raise UserError("none of these runs was evaluated, so there is no accuracy to explore: train some.")
         jobs = [(job_name(job), job) for job in dict.fromkeys(self._runs["job"]) if self._metrics_of(job)]
@@ -83,13 +88,15 @@ class Explorer(FigureView):
         ]
 
     def in_code(self) -> str:
-        """The lines that draw what is shown from `folders`."""
+        """The lines that draw what is shown from `folders`, or from `frames`."""
         x, target = self.x.value, f"{self._target:.9g}"
         read = f"curves(folders, metric={self.metric.value!r}, runs=runs)"
+        if self._of_frames:
+            read = f"frames.curves.query({f'metric == {self.metric.value!r}'!r}).merge(runs['run'])"
         read = {"cost_usd": f"with_cost({read})", "energy_j": f"with_energy({read}, runs)"}.get(x, read)
         chosen = f"job == {self.job.value!r} and budget in {self._budgets!r}"
         lines = [
-            f"runs = run_table(folders).query({chosen!r})",
+            f"runs = {'frames.runs' if self._of_frames else 'run_table(folders)'}.query({chosen!r})",
             f"evaluations = {read}.dropna(subset={x!r})",
             f"crossed = crossings(evaluations, runs, {target}, x={x!r})",
             f"times = survival(evaluations, runs, {target}, x={x!r})",
@@ -137,7 +144,7 @@ class Explorer(FigureView):
         target = default_target(frame, watched) if len(watched) else float(values.median())
         known = own[own["run"].isin(frame["run"])]
         told = frame.assign(energy_j=known["energy_j"].max())  # of each evaluation it is read when it is asked for
-        axes = [(title, name) for name, title in AXIS_TITLES.items() if told[name].notna().any()]
+        axes = [(title, name) for name, title in AXIS_TITLES.items() if name in told and told[name].notna().any()]
         chosen = self.x.value
         self._setting_up = True
         # whole steps from the target: a browser moves a value that lies between two places of a slider
@@ -147,7 +154,7 @@ class Explorer(FigureView):
             self.target.step, self.target.value = step, target
             self.target.min, self.target.max = target - below * step, target + max(above, 1) * step
         self.x.options = axes
-        self.x.value = chosen if chosen in dict(axes).values() else "wall_s"
+        self.x.value = chosen if chosen in dict(axes).values() else axes[0][1]
         self.without.value = _missing_axes(known)
         self._setting_up = False
         self._show()

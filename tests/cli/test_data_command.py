@@ -11,6 +11,7 @@ import pytest
 from labkit.cli import data as command
 from labkit.data.catalog import kind_of, list_datasets
 from labkit.errors import UserError
+from labkit.project import shipped_datasets
 
 
 def run(*words: str) -> int:
@@ -107,3 +108,59 @@ def test_what_a_path_holds_is_seen_from_the_outside(tmp_path):
     kinds = {str(tmp_path): "clicks", str(tmp_path / "wav"): "speech", "manifest.jsonl": "speech"}
     kinds |= {"train.csv": "clicks", "librispeech-clean-100": "speech"}
     assert {path: kind_of(path) for path in kinds} == kinds
+
+
+def test_recordings_are_listed_shown_and_imported_anew(capsys, tmp_path):
+    from labkit.cli import report, runs
+
+    def do(command, *words):
+        parser = argparse.ArgumentParser()
+        command.add_parser(parser.add_subparsers())
+        args = parser.parse_args(words)
+        assert args.run(args) == 0
+        return capsys.readouterr().out
+
+    assert {row["name"] for row in json.loads(do(command, "data", "recorded", "list", "--json"))} >= {"zeus-nsdi23"}
+    shown = do(command, "data", "recorded", "show", "zeus-nsdi23")
+    assert "Jie You" in shown and "Apache-2.0" in shown and "cannot say" in shown and "power_limit_w" in shown
+    files = sorted((shipped_datasets() / "recorded" / "zeus-nsdi23" / "original").iterdir())
+    where = ("--runs-dir", str(tmp_path / "runs"))
+    only = ("--only", "batch_size=32", "--only", "power_limit_w=max")
+    said = do(runs, "runs", "import", *map(str, files), "--name", "mine", "--cite", "You et al. 2023", *only, *where)
+    assert "130 recorded runs of A40, P100, RTX 6000, V100" in said
+    assert "is a recording" in do(runs, "runs", "list", *where)
+    page = tmp_path / "page.html"
+    only = ("--only", "job=deepspeech2 on librispeech", "--only", "batch_size=32")
+    said = do(report, "report", "--recorded", str(tmp_path / "runs" / "mine"), "--out", str(page), *only)
+    assert "20 recorded runs" in said
+    text = page.read_text()
+    assert (
+        "recorded, You et al. 2023" in text
+        and "Recorded, You et al. 2023" in text
+        and "the same for every seed" in text
+    )
+    with pytest.raises(UserError, match=r"nothing of the time.*figure_batch_size"):
+        do(report, "report", "--recorded", "mlperf-rcp", "--out", str(page))
+    with pytest.raises(UserError, match="too many for a page"):
+        do(report, "report", "--recorded", "zeus-nsdi23", "--out", str(page))
+    with pytest.raises(UserError, match="a plain name"):
+        do(runs, "runs", "import", *map(str, files), "--name", "../x", "--cite", "Y", *where)
+    with pytest.raises(UserError, match="name it with --recorded"):
+        do(report, "report", "--only", "batch_size=32", "--out", str(page))
+    with pytest.raises(UserError, match="write NAME=VALUES"):
+        do(report, "report", "--recorded", "zeus-nsdi23", "--only", "batch_size", "--out", str(page))
+
+
+def test_the_files_of_a_recordings_authors_are_downloaded_and_checked(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def download(archive, folder, progress):
+        asked.append((archive.url.rsplit("/", 1)[-1], archive.sha256))
+        return folder / asked[-1][0]
+
+    monkeypatch.setattr("labkit.data.catalog.download", download)
+    assert run("recorded", "fetch", "zeus-nsdi23", "--out", str(tmp_path)) == 0
+    assert len(asked) == 5 and asked[0][0] == "summary_train.csv" and len(asked[0][1]) == 64
+    assert "labkit runs import" in capsys.readouterr().out
+    with pytest.raises(UserError, match="tells no files to download: its source is https"):
+        run("recorded", "fetch", "pmdlt-a100")

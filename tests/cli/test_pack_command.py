@@ -13,7 +13,7 @@ from processes import marked_where, wait_for
 
 from labkit.cli import main
 from labkit.collocation.packing.queue_run import QueueRecord
-from labkit.data.store import shipped_datasets
+from labkit.project import shipped_datasets
 
 SCRIPT = """\
 import sys, time

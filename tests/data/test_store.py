@@ -12,6 +12,7 @@ import pytest
 
 from labkit.data import store
 from labkit.errors import UserError
+from labkit.project import shipped_datasets
 
 
 def test_the_cache_folder_can_be_chosen_and_the_shipped_schemas_are_found(monkeypatch, tmp_path):
@@ -19,7 +20,7 @@ def test_the_cache_folder_can_be_chosen_and_the_shipped_schemas_are_found(monkey
     assert store.prepared_root() == tmp_path
     monkeypatch.delenv("LABKIT_CACHE")
     assert store.prepared_root().name == "labkit"
-    assert (store.shipped_datasets() / "schemas" / "adult.toml").is_file()
+    assert (shipped_datasets() / "schemas" / "adult.toml").is_file()
 
 
 def test_a_prepared_folder_appears_only_when_it_is_whole(tmp_path):

@@ -73,8 +73,8 @@ def test_who_does_not_wait_is_refused_and_takes_none(holder):
 def test_what_this_process_holds_counts_and_what_it_starts_may_use_it_but_not_its_fork(holder):
     with leased_cores(1) as first, leased_cores(1) as again:
         assert first == again == [0]
-        assert leases._file(0).parent.stat().st_mode & 0o7777 == 0o1777
-        assert leases._file(0).stat().st_mode & 0o777 == 0o666
+        assert leases._file("cpu0").parent.stat().st_mode & 0o7777 == 0o1777
+        assert leases._file("cpu0").stat().st_mode & 0o777 == 0o666
         if not (child := os.fork()):
             os._exit(len(leases._held()))
         assert os.waitpid(child, 0)[1] == 0

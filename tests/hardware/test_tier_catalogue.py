@@ -28,7 +28,7 @@ def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_nul
             assert figure.note and figure.source is None
         else:
             assert figure.value > 0 and figure.source and figure.url
-            assert datetime.date.fromisoformat(figure.date) <= datetime.date(2026, 11, 21)
+            assert datetime.date.fromisoformat(figure.date) <= datetime.date(2026, 11, 23)
             assert figure.checked != ("not re-read" in figure.source)
     # BF16 runs at twice the rate of TF32 on every tensor core that has both; sparsity on one breaks that.
     if tier.bf16_tflops and tier.tf32_tflops:
@@ -46,6 +46,12 @@ def test_every_figure_is_dense_and_has_a_source_and_a_date_or_a_reason_to_be_nul
         (gpu("NVIDIA GeForce RTX 2070 SUPER"), None),
         (gpu("NVIDIA GeForce RTX 4060 Laptop GPU"), None),
         (gpu("NVIDIA A100-SXM4-80GB"), "a100-80"),
+        (gpu("Tesla P100-PCIE-16GB"), "p100-pcie"),
+        (gpu("Tesla V100-PCIE-32GB"), "v100-pcie"),
+        (gpu("Quadro RTX 6000"), "quadro-rtx-6000"),
+        (gpu("NVIDIA RTX 6000 Ada Generation"), None),
+        (gpu("NVIDIA A40"), "a40"),
+        (gpu("NVIDIA RTX A6000"), None),
         (cpu(cores=3), "cloud-cpu-4"),
         (cpu(cores=17), None),
         (cpu("Raspberry Pi 5 Model B Rev 1.0", 4), "raspberry-pi-5"),
@@ -59,7 +65,8 @@ def test_a_device_finds_its_own_tier_and_no_relative(device, tier):
 
 def test_the_catalogue_has_every_tier_of_the_course_and_finds_the_nearest():
     asked = "laptop-2 cloud-cpu-16 raspberry-pi-5 jetson-nano jetson-xavier-nx jetson-orin-nano jetson-agx-orin v100 "
-    asked += "gtx-1080-ti rtx-2070 rtx-3060 rtx-4060 t4 l4 a10g a100-40 a100-80 h100 h200"
+    asked += "gtx-1080-ti rtx-2070 rtx-3060 rtx-4060 t4 l4 a10g a100-40 a100-80 h100 h200 "
+    asked += "p100-pcie v100-pcie quadro-rtx-6000 a40"
     assert {*asked.split()} <= set(load_tiers())
     assert cpu_tier(5).name == "cloud-cpu-8"
     assert cpu_tier(None) is None

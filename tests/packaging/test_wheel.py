@@ -51,7 +51,7 @@ def test_wheel_holds_the_package_and_the_shipped_datasets_and_says_what_it_is(wh
 def test_installed_labkit_finds_its_datasets_and_its_command(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    program = "import labkit.cli, labkit.data.store as s; print(s.shipped_datasets()); labkit.cli.main(['tiers'])"
+    program = "import labkit.cli, labkit.project as s; print(s.shipped_datasets()); labkit.cli.main(['tiers'])"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -53,7 +53,8 @@ def test_axes_have_titles_with_units_and_hover_names_seconds_samples_and_seed(fi
     assert figure.layout.xaxis.title.text.endswith("(s)")
     assert figure.layout.yaxis.title.text == "AUC on the validation split"
     trace = traces(figure, "run")[0]
-    assert all(word in trace.hovertemplate for word in ("s wall time", "samples", "seed %{customdata[2]}", "AUC"))
+    assert all(word in trace.hovertemplate for word in ("s wall time", "seed %{customdata[2]}", "AUC"))
+    assert trace.customdata[0][1].endswith(" samples")
     assert [trace.customdata[at][2] for at in (0, 20, 21)] == ["0", None, "1"]
     assert trace.customdata[20][0] is None, "a notebook's messages have no NaN"
 

@@ -27,9 +27,10 @@ SHARES = frame(
     ("jetson-nano-like", "bandwidth", 97.0, "emulated"),
 )
 BUSY = frame(
-    "load cpu_percent share_of_peak share_of_bandwidth",
-    *(("chase", 99.0, 0.0, 1.0), ("product", 98.0, 90.0, 20.0)),
-    provenance="measured",
+    "load cpu_percent share_of_peak share_of_bandwidth gpu_utilisation sm_active sm_occupancy provenance",
+    ("chase", 99.0, 0.0, 1.0, NAN, NAN, NAN, "measured"),
+    ("product", 98.0, 90.0, 20.0, NAN, NAN, NAN, "measured"),
+    ("1 × 1", NAN, NAN, NAN, 91.0, 0.2, 0.0, "recorded, somewhere"),
 )
 SHAPES = frame(
     "blocks threads gpu_utilisation graphics_active sm_active sm_occupancy",
@@ -90,7 +91,7 @@ HELD = frame("time_us device held_bytes", (0.0, -1, 0), (1000.0, -1, 2**20), (20
 
 FIGURES = {
     "shares": (figure_budget_shares(SHARES), "Budget", "one-core: 60 % of the arithmetic and 90 % of the bandwidth"),
-    "busy": (figure_busy(BUSY), "What one core does", "chase 0 % of the arithmetic and 1 % of the bandwidth"),
+    "busy": (figure_busy(BUSY), "What runs", "of the two other bars from 0.2 % (1 × 1) to 90 % (p"),
     "gains": (figure_gains(GAINS), "What was changed", "bf16 gained most: 2 times as fast; all together 3 times."),
     "observers": (figure_observer_effect(EFFECTS), "(ratio", "profiler costs the most: 1.20 times as long on the"),
     "gain": (figure_gain_against_slowdown(MODES), "Mean slowdown", "mps with 2 jobs (dlrm:tour) gains most: 1.70"),
@@ -114,7 +115,10 @@ def test_each_figure_has_titles_provenance_a_second_encoding_and_words(name):
     kinds = ("measured", "emulated", "recorded", "predicted", "published")
     assert all(any(f"· {kind}" in trace for kind in kinds) for trace in marks(name))
     traces = marks(name).values()
-    looks = {trace.marker.pattern.shape if trace.type == "bar" else trace.marker.symbol for trace in traces}
+    looks = {
+        (trace.marker.pattern.shape, trace.marker.pattern.fillmode) if trace.type == "bar" else trace.marker.symbol
+        for trace in traces
+    }
     assert len(looks) == len(traces), "told apart by more than colour"
     words = describe(figure)
     assert finding in words.text and words.text.endswith(".") and "Horizontal axis" in words.text
@@ -128,7 +132,14 @@ def test_found_and_predicted_shares_stand_side_by_side():
         "arithmetic · predicted": {"one-core": 50},
         "bandwidth · emulated": {"one-core": 90, "jetson-nano-like": 97},
     }
-    assert [list(trace.y) for trace in marks("busy").values()] == [[99, 98], [0, 90], [1, 20]]
+
+
+def test_a_core_and_a_gpu_stand_side_by_side_the_recorded_one_hollow():
+    bars = marks("busy")
+    assert [list(trace.y) for trace in bars.values()] == [[99, 98], [0, 90], [1, 20], [91], [0.2], [0]]
+    assert next(iter(bars)) == "utilisation of the core · measured" and "SM activity · recorded, somewhere" in bars
+    assert [trace.marker.pattern.fillmode for trace in bars.values()] == ["overlay"] * 3 + ["replace"] * 3
+    assert [trace.offsetgroup for trace in bars.values()] == ["0", "1", "2"] * 2, "three places a load"
 
 
 def test_shapes_of_a_kernel_are_a_heat_map_a_counter_with_gaps_where_none_was_tried():
@@ -140,8 +151,9 @@ def test_shapes_of_a_kernel_are_a_heat_map_a_counter_with_gaps_where_none_was_tr
     words = describe(figure)
     assert "SM activity is as low as 29.2 % (131,072 blocks of 1 threads)" in words.text
     assert "Horizontal axis: Threads a block" in words.text and len(words.table) == 4 * 2
-    assert figure.layout.title.text == "recorded&lt;b&gt;, somewhere"
+    assert figure.layout.title.text == "recorded&lt;b&gt;, somewhere" and figure.data[0].xgap == 4
     assert figure.layout.coloraxis.cmin == 0 and figure.layout.coloraxis.cmax == 100
+    assert figure_kernel_shapes(SHAPES.assign(provenance="measured")).data[0].xgap == 0
 
 
 def test_each_observer_has_a_mark_and_an_interval_and_names_its_source():

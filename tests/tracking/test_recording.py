@@ -10,9 +10,11 @@ from folders import in_harness
 
 import labkit
 from labkit.runs import read_events, read_run, read_telemetry
+from labkit.runs.query import run_folders
 from labkit.telemetry.others import Look
 from labkit.tracking import recording
 from labkit.tracking.events import Notice
+from labkit.tta import run_table
 
 
 @pytest.fixture
@@ -79,3 +81,16 @@ def test_what_other_programs_took_is_recorded_and_jobs_beside_it_by_plan_are_non
     for mode, family in (("cpu-pinned", os.getpid()), ("cpu-shared", os.getppid())):
         with in_harness(runs, collocation={"mode": mode}) as harness:
             assert harness.family == family
+
+
+def test_a_power_limit_is_a_setting_of_the_training_and_tells_series_apart(runs):
+    for limit in (100.0, 200.0):
+        with in_harness(runs, power_limit_w=limit), labkit.Run("t", target="auc >= 0.7", confirm=1) as run:
+            run.step(samples=1)
+            run.evaluate(auc=0.8)
+    assert read_run(run.folder).config["train"]["power_limit_w"] == 200
+    table = run_table(run_folders(runs))
+    assert sorted(budget.partition(" · ")[2] for budget in table["budget"]) == [
+        "power_limit_w 100.0",
+        "power_limit_w 200.0",
+    ]

@@ -143,3 +143,21 @@ def test_where_there_is_nothing_to_explore_that_is_said(tmp_path):
         explore(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="none of these runs was evaluated"):
         explore([write(tmp_path, values=[])])
+
+
+def test_a_recording_is_explored_like_runs_of_ones_own():
+    from labkit.runs import recorded
+
+    frames = recorded("zeus-nsdi23", job="deepspeech2 on librispeech", batch_size=[32, 128], power_limit_w="max")
+    view = explore(frames)
+    assert axes(view) == ["wall_s", "train_s", "epochs", "energy_j", "cost_usd"]
+    view.target.value, view.x.value = 0.35, "energy_j"
+    medians = view.times.set_index("budget")["median"]
+    assert medians["A40 · batch_size 32"] == pytest.approx(1.275e7, rel=0.01) and np.isinf(
+        medians["V100 · batch_size 128"]
+    )
+    assert "recorded, You et al. 2023" in view.words.value
+    lines = view.in_code()
+    scope = {name: getattr(labkit.tta, name) for name in labkit.tta.__all__} | {"frames": frames}
+    exec(lines.rpartition("\n")[0], scope)
+    assert scope["times"]["median"].tolist() == pytest.approx(view.times["median"].tolist())

@@ -10,8 +10,8 @@ from statistics import fmean
 from labkit.collocation.packing.policy import Slowdown, slowdown_by_utilisation
 from labkit.collocation.packing.queue import JobProfile, QueuedJob
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.data.store import shipped_datasets
 from labkit.json_data import build, read_json
+from labkit.project import shipped_datasets
 from labkit.runs import Provenance
 
 PROFILES_FILE = "job_profiles.json"

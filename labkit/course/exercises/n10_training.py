@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +12,8 @@ from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from labkit.course.exercises.n10_model import SMALL, MyDlrm
-from labkit.course.explanation import Explanation
 from labkit.course.watched_run import WatchedRun
 from labkit.course.written import Case, WrittenExercise
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # --- AUC
 
@@ -174,94 +170,8 @@ SEEDS = WrittenExercise(
     explanation="Five seeds bound the mean to within about 1.24 standard deviations, two to within nine.",
 )
 
-# --- the learning rate kept, scaled and tuned
-
-
-def three_rates(runs, batch_size, base_batch, base_lr):
-    means = runs[runs["batch_size"] == batch_size].groupby("lr")[["validation_auc", "test_auc"]].mean()
-    rates = {
-        "kept": base_lr,
-        "scaled": base_lr * batch_size / base_batch,
-        "tuned": means["validation_auc"].idxmax(),
-    }
-    return {name: means.loc[rate, "test_auc"] for name, rate in rates.items()}
-
-
-def _runs(*, seeds: int = 2) -> pd.DataFrame:
-    """Two batch sizes with the same rates; the best single run, and that by test AUC, are at others than the best."""
-    import pandas as pd
-
-    validation = {0.002: 0.71, 0.004: 0.73, 0.008: 0.76, 0.016: 0.75}
-    test = {0.002: 0.70, 0.004: 0.74, 0.008: 0.75, 0.016: 0.77}
-    spread = {0.002: 0.0, 0.004: 0.04, 0.008: 0.005, 0.016: 0.002}
-    rows = [
-        (
-            batch,
-            lr,
-            seed,
-            validation[lr] + sign * spread[lr] - batch / 1e5,
-            test[lr] + sign * spread[lr] / 2 - batch / 1e4,
-        )
-        for batch in (100, 400)
-        for lr in validation
-        for seed, sign in zip(range(seeds), (1, -1), strict=False)
-    ]
-    return pd.DataFrame(rows, columns=["batch_size", "lr", "seed", "validation_auc", "test_auc"])
-
-
-def _by(means: Any) -> Any:
-    """A wrong choice of the tuned rate's value: `means` takes the runs of the batch size."""
-    return lambda runs, batch_size, *base: (
-        three_rates(runs, batch_size, *base) | {"tuned": means(runs[runs["batch_size"] == batch_size])}
-    )
-
-
-RATES = WrittenExercise(
-    three_rates,
-    module="dlrm",
-    cases=(
-        Case("a batch 4 times as large, two seeds", lambda code: code(_runs(), 400, 100, 0.002)),
-        Case("the base itself", lambda code: code(_runs(), 100, 100, 0.002)),
-        Case("another rate to begin with, one seed", lambda code: code(_runs(seeds=1), 400, 100, 0.004)),
-    ),
-    mistakes={
-        ('runs[runs["batch_size"] == batch_size]', "runs"): (
-            "The other batch sizes have the same rates: take the rows of yours first."
-        ),
-        ('means["validation_auc"].idxmax()', 'means["test_auc"].idxmax()'): (
-            "The rate is chosen by the test split here, which then tells nothing new: choose by validation_auc."
-        ),
-        _by(lambda runs: runs.loc[runs["validation_auc"].idxmax(), "test_auc"]): (
-            "That is the luckiest single run: take the mean over the seeds of each rate first."
-        ),
-        _by(lambda runs: runs.groupby("lr")["validation_auc"].mean().max()): (
-            "That is the validation AUC by which the rate was chosen, so it is too good: report the test AUC."
-        ),
-        ("batch_size / base_batch", "(batch_size / base_batch) ** 0.5"): (
-            "That rate grows with the root of the batch; asked is the linear rule, with the batch itself."
-        ),
-    },
-    hint="Mean of both columns for each lr of that batch size; the kept rate is base_lr, the scaled one base_lr × "
-    "batch_size / base_batch, the tuned one has the largest mean validation_auc; give the mean test_auc of each.",
-    explanation="Chosen on one split, reported on another: the test split was used for no choice.",
-)
-
-WHY_BATCH = Explanation(
-    rubric=(
-        "numbers: AUC or time of two batch sizes, with the rate kept and tuned",
-        "why: an epoch has fewer steps, and a step at the same rate moves the weights no further",
-        "trade-off: samples a second against what they teach, or the price of the runs that tune the rate",
-    ),
-    model="With a batch four times as large an epoch has a quarter of the steps, and at the same rate each moves "
-    "the weights hardly further, so after one epoch the model has learnt less, well beyond what seeds differ by. A "
-    "larger rate wins most of it back until steps become unstable; the larger batch has more samples a second, and "
-    "whether the time saved pays for the AUC lost and for the runs that tuned the rate depends on the target.",
-)
-
 EXERCISES = {
     "10.auc": AUC,
     "10.loop": LOOP,
     "10.interval": SEEDS,
-    "10.rates": RATES,
-    "10.why_batch": WHY_BATCH,
 }

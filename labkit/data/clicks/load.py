@@ -18,6 +18,7 @@ from labkit.data.clicks.schema import DAY_FILE, SCHEMA_EXAMPLE, TableSchema, ove
 from labkit.data.clicks.synthetic import SYNTHETIC, prepare_synthetic
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
+from labkit.project import shipped_datasets
 
 
 def load_clicks(
@@ -86,7 +87,7 @@ def find_schema(path: Path) -> TableSchema:
     """The schema of a file that is known without being told."""
     if path.is_dir() or is_criteo(path):
         return schema_of({"layout": "criteo"})
-    for file in sorted((store.shipped_datasets() / "schemas").glob("*.toml")):
+    for file in sorted((shipped_datasets() / "schemas").glob("*.toml")):
         schema = read_schema(file)
         if schema.layout == "table" and set(schema.columns) <= set(read_header(path, schema)):
             return schema

@@ -25,6 +25,7 @@ from labkit.data.speech.utterance import SPLITS, Source, Utterance, fill_splits
 from labkit.data.store import Progress
 from labkit.errors import DataError, UserError
 from labkit.hardware.one_thread import one_thread
+from labkit.project import shipped_datasets
 
 FRAMES_AN_OUTPUT = 4
 """The preset `tour` writes an output for every four frames; another model passes its own."""
@@ -93,7 +94,7 @@ def load_speech(
 def read_source(data: str, bad: BadRows, seed: int) -> Source:
     """The utterances of a dataset, recognised by its layout."""
     if data == SHIPPED:
-        return replace(read_manifest(store.shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
+        return replace(read_manifest(shipped_datasets() / "speech" / "manifest.jsonl", bad), name=SHIPPED)
     path = Path(data).expanduser()
     if not path.exists():
         from labkit.data.catalog import unknown

@@ -15,6 +15,7 @@ from labkit.telemetry.memory import peak_bytes
 from labkit.telemetry.reading import Reading
 
 POWERCAP = Path("/sys/class/powercap")
+WITHOUT_ROOT = "zeusd reads it for users without root's rights, and `labkit[zeus]` asks it (docs/counters.md)"
 FAMILY_S = 0.5
 """Seconds between two searches for new children, which cost as much as a sample."""
 
@@ -62,7 +63,7 @@ class RaplCounters:
                 if now < before:
                     full += int((package / "max_energy_range_uj").read_text())
             except OSError as error:
-                self._latest, self._broken = {}, f"RAPL is there but not readable ({error.strerror})"
+                self._latest, self._broken = {}, f"RAPL is there but not readable ({error.strerror}); {WITHOUT_ROOT}"
                 break
             self._latest[package] = now, full
             yield Reading("host", "host", f"cpu_energy_{package.name}", (full + now) / 1e6, "J", "RAPL")

@@ -18,6 +18,7 @@ from labkit.telemetry.sources.gpm import GpmCounters
 from labkit.telemetry.sources.host import HostCounters, ProcessCounters, RaplCounters
 from labkit.telemetry.sources.jetson import JetsonCounters
 from labkit.telemetry.sources.nvml import NvmlCounters, gpus_and_slices
+from labkit.telemetry.sources.zeus import ZeusCounters, zeus_places
 from labkit.telemetry.vocabulary import counter_of
 
 
@@ -153,6 +154,7 @@ def open_ladder(
             sources.append(WithTimeout(told, "NVML", on_fault))
         if is_jetson():
             sources.append(JetsonCounters(gpus[0].uuid if gpus else JETSON))
+        sources += [WithTimeout(ZeusCounters(*place), "Zeus", on_fault) for place in zeus_places()]
         ladder = Ladder(sources)
         stack.callback(ladder.close)
         yield ladder

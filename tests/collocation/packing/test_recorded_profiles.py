@@ -19,8 +19,8 @@ from labkit.collocation.packing.recorded_profiles import (
 )
 from labkit.collocation.packing.simulate import pack_report
 from labkit.collocation.plan.planned_job import PlannedJob
-from labkit.data.store import shipped_datasets
 from labkit.errors import UserError
+from labkit.project import shipped_datasets
 from labkit.runs import Provenance
 
 KNOWN = PlannedJob("known", "dlrm", ("--batch-size", "64", "--seed", "{seed}"))

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from labkit.data.speech.layouts import DIGITS
-from labkit.data.store import shipped_datasets
+from labkit.project import shipped_datasets
 
 FOLDER = shipped_datasets() / "speech"
 

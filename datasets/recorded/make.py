@@ -1,0 +1,61 @@
+"""Makes the Parquet files of the recordings from the files of their authors, which lie beside them in original/.
+
+python datasets/recorded/make.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from labkit.runs.formats import read_published
+from labkit.runs.recording import EVALUATIONS, RUNS
+
+HERE = Path(__file__).parent
+LAUNCHES = 2_000_000
+"""Of each shape of the kernel, back to back"""
+
+
+def zeus() -> dict[str, pd.DataFrame]:
+    runs, evaluations = read_published(sorted((HERE / "zeus-nsdi23" / "original").iterdir()))
+    runs = runs[runs["job"].isin(["deepspeech2 on librispeech", "ncf on movielens-1m"])].reset_index(drop=True)
+    return {RUNS: runs, EVALUATIONS: evaluations[evaluations["run"].isin(runs["run"])].reset_index(drop=True)}
+
+
+def mlperf() -> dict[str, pd.DataFrame]:
+    runs, evaluations = read_published(sorted((HERE / "mlperf-rcp" / "original").iterdir()))
+    return {RUNS: runs, EVALUATIONS: evaluations}
+
+
+def torchrec() -> dict[str, pd.DataFrame]:
+    return {"one_epoch.parquet": pd.read_csv(HERE / "torchrec-dlrm" / "original" / "readmes.csv")}
+
+
+def pmdlt() -> dict[str, pd.DataFrame]:
+    original = HERE / "pmdlt-a100" / "original"
+    names = {
+        "threads_per_block": "threads",
+        "gr_engine_active": "graphics_active",
+        "gpu_util_percent": "gpu_utilisation",
+    }
+    shapes = pd.read_csv(original / "square_kernel.csv").rename(columns=names)
+    shares = ["graphics_active", "sm_active", "sm_occupancy"]
+    shapes[shares] *= 100
+    shapes = shapes.assign(launch_us=1e6 * shapes["samples"] / LAUNCHES)
+    names = {"trainer_peak_res_mib": "peak_memory_mib", "hostengine_cpu_percent_mean": "hostengine_cpu_percent"}
+    runs = pd.read_csv(original / "mnist_runs.csv").rename(columns=names | {"log_span_s": "span_s"})
+    runs["tools"] = runs["tools"].str.replace(r"baseline( \(nothing else logged\))?(, )?", "", regex=True)
+    return {
+        "square_kernel.parquet": shapes[["blocks", "threads", "launch_us", "gpu_utilisation", *shares]],
+        "mnist_runs.parquet": runs[["tools", "train_s", *names.values(), "span_s"]],
+    }
+
+
+MAKERS = {"zeus-nsdi23": zeus, "mlperf-rcp": mlperf, "torchrec-dlrm": torchrec, "pmdlt-a100": pmdlt}
+
+if __name__ == "__main__":
+    for name, make in MAKERS.items():
+        for file, frame in make().items():
+            frame.to_parquet(HERE / name / file, index=False, compression="zstd")
+            print(f"{name}/{file}: {len(frame):,} rows, {(HERE / name / file).stat().st_size:,} bytes")

@@ -1,0 +1,137 @@
+"""`labkit energy trial`: joules a sample of a training script at its steady state, in trials, under power limits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from labkit.cli.flags import add_harness_flags, add_script, refuse_unless_positive
+from labkit.cli.run import given_command, script_output
+from labkit.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.telemetry.experiments.idle import Idle
+
+STEADY = """Training is cut into pieces of a second (twentieths of it where these are longer), and is steady
+from the first of five in a row whose samples/s lie within 10 % of the median piece of the second half."""
+EPILOG = f"""Power and temperature of the idle device are measured first. Before each trial it cools down, until both
+are back, as far as they are told here, or --cool-down seconds have passed. The warm-up is dropped.
+{STEADY}
+Each trial is a run folder, which reports leave out.
+
+--power-limits needs an NVIDIA GPU without MIG and an administrator's rights. It takes each limit once a round, up and
+down in turns, and puts back the one that it found, even should this command be killed.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "energy trial",
+        help="joules a sample of a script at its steady state, in several trials",
+        description="Measure joules a sample, watts and samples/s of a training script at its steady state, in trials.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--trials", type=int, default=3, metavar="N", help="of each power limit (default: 3)")
+    add(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="of training, ten at least, of each (default: to its own end)",
+    )
+    add("--cool-down", type=float, default=120.0, metavar="S", help="wait at most so long (default: 120; 0: not)")
+    add("--power-limits", metavar="W,W", help="NVML power limits to set, one after another")
+    add_harness_flags(parser)
+    add_script(parser)
+    parser.set_defaults(run=run_trial)
+
+
+def run_trial(args: argparse.Namespace) -> int:
+    limits = _limits(args.power_limits)
+    refuse_unless_positive("--power-limits", *limits)
+    refuse_unless_positive("--trials", args.trials)
+    refuse_unless_positive("--seconds", args.seconds)
+    refuse_unless_positive("--cool-down", args.cool_down or None)  # 0: not
+    command = given_command(args)
+    from labkit.cli.console import say
+    from labkit.hardware.devices import find_device, get_devices
+    from labkit.jobs.watch import watch
+    from labkit.telemetry.experiments.idle import cool_down, idle, sampled
+    from labkit.telemetry.experiments.power_limit import PowerLimit, check_power_limits
+
+    device = find_device(command.budget and command.budget.torch_name, get_devices())
+    folders, before = [], None
+    try:
+        with contextlib.ExitStack() as stack:
+            if limits:
+                check_power_limits(device, limits)
+                card = stack.enter_context(PowerLimit(device))
+            with sampled(device) as samples:
+                before = idle(samples, device)
+            of_idle = {"torch_name": device.torch_name, "idle_power_w": before.power_w}
+            for number in range(1, args.trials + 1):
+                for limit in (limits if number % 2 else limits[::-1]) or [None]:
+                    if limit is not None:
+                        card.set(limit)
+                    with sampled(device) as samples:
+                        cooled = cool_down(samples, device, before, args.cool_down)
+                    under = f" under {limit:g} W" if limit else ""
+                    say(f"trial {number} of {args.trials}{under}; {cooled}", to_stderr=args.json)
+                    trial = of_idle | {"number": number, "cool_down": cooled}
+                    own = replace(command, power_limit_w=limit, trial=trial)
+                    with script_output(args.json):
+                        answer = watch(own, evaluations=False, shows_output=True, train_s=args.seconds)
+                    folders.append(answer["folder"])
+    finally:
+        if folders:  # of those before one that failed, too
+            _tell(folders, before, args.json)
+    return 0
+
+
+def _limits(text: str | None) -> list[float]:
+    """The limits of --power-limits, ascending."""
+    try:
+        return sorted({float(each) for each in text.split(",")}) if text is not None else []
+    except ValueError as error:
+        raise UserError(f"--power-limits is {text!r}: give watts with commas between, such as 100,150,200.") from error
+
+
+def _tell(folders: list[str], before: Idle, as_json: bool) -> None:
+    from labkit.tta.trials import trial_means, trial_table
+
+    trials = trial_table(folders)
+    tables = {"trials": trials, "means": trial_means(trials)}
+    if not as_json:
+        return _print(**tables, before=before)
+    told = {name: each.astype(object).where(each.notna(), None).to_dict("records") for name, each in tables.items()}
+    print(json.dumps({"idle_power_w": before.power_w, "idle_note": before.note} | told | {"folders": folders}))
+
+
+def _print(trials: pd.DataFrame, means: pd.DataFrame, before: Idle) -> None:
+    from labkit.cli.console import Console, print_frame
+    from labkit.tta.trials import NUMBERS
+
+    names = dict(zip(NUMBERS, ("samples/s", "W", "J a sample", "J a sample above idle"), strict=True))
+
+    def row_of(row: dict) -> dict:
+        told = {"power limit": "as found" if row["power_limit_w"] != row["power_limit_w"] else row["power_limit_w"]}
+        for name, words in names.items():
+            low, high = row[f"{name}_low"], row[f"{name}_high"]
+            told[words] = row[name] if low != low else f"{row[name]:.4g} ({low:.4g} to {high:.4g})"
+        return told | {"trials": row["trials"]}
+
+    console = Console(highlight=False)
+    print_frame(console, [row_of(row) for row in means.to_dict("records")])
+    told = {"run": "run", "trial": "trial", "warm_up_s": "warm-up s", "steady_s": "steady s"}
+    print_frame(console, trials[list(told)].rename(columns=told))
+    power = f"{before.power_w:.4g} W ({before.note})" if before.power_w is not None else f"not known ({before.note})"
+    told = f"idle: {power}. In brackets: 95 % intervals over trials. {' '.join(STEADY.split())}"
+    console.print(told, soft_wrap=True)
+    for note, own in trials[trials["note"] != ""].groupby("note", sort=False):
+        console.print(f"trial {', '.join(map(str, own['trial']))}: {note}", soft_wrap=True)

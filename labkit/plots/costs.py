@@ -1,0 +1,149 @@
+"""What a target costs: several costs over targets or batch sizes, and two costs of many settings with their front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.errors import UserError
+from labkit.plots.batch_size import BATCH_TICKS
+from labkit.plots.theme import INK, log_ticks, new_figure, series
+from labkit.plots.words import metric_label, number_text
+
+TITLES = {
+    "hours": "Time to the target (h)",
+    "time_s": "Time to the target (s)",
+    "kwh": "Energy (kWh)",
+    "energy_j": "Energy (J)",
+    "rent_usd": "Rent (US$)",
+    "purchase_usd": "Share of the list price (US$)",
+    "electricity_usd": "Electricity (US$)",
+    "cost_usd": "Cost (US$)",
+    "carbon_g": "Carbon (g CO₂e)",
+}
+"""Columns that are a cost, as an axis has them"""
+BEYOND = 1.8
+"""An axis ends at so many times the most that a point of the front costs: what costs more lies outside"""
+SYMBOLS = ("star-triangle-up", "star-square", "star-diamond", "hexagram")
+DECADES = {"tickvals": [10**power for power in range(10)], "ticktext": [f"{10**power:,}" for power in range(10)]}
+
+
+def figure_costs(
+    table: pd.DataFrame, costs: list[str], *, x: str = "target", template: str = "labkit_light"
+) -> go.Figure:
+    """Costs of a target over targets or batch sizes, a panel a cost and a line a device.
+
+    Args:
+        table: columns device, provenance, metric, higher_is_better, `x` and the costs; NaN where there is no price or
+            counter, inf where no run arrives.
+        costs: of TITLES.
+        x: "target" (harder ones to the right) or "batch_size".
+
+    Raises:
+        UserError: of a cost there is no number.
+    """
+    grid = make_subplots(len(costs), 1, shared_xaxes=True, vertical_spacing=0.05)
+    figure = new_figure("", "", _least(table, costs, x), template=template, height=110 + 200 * len(costs))
+    figure = go.Figure(grid).update_layout(figure.layout)
+    for row, cost in enumerate(costs, start=1):
+        _require_numbers(table, cost)
+        for number, (look, name, own) in enumerate(series(table, "device", "provenance", template=template)):
+            own = own.sort_values(x)
+            figure.add_scatter(
+                x=own[x],
+                y=own[cost].where(np.isfinite(own[cost])),
+                name=name,
+                hovertemplate=f"%{{x:.4~g}}: %{{y:.3~g}}<extra>{name}</extra>",
+                **look.curve(8) | {"showlegend": row == 1, "legendgroup": str(number), "row": row, "col": 1},
+            )
+        figure.update_yaxes(title_text=TITLES[cost], type="log", row=row, col=1, **log_ticks())
+    metric, title = table["metric"].iloc[0], "Batch size (samples a step)"
+    if x == "batch_size":
+        figure.update_xaxes(type="log", **BATCH_TICKS)
+    else:
+        title = f"Target {escape(metric_label(metric))} (harder to the right)"
+        figure.update_xaxes(autorange=None if table["higher_is_better"].iloc[0] else "reversed")
+    return figure.update_xaxes(title_text=title, row=len(costs), col=1)
+
+
+def figure_pareto(
+    points: pd.DataFrame, x: str, y: str, *, chosen: Mapping[str, int] | None = None, template: str = "labkit_light"
+) -> go.Figure:
+    """Two costs of many settings, a mark each; where a column `front` says which are on it, a line joins those.
+
+    Args:
+        points: columns device, provenance, setting (in words), x and y (of TITLES).
+        chosen: labels of rows of `points` to mark, by what to call them; four at most.
+
+    Raises:
+        UserError: no setting has both costs.
+    """
+    for cost in (x, y):
+        _require_numbers(points, cost)
+    points = points[np.isfinite(points[x]) & np.isfinite(points[y])]
+    figure = new_figure(TITLES[x], TITLES[y], _ends(points, x, y), template=template, height=440)
+
+    def add(own: pd.DataFrame, name: str, **look: Any) -> None:
+        hover = f"%{{text}}<br>{TITLES[x]}: %{{x:.4~g}}<br>{TITLES[y]}: %{{y:.4~g}}<extra>{name}</extra>"
+        figure.add_scatter(x=own[x], y=own[y], name=name, text=own["setting"], hovertemplate=hover, **look)
+
+    for look, name, own in series(points, "device", "provenance", template=template):
+        if "front" in own:
+            add(own[~own["front"]], name, mode="markers", marker=look.mark(7) | {"opacity": 0.55})
+            add(own[own["front"]].sort_values(x), f"front of {name}", **look.curve(11))
+        else:
+            add(own, name, mode="markers", marker=look.mark(11))
+    for symbol, (label, at) in zip(SYMBOLS, (chosen or {}).items(), strict=False):
+        own = points.loc[[at]]
+        (provenance,) = own["provenance"]
+        mark = {"symbol": symbol + "-open" * provenance.startswith("recorded"), "size": 20, "color": INK[template]}
+        add(own, f"{escape(label)} · {provenance}", mode="markers", marker=mark | {"line": {"width": 2}})
+    near = points[points["front"]] if "front" in points else points
+    for axis, cost in ((figure.layout.xaxis, x), (figure.layout.yaxis, y)):
+        ends = np.array([near[cost].min() / 1.4, near[cost].max() * BEYOND])
+        is_wide = ends[1] > 100 * ends[0]
+        axis.update({"type": "log", "range": [*np.log10(ends)], **DECADES} if is_wide else {"range": [*ends]})
+    return figure
+
+
+def _require_numbers(table: pd.DataFrame, cost: str) -> None:
+    devices, known = ", ".join(table["device"].unique()) or "these devices", table[cost].dropna()
+    if len(table) and known.empty:
+        raise UserError(
+            f"{TITLES[cost]} of {devices} is not known, for want of a price or counter: leave {cost!r} out."
+        )
+    if np.isinf(known).all():
+        raise UserError(f"no run of {devices} reaches this target, at any cost: choose an easier one.")
+
+
+def _least(table: pd.DataFrame, costs: list[str], x: str) -> str:
+    """Of each cost, which device is least at which targets, or each device's least batch size; and what is unknown."""
+    parts, by = [], "target" if x == "target" else "device"
+    for cost in costs:
+        known = table[np.isfinite(table[cost])]
+        least = known.loc[known.groupby(by)[cost].idxmin()]
+        places = [f"{device} at {', '.join(map(number_text, own[x]))}" for device, own in least.groupby("device")]
+        unknown = [str(device) for device, own in table.groupby("device") if own[cost].isna().all()]
+        parts.append(f"{TITLES[cost]} is least with {'; '.join(places)}")
+        parts += [f"Of {', '.join(unknown)} it is not known"] * bool(unknown)
+    return ". ".join(parts) + "."
+
+
+def _ends(points: pd.DataFrame, x: str, y: str) -> str:
+    """Where each front begins and ends, and how many others there are; without fronts, each point."""
+    parts = []
+    for device, own in points.groupby("device", sort=False):
+        front = (own[own["front"]] if "front" in own else own).sort_values(x)
+        told = [f"{row.setting} ({number_text(row[x])}, {number_text(row[y])})" for _, row in front.iterrows()]
+        if "front" in own:
+            ends = " to ".join(dict.fromkeys((told[0], told[-1])))
+            parts.append(f"Of {len(own)} settings of {device} {len(front)} are on the front: {ends}")
+        else:
+            parts.append(f"{device}: {'; '.join(told)}")
+    return ". ".join(parts) + "."

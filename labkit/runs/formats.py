@@ -1,0 +1,242 @@
+"""Published measurements in the formats of their authors, read into the two tables of a recording."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.errors import DataError, UserError
+from labkit.runs.notes import note_left_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TRAIN = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run", "target_metric", "target_epoch"]
+POWER = ["dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power"]
+FORMATS = (
+    "summary_train.csv with the summary_power_GPU.csv of the GPUs (Zeus: the columns "
+    f"{', '.join(TRAIN)}; {', '.join(POWER[4:])}), or rcps_NAME.json (MLPerf's reference convergence points)"
+)
+
+
+class Task(NamedTuple):
+    """What a published job was trained to."""
+
+    metric: str
+    higher_is_better: bool
+    per: float
+    """100 where the file has per cent, of which labkit makes shares"""
+    max_epochs: float
+    """After which Zeus' own simulator gives a training up (run_alibaba.py)"""
+
+
+ZEUS = {
+    "cifar100": Task("accuracy", True, 1, 100),
+    "imagenet": Task("accuracy", True, 1, 100),
+    "librispeech": Task("wer", False, 100, 16),
+    "movielens-1m": Task("ndcg", True, 1, 100),
+    "sentiment140": Task("accuracy", True, 1, 10),
+    "squad": Task("f1", True, 100, 6),
+}
+MOST_W = 5000
+"""More than any card takes: a limit in milliwatts"""
+GPUS = {
+    "a40": ("A40", "a40"),
+    "p100": ("P100", "p100-pcie"),
+    "rtx6000": ("RTX 6000", "quadro-rtx-6000"),
+    "v100": ("V100", "v100-pcie"),
+}
+"""By the ending of a file's name: the device as its authors call it, and its tier. By their
+highest power limits (300, 250, 260 and 250 W) these are PCIe cards."""
+
+
+def read_published(paths: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and evaluations of published files, by their names and columns.
+
+    Raises:
+        UserError: they are of no known format, or of two.
+        DataError: a column, a unit or a row is not what the format says.
+    """
+    if absent := [path for path in paths if not path.is_file()]:
+        raise UserError(f"{absent[0]}: there is no such file.")
+    if paths and all(path.suffix == ".json" for path in paths):
+        return read_convergence_points(paths)
+    power = [path for path in paths if path.name.startswith("summary_power_")]
+    train = [path for path in paths if path not in power]
+    if len(train) == 1 and power and train[0].suffix == ".csv":
+        return read_zeus(train[0], power)
+    given = ", ".join(path.name for path in paths) or "nothing"
+    raise UserError(f"these files are of no format that labkit reads: {given}. Give {FORMATS}.")
+
+
+def read_zeus(train: Path, power: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs of Zeus' traces (You, Chung and Chowdhury, NSDI 2023): each training on each GPU at each power limit.
+
+    A training is known by the whole epoch at which each target was met, a GPU by the time of an epoch and its average
+    power, measured once; time and energy of a run are their products.
+    """
+    import pandas as pd
+
+    epochs = _csv(train, TRAIN)
+    key = [*TRAIN[:6], "target_metric"]
+    _refuse(epochs.duplicated(key), train, "run", "this training has this target twice", "Leave one of the two out.")
+    frames = []
+    for path in power:
+        gpu = re.sub(r" ?\(\d+\)$", "", path.stem.removeprefix("summary_power_"))  # a browser's second copy
+        frame = _csv(path, POWER)
+        _refuse(frame.duplicated(POWER[:5]), path, "power_limit", "this setting stands here twice", "Leave one out.")
+        too_much = frame["average_power"] > 1.5 * frame["power_limit"]
+        _refuse(too_much, path, "average_power", "this is far above the power limit", "Both are in watts.")
+        _refuse(frame["power_limit"] > MOST_W, path, "power_limit", "no GPU takes this", "Limits are in watts.")
+        device, tier = GPUS.get(gpu, (gpu.upper(), None))
+        frames.append(frame.assign(device=device, tier=tier))
+    of_gpus = pd.concat(frames, ignore_index=True)
+    if unknown := set(epochs["dataset"]) - set(ZEUS):
+        raise DataError(
+            f"the dataset {min(unknown)!r} is none of {', '.join(ZEUS)}.", file=train, fix="Leave its rows out."
+        )
+    percent = epochs["dataset"].map(lambda name: ZEUS[name].per == 100)
+    odd = percent & (epochs["target_metric"] <= 1)
+    _refuse(odd, train, "target_metric", "this looks like a share", "This metric is in per cent here.")
+    odd = ~percent & (epochs["target_metric"] > 1)
+    _refuse(odd, train, "target_metric", "this looks like per cent", "This metric is a share here.")
+
+    trainings, met = _trainings(epochs)
+    runs = trainings.merge(of_gpus, on=["dataset", "network", "batch_size", "optimizer"])
+    if runs.empty:
+        raise UserError(f"no batch size of {train.name} was timed on {', '.join(of_gpus['device'].unique())}.")
+    untimed = ~trainings["training"].isin(runs["training"])
+    if untimed.any():
+        note_left_out(train, f"{untimed.sum()} trainings at batch sizes that no GPU was timed at")
+    names = ["dataset", "network", "device", "batch_size", "power_limit", "training"]
+    runs["run"] = runs[names].astype(str).agg("-".join, axis=1).str.lower().str.replace(" ", "")
+    if (twice := runs["run"].duplicated()).any():
+        raise UserError(f"{runs.loc[twice, 'device'].iloc[0]} was timed in two of the files: leave one of them out.")
+    curves = met.merge(runs[["training", "run", "time_per_epoch", "average_power"]], on="training")
+    for frame in (runs, curves):
+        frame["wall_s"] = frame["epochs"] * frame["time_per_epoch"]
+        frame["energy_j"] = frame["wall_s"] * frame["average_power"]
+    names = {"power_limit": "power_limit_w", "average_power": "average_power_w", "time_per_epoch": "epoch_s"}
+    runs = runs.rename(columns=names).assign(
+        train_s=runs["wall_s"],
+        job=runs["network"] + " on " + runs["dataset"],
+        energy_note="the GPU alone, without its host: its average power by its time",
+    )
+    order = [
+        "run", "job", "device", "tier", "seed", "batch_size", "power_limit_w", "optimizer", "learning_rate", "metric",
+        "higher_is_better", "unreached", "epochs", "epoch_s", "average_power_w", "wall_s", "train_s", "energy_j",
+        "energy_note",
+    ]  # fmt: skip
+    return runs[order], _curves(curves)
+
+
+def _trainings(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a training, with how it ended; and one row a training and epoch at which it met a target."""
+    import pandas as pd
+
+    tasks = pd.DataFrame({name: task._asdict() for name, task in ZEUS.items()}).T.rename_axis("dataset").reset_index()
+    epochs = epochs.merge(tasks.infer_objects(), on="dataset").rename(columns={"run": "seed", "target_epoch": "epochs"})
+    names = [*TRAIN[:5], "seed"]
+    epochs["training"] = epochs.groupby(names, sort=False).ngroup()
+    trainings = epochs.groupby("training").agg(
+        {**dict.fromkeys([*names, "metric", "higher_is_better", "max_epochs"], "first"), "epochs": "max"}
+    )
+    failed = epochs["epochs"].isna().groupby(epochs["training"]).any()
+    trainings["unreached"] = failed.map({True: "failed", False: "censored"})  # what met its last target went no further
+    longest = trainings["max_epochs"].clip(lower=trainings["epochs"].fillna(0))
+    trainings["epochs"] = trainings["epochs"].where(~failed, longest).astype(float)
+    met = epochs.dropna(subset="epochs").assign(value=lambda frame: frame["target_metric"] / frame["per"])
+    better = met["value"].where(met["higher_is_better"].astype(bool), -met["value"])  # of several met at once, the best
+    met = met.loc[better.groupby([met["training"], met["epochs"]]).idxmax()]
+    return trainings.reset_index(), met[["training", "epochs", "value"]]
+
+
+CRITEO = 4_195_197_692
+"""Training samples of Criteo 1TB (facebookresearch/dlrm, torchrec_dlrm/README.MD, "Step 2")"""
+BENCHMARKS = {
+    "dlrm": ("DLRM", "auc", True, 0.8025, 1.0, CRITEO),
+    "dlrm_dcnv2": ("DLRM-DCNv2", "auc", True, 0.80275, 0.0, CRITEO),
+    "rnnt": ("RNN-T", "wer", False, 0.058, 0.0, float("nan")),
+}
+"""By MLPerf's name: title, metric, its direction, the target of the rules; from which number its epochs count (DLRM's
+first is 1, so that 1.75 is three quarters of one: dlrm_s_pytorch.py of its reference adds 1), and samples an epoch"""
+
+
+def read_convergence_points(paths: Sequence[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs of MLPerf's reference convergence points: epochs to the target by batch size, without any time."""
+    import pandas as pd
+
+    rows = []
+    for path in paths:
+        try:
+            points = json.loads(path.read_text(encoding="utf-8"))
+            for name, point in points.items():
+                title, metric, higher, target, first, samples = BENCHMARKS[point["Benchmark"]]
+                for seed, epochs in enumerate(point["Epochs to converge"], start=1):
+                    rows.append(
+                        {
+                            "run": f"{name}-{seed}".replace("_", "-"),
+                            "job": f"{title} (MLPerf)",
+                            "device": point.get("Platform", "TBD").replace("TBD", "platform not told"),
+                            "seed": seed,
+                            "batch_size": int(point["BS"]),
+                            "learning_rate": float(point["Hyperparams"]["opt_base_learning_rate"]),
+                            "metric": metric,
+                            "higher_is_better": higher,
+                            "target": target,
+                            "epochs": round(epochs - first, 6),
+                            "samples": samples * round(epochs - first, 6),
+                        }
+                    )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"these are no convergence points that labkit knows ({error}).",
+                file=path,
+                fix=f"Each has Benchmark ({', '.join(BENCHMARKS)}), BS, Hyperparams and Epochs to converge.",
+            ) from error
+    if not rows:
+        raise UserError(f"{paths[0]} holds no convergence point: give a file that does.")
+    runs = pd.DataFrame(rows).assign(
+        tier=None, unreached="censored", energy_note="no power was published", wall_s=float("nan")
+    )
+    twice = runs["run"].duplicated()
+    if twice.any():
+        raise UserError(f"{runs.loc[twice, 'run'].iloc[0]} is in two of the files: leave one of them out.")
+    return runs, _curves(runs.assign(value=runs["target"]))
+
+
+def _curves(evaluations: pd.DataFrame) -> pd.DataFrame:
+    frame = evaluations.reindex(columns=["run", "epochs", "samples", "wall_s", "energy_j", "value"])
+    return frame.assign(train_s=frame["wall_s"]).sort_values(["run", "epochs"], ignore_index=True)
+
+
+def _csv(path: Path, columns: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path)
+    except (OSError, ValueError) as error:  # pandas' own are of ValueError
+        raise DataError(f"this file cannot be read ({error}).", file=path, fix=f"Give {FORMATS}.") from error
+    if frame.empty:
+        raise DataError("this file has no rows.", file=path, fix="Leave it out, or get it again.")
+    if absent := [name for name in columns if name not in frame]:
+        raise DataError(
+            f"this file has no column {absent[0]!r}, but {', '.join(map(str, frame))}.",
+            file=path,
+            fix=f"A file of this name has {', '.join(columns)}.",
+        )
+    for name in columns:
+        if name not in ("dataset", "network", "optimizer"):
+            numbers = pd.to_numeric(frame[name], errors="coerce")
+            odd = ~(numbers > 0) & (frame[name].notna() | (name != "target_epoch"))
+            _refuse(odd, path, name, "this is no number above 0", "Only target_epoch may be empty: never met.")
+            frame[name] = numbers
+    return frame[columns]
+
+
+def _refuse(rows: pd.Series, path: Path, field: str, what: str, fix: str) -> None:
+    if rows.any():
+        raise DataError(f"{what}.", file=path, line=int(rows.to_numpy().argmax()) + 2, field=field, fix=fix)

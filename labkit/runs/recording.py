@@ -1,0 +1,224 @@
+"""Recordings: runs and tables that others measured, which ship with labkit or which `labkit runs import` made."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shutil
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import DataError, UserError
+from labkit.project import shipped_datasets
+from labkit.runs.frames import CURVE_COLUMNS, OF_A_RUN, RUN_COLUMNS, Frames, tell_series_apart
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CARD, RUNS, EVALUATIONS = "card.toml", "runs.parquet", "evaluations.parquet"
+SETTINGS = ["batch_size", "power_limit_w", "optimizer"]
+"""Columns of runs.parquet that tell series apart; as does a learning rate where it does not follow from these."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A file as its authors publish it."""
+
+    url: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a recording is and what it cannot say: card.toml, beside its Parquet files."""
+
+    folder: Path
+    title: str
+    """What was measured"""
+    cite: str
+    """The authors, as a legend has them: "You et al. 2023" """
+    devices: list[str]
+    derived: str
+    """How these files follow from the originals"""
+    authors: str = "not told"
+    """Names and the paper to cite"""
+    date: str = "not told"
+    """When it was measured; else when it was published, which it then says"""
+    source: str = "not told"
+    licence: str = "not told"
+    cannot_say: str = "not told"
+    originals: tuple[Original, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def provenance(self) -> str:
+        """As frames, legends and tables have it."""
+        return f"recorded, {self.cite}"
+
+    @property
+    def tables(self) -> list[str]:
+        """Names for `recorded_table`."""
+        return sorted({path.stem for path in self.folder.glob("*.parquet")} - {Path(RUNS).stem, Path(EVALUATIONS).stem})
+
+    @property
+    def has_runs(self) -> bool:
+        return (self.folder / RUNS).is_file()
+
+
+def recordings() -> list[Card]:
+    """The cards of what ships."""
+    return [read_card(path.parent) for path in sorted((shipped_datasets() / "recorded").glob(f"*/{CARD}"))]
+
+
+def read_card(recording: str | Path) -> Card:
+    """The card of a recording: one that ships, by its name, or one in a folder.
+
+    Raises:
+        UserError: there is none of that name, or its card is damaged.
+    """
+    shipped = shipped_datasets() / "recorded"
+    folder = next((each for each in (shipped / recording, Path(recording)) if (each / CARD).is_file()), None)
+    if folder is None:
+        names = sorted(path.parent.name for path in shipped.glob(f"*/{CARD}"))
+        near = difflib.get_close_matches(str(recording), names, 1, 0.4)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise UserError(
+            f"there is no recording {str(recording)!r}. {hint}Those that ship: {', '.join(names)}; or give the folder "
+            "that `labkit runs import` made."
+        )
+    try:
+        content = tomllib.loads((folder / CARD).read_text(encoding="utf-8")) | {"folder": folder}
+        content["originals"] = tuple(Original(**each) for each in content.get("originals", []))
+        card = Card(**content)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"this card is damaged ({error}).", file=folder / CARD, fix="Make the recording anew with `runs import`."
+        ) from error
+    return card
+
+
+def recorded(recording: str | Path, /, **only: Any) -> Frames:
+    """The runs of a recording, as those that were measured here come from `labkit.tta.run_table` and `curves`.
+
+    >>> runs, curves = recorded("zeus-nsdi23", batch_size=32, power_limit_w="max")
+    >>> sorted(set(runs["tier"]))
+    ['a40', 'p100-pcie', 'quadro-rtx-6000', 'v100-pcie']
+
+    Args:
+        recording: the name of one that ships (`labkit data recorded list`), or the folder of one that was imported.
+        only: what to keep, by a column of its runs: a value, several, or "max" and "min", those of each job and device
+            among what the arguments before have left.
+
+    Returns:
+        A run's `budget` names its device, and what else varies among the runs kept; its settings are columns, too.
+        `curves` have an evaluation for each recorded target, at the moment at which it was met: between two of
+        them nothing is known.
+
+    Raises:
+        UserError: there is no such recording, or it has no run with these values.
+    """
+    import numpy as np
+    import pandas as pd
+
+    card = read_card(recording)
+    if not card.has_runs:
+        raise UserError(
+            f"recording {card.name!r} has no runs, but tables: labkit.runs.recorded_table({card.name!r}, TABLE), with "
+            f"one of {', '.join(card.tables)}."
+        )
+    runs, curves = (pd.read_parquet(card.folder / name) for name in (RUNS, EVALUATIONS))
+    runs = chosen(runs, only)
+    names = [name for name in SETTINGS if name in runs]
+    rates = runs.groupby(["job", "device", *names])["learning_rate"].nunique()
+    settings = runs[names + ["learning_rate"] * bool((rates > 1).any())].to_dict("records")
+    where = dict.fromkeys(("host", "device", "preset"))  # the budget is the device, and the machine is not told
+    runs = runs.assign(
+        budget=runs["device"],
+        provenance=card.provenance,
+        status="done",
+        disturbed="",
+        confirm=1,
+        folder=None,
+        recording=str(recording),
+        host=card.name,
+        settings=[{"budget": own, **where, **told} for own, told in zip(runs["device"], settings, strict=True)],
+    )
+    runs = runs.assign(**dict.fromkeys(set(RUN_COLUMNS) - set(runs), np.nan)).reset_index(drop=True)
+    tell_series_apart(runs)
+    curves = curves.merge(runs[OF_A_RUN], on="run")
+    return Frames(
+        runs[[*RUN_COLUMNS, *(name for name in runs if name not in RUN_COLUMNS)]],
+        curves[[*CURVE_COLUMNS, *(name for name in curves if name not in CURVE_COLUMNS)]],
+    )
+
+
+def chosen(runs: pd.DataFrame, only: dict[str, Any]) -> pd.DataFrame:
+    """The runs of a recording that have these values: one, several, or "max" and "min" (`recorded`).
+
+    Raises:
+        UserError: no run has them.
+    """
+    for name, wanted in only.items():
+        if name not in runs:
+            raise UserError(f"these runs have no {name!r}: choose among {', '.join(runs)}.")
+        if isinstance(wanted, str) and wanted in ("max", "min"):
+            if runs[name].dtype.kind not in "if":
+                raise UserError(f"{name}={wanted!r}: {name} is no number, which has a least and a largest.")
+            runs = runs[runs[name] == runs.groupby(["job", "device"])[name].transform(wanted)]
+            continue
+        values = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Iterable) else list(wanted)
+        there = runs[name].drop_duplicates().sort_values().tolist()
+        if absent := [value for value in values if value not in there]:
+            words = f"{', '.join(map(str, there[:20]))}{', …' * (len(there) > 20)}"
+            raise UserError(f"no run has {name} {absent[0]!r}: there is {words}.")
+        if not values:
+            raise UserError(f"{name}=[] keeps no run: name a value, or leave it out.")
+        runs = runs[runs[name].isin(values)]
+    return runs
+
+
+def write_recording(folder: Path, runs: pd.DataFrame, evaluations: pd.DataFrame, **words: str) -> Card:
+    """Write runs and evaluations (`labkit.runs.formats`) and their card as a recording.
+
+    Args:
+        folder: made by this; the recording has its name.
+        words: those of `Card` that are known, `title`, `cite` and `derived` among them.
+
+    Raises:
+        UserError: there is something of that name.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already: choose another --name, or move it away.")
+    words |= {"devices": runs["device"].drop_duplicates().tolist()}
+    temporary = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    runs.to_parquet(temporary / RUNS, index=False)
+    evaluations[evaluations["run"].isin(runs["run"])].to_parquet(temporary / EVALUATIONS, index=False)
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in words.items()]  # TOML, too
+    (temporary / CARD).write_text("".join(lines), encoding="utf-8")
+    temporary.replace(folder)
+    return read_card(folder)
+
+
+def recorded_table(recording: str | Path, table: str) -> pd.DataFrame:
+    """A table of a recording, with a column `provenance`; its card says what the columns are.
+
+    Raises:
+        UserError: there is no such recording or table.
+    """
+    import pandas as pd
+
+    card = read_card(recording)
+    if table not in card.tables:
+        raise UserError(
+            f"recording {card.name!r} has no table {table!r}: it has {', '.join(card.tables) or 'runs only'}."
+        )
+    return pd.read_parquet(card.folder / f"{table}.parquet").assign(provenance=card.provenance)

@@ -1,0 +1,146 @@
+"""`labkit energy trial`: in which order, under what, and what it prints."""
+
+import json
+
+import pytest
+
+from labkit.cli import main
+from labkit.hardware.device import Device
+from labkit.runs import Provenance, RunWriter, read_events, read_run
+from labkit.telemetry.experiments import idle, power_limit
+from labkit.tracking.ending import RunFailed
+from labkit.tta import run_table
+
+SCRIPT = """
+import sys, time, labkit
+with labkit.Run("t") as run:
+    while True:
+        time.sleep(0.01)
+        run.step(1.0, samples=4)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (path := tmp_path / "train.py").write_text(SCRIPT)
+    return str(path)
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    """A GPU at 50 W when idle, whose trials are written at once; the list of what was done to it."""
+    done = []
+
+    class Card:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            done.append("put back")
+
+        def set(self, watts):
+            done.append(f"{watts:g} W")
+
+    def trained(command, *, train_s, **shown):
+        done.append(f"trial {command.trial['number']}")
+        if train_s == 13 and command.trial["number"] == 2:
+            raise RunFailed("it diverged", {"folder": "x", "status": "failed", "result": {}})
+        train = {} if command.power_limit_w is None else {"power_limit_w": command.power_limit_w}
+        writer = RunWriter.create(
+            tmp_path, "t", config={"trial": command.trial, "train": train}, budget={"torch_name": "cuda:0"}, tier=None,
+            devices=[], seed=0, provenance=Provenance.now("measured"), software={},
+        )  # fmt: skip
+        writer.event("began", clock_s=0.0)
+        for step in range(1, 31):
+            writer.metric(step=step, wall_s=step, train_s=step, samples=10 * step, name="loss", value=1.0)
+        writer.finish("done", {})
+        return {"folder": str(writer.folder)}
+
+    devices = [Device("cpu", 0, "a CPU", torch_name="cpu"), Device("gpu", 0, "a GPU", "cuda:0", "GPU-1")]
+    monkeypatch.setattr("labkit.hardware.devices.get_devices", lambda: devices)
+    monkeypatch.setattr(power_limit, "PowerLimit", lambda device: Card())
+    monkeypatch.setattr(power_limit, "check_power_limits", lambda device, limits: done.append(f"checked {limits}"))
+    monkeypatch.setattr(idle, "idle", lambda samples, device: idle.Idle(50.0, 40.0, "a counter"))
+    monkeypatch.setattr(idle, "cool_down", lambda *_: done.append("cool") or "cooled down in 5 s")
+    monkeypatch.setattr("labkit.jobs.watch.watch", trained)
+    return done
+
+
+def test_limits_take_turns_up_and_down_and_the_one_found_is_put_back(gpu, script, capsys):
+    command = ["energy", "trial", "--trials", "2", "--power-limits", "200,100"]
+    assert main([*command, "--json", script]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    order = [("100 W", 1), ("200 W", 1), ("200 W", 2), ("100 W", 2)]
+    assert gpu == [
+        "checked [100.0, 200.0]", *(each for limit, number in order for each in (limit, "cool", f"trial {number}")),
+        "put back",
+    ]  # fmt: skip
+    assert [(row["power_limit_w"], row["trials"]) for row in told["means"]] == [(100, 2), (200, 2)]
+    assert [row["power_limit_w"] for row in told["trials"]] == [100, 200, 200, 100]
+    assert told["idle_power_w"] == 50
+    assert read_run(told["folders"][0]).config["trial"]["cool_down"] == "cooled down in 5 s"
+
+
+def test_the_table_has_means_with_intervals_and_what_was_dropped(gpu, script, capsys):
+    assert main(["energy", "trial", "--trials", "2", script]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "as found 10 (10 to 10)" in out and "idle: 50 W (a counter)" in out and "steady from the first of" in out
+    assert not any("W" in each for each in gpu)
+
+
+def test_a_trial_that_fails_ends_all_after_the_tables_of_those_before_and_the_limit_found_is_put_back(
+    gpu, script, capsys
+):
+    assert main(["energy", "trial", "--power-limits", "100", "--seconds", "13", script]) == 2
+    told = capsys.readouterr()
+    assert gpu[-2:] == ["trial 2", "put back"] and "it diverged" in told.err
+    assert "idle: 50 W" in told.out and "samples/s" in told.out
+    assert main(["energy", "trial", "--seconds", "13", "--json", script]) == 2
+    assert len(json.loads(capsys.readouterr().out.splitlines()[-1])["trials"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--trials", "0"], "--trials is 0: give a number above zero"),
+        (["--seconds", "0"], "--seconds is 0: give a number above zero"),
+        (["--cool-down", "-1"], "--cool-down is -1: give a number above zero"),
+        (["--seconds", "nan"], "--seconds is nan: give a number above zero"),
+        (["--power-limits", "100,x"], "--power-limits is '100,x': give watts with commas between"),
+        (["--power-limits", ""], "--power-limits is '': give watts with commas between"),
+        (["--power-limits", "-5"], "--power-limits is -5: give a number above zero"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(gpu, script, capsys, flags, why):
+    assert main(["energy", "trial", *flags, script]) == 2
+    said = capsys.readouterr().err
+    assert why in said and len(said.splitlines()) == 1 and not gpu
+
+
+def test_a_trial_of_a_script_is_a_run_that_says_so(script, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LABKIT_QUIET", "1")
+    command = ["energy", "trial", "--trials", "1", "--seconds", "0.5", "--cool-down", "0", "--json"]
+    assert main([*command, "--runs-dir", str(tmp_path / "runs"), script]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (trial,), (folder,) = told["trials"], told["folders"]
+    assert "of 10 pieces of 1 s it has" in trial["note"]
+    record = read_run(folder)
+    assert record.status == "stopped" and record.config["trial"]["number"] == 1
+    assert record.result["train_s"] >= 0.5
+    assert run_table([folder]).empty
+    place = str(tmp_path / "runs")
+    assert main(["runs", "list", "--runs-dir", place]) == 0 and "energy trial" in capsys.readouterr().out
+    assert main(["report", place, "--out", str(tmp_path / "page.html")]) == 2
+    assert "1 energy trial left out" in capsys.readouterr().out
+    assert [event["clock_s"] >= 0 for event in read_events(folder) if event["event"] == "began"] == [True]
+
+
+def test_a_run_whose_folder_was_named_trial_something_is_told_of(tmp_path, capsys):
+    writer = RunWriter.create(
+        tmp_path, "trial", config={}, budget={}, tier=None, devices=[], seed=0,
+        provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    writer.finish("done", {})
+    writer.folder.rename(tmp_path / "trial-of-mine")
+    assert main(["energy", "trial-", "--runs-dir", str(tmp_path)]) == 0
+    assert writer.folder.name in capsys.readouterr().out

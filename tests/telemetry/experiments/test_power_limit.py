@@ -1,0 +1,154 @@
+"""A GPU's power limit: what is refused before anything changes, and that the limit found comes back."""
+
+import re
+import signal as signals
+import subprocess
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import psutil
+import pynvml
+import pytest
+from fake_nvml import AMPERE, FIRST, SLICE, fail, fake_nvml, refuse
+from processes import wait_for
+
+from labkit.errors import UserError
+from labkit.hardware.device import Device
+from labkit.hardware.devices import get_devices
+from labkit.hardware.nvml import Nvml
+from labkit.telemetry.experiments.power_limit import PowerLimit, check_power_limits, guard
+
+CONSTRAINTS, SET = "nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceSetPowerManagementLimit"
+
+
+def card(**answers):
+    """Two A100 that take 100 to 400 W, at 250 W; `.limits` has what they were set to, in mW."""
+    limits = []
+    told = {CONSTRAINTS: lambda handle: [100_000, 400_000], SET: lambda handle, limit: limits.append((handle, limit))}
+    library = fake_nvml(*AMPERE, **told | answers)
+    library.limits = limits
+    return library
+
+
+def gpu_of(library):
+    return get_devices(Nvml(library))[1]
+
+
+def test_a_sweep_that_can_be_had_changes_nothing_when_it_is_checked():
+    library = card()
+    check_power_limits(gpu_of(library), [100, 400], Nvml(library))
+    assert not library.limits
+
+
+STRANGER = {FIRST: [SimpleNamespace(pid=1, usedGpuMemory=2**30)]}
+
+
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (card(), "takes 100 to 400 W, not 50, 500: name limits within that"),
+        (card(**{CONSTRAINTS: lambda handle: refuse(pynvml.NVML_ERROR_NOT_SUPPORTED)}), "not supported on this GPU"),
+        (card(mig=lambda: {SLICE: "1g.5gb"}), "is a MIG slice, which has no power limit of its own"),
+        (card(computing=STRANGER), "process 1"),
+        (fake_nvml(), r"is to use a CPU \(no NVIDIA driver is installed"),
+    ],
+)
+def test_a_sweep_that_cannot_be_had_is_refused_with_the_reason(library, why):
+    device = (get_devices(Nvml(library)) * 2)[1]
+    with pytest.raises(UserError, match=why):
+        check_power_limits(device, [50, 500] if "50" in why else [200], Nvml(library))
+    assert not getattr(library, "limits", [])
+
+
+def test_without_rights_it_says_how_to_get_them():
+    library, told = card(**{SET: lambda handle, limit: refuse(pynvml.NVML_ERROR_NO_PERMISSION)}), []
+    assert guard(Nvml(library), FIRST, pytest.fail, lambda kind, why: told.append(why)) is None
+    assert re.match(r"no permission.*run the whole command as root.*nvidia-smi -i GPU -pl WATTS", *told)
+
+
+def test_the_guard_sets_what_is_ordered_and_puts_back_what_it_found():
+    library, told = card(), []
+    orders = iter([{"watts": 150}, {"watts": 200.5}, None])
+    assert guard(Nvml(library), FIRST, lambda: next(orders), lambda kind, why: told.append(why)) is None
+    # first to what it is: whether it may be
+    assert library.limits == [(0, 250_000), (0, 150_000), (0, 200_500), (0, 250_000)]
+    assert told == [None, None, None]
+    lost = lambda: fail(library, SET, pynvml.NVML_ERROR_GPU_IS_LOST)  # noqa: E731
+    assert "lost" in guard(Nvml(library), FIRST, lost, lambda kind, why: None)
+
+
+# the guard as a process, with a driver that keeps the limit in a file
+
+DRIVER = """
+import pathlib, pynvml
+limit = pathlib.Path({path!r})
+def set_limit(handle, milliwatts):
+    if milliwatts > 300_000:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+    limit.write_text(str(milliwatts))
+pynvml.nvmlInit = pynvml.nvmlShutdown = lambda: None
+pynvml.nvmlDeviceGetHandleByUUID = lambda uuid: 0
+pynvml.nvmlDeviceGetPowerManagementLimit = lambda handle: int(limit.read_text())
+pynvml.nvmlDeviceSetPowerManagementLimit = set_limit
+"""
+GPU = Device("gpu", 0, "a GPU", uuid=FIRST)
+
+
+@pytest.fixture
+def limit(tmp_path, monkeypatch):
+    """The file with the limit, in mW, of each process that is started from here on."""
+    (path := tmp_path / "limit").write_text("250000")
+    (tmp_path / "sitecustomize.py").write_text(DRIVER.format(path=str(path)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    return path
+
+
+def test_the_limit_comes_back_after_an_error_and_a_refusal_is_told(limit):
+    with pytest.raises(UserError, match="not set to 350 W: no permission"), PowerLimit(GPU) as power:
+        power.set(100)
+        assert limit.read_text() == "100000"
+        power.set(350)
+    assert limit.read_text() == "250000"
+
+
+def test_of_two_sweeps_of_one_gpu_the_later_is_refused(limit):
+    with PowerLimit(GPU) as power:
+        power.set(100)
+        with pytest.raises(UserError, match=f"another sweep of it goes on .process {power.pid} of "), PowerLimit(GPU):
+            pass
+        assert limit.read_text() == "100000"
+    assert limit.read_text() == "250000"
+    with PowerLimit(GPU) as power:
+        power.set(100)
+
+
+@pytest.mark.parametrize(("signal", "left"), [("SIGTERM", "250000"), ("SIGKILL", "100000")])
+def test_a_guard_that_is_ended_is_missed_and_one_that_is_killed_leaves_a_warning(limit, signal, left):
+    warned = pytest.warns(UserWarning, match="may not have its power limit back.*nvidia-smi -i GPU-")
+    with warned if signal == "SIGKILL" else nullcontext(), PowerLimit(GPU) as power:
+        power.set(100)
+        psutil.Process(power.pid).send_signal(getattr(signals, signal))
+        power.status()  # waits for its end
+        with pytest.raises(
+            UserError,
+            match=f"not set to 120 W: its guard {'was ended' if left == '250000' else 'ended with status -9'}",
+        ):
+            power.set(120)
+    assert limit.read_text() == left
+
+
+KILLED = """
+import os; from labkit.hardware.device import Device
+from labkit.telemetry.experiments.power_limit import PowerLimit
+with PowerLimit(Device("gpu", 0, "a GPU", uuid="GPU-1")) as power:
+    power.set(100); print(open({path!r}).read(), flush=True); os.kill(os.getpid(), {signal})
+"""
+
+
+@pytest.mark.parametrize("signal", [9, 15])
+def test_the_limit_comes_back_after_the_command_was_killed(limit, signal):
+    program = KILLED.format(path=str(limit), signal=signal)
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (killed.returncode, killed.stdout) == (-signal, "100000\n")
+    wait_for(lambda: limit.read_text() == "250000")

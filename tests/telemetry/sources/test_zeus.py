@@ -1,0 +1,157 @@
+"""Zeus as a source, from a made-up Zeus of the shape of 0.16."""
+
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs.record import Provenance
+from labkit.runs.writer import RunWriter
+from labkit.telemetry.energy import cpu_energy, run_energy
+from labkit.telemetry.samples import Sample
+from labkit.telemetry.sources import host, zeus
+from labkit.telemetry.sources.host import RaplCounters
+from labkit.telemetry.sources.ladder import Ladder, open_ladder
+from labkit.telemetry.sources.zeus import INSTALL, SOCKET, ZeusCounters, zeus_places
+from labkit.tracking import recording
+
+
+class GpuError(Exception):
+    """Stands for ZeusBaseGPUError."""
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Says what this machine is, and which modules Zeus has."""
+
+    def make(*, socket=None, apple=False, amd=False, **modules):
+        monkeypatch.setattr(zeus, "_has_amd_gpu", lambda: amd)
+        monkeypatch.setattr(zeus.platform, "machine", lambda: "arm64" if apple else "x86_64")
+        monkeypatch.setattr(zeus, "sys", SimpleNamespace(platform="darwin" if apple else "linux"))
+        monkeypatch.setenv(SOCKET, socket) if socket else monkeypatch.delenv(SOCKET, raising=False)
+        for name in ("zeus", "zeus.device", "zeus.device.soc", "zeus.device.gpu", "zeus.utils"):
+            monkeypatch.setitem(sys.modules, name, ModuleType(name) if modules else None)
+        for name, content in modules.items():
+            monkeypatch.setitem(sys.modules, f"zeus.{name.replace('__', '.')}", SimpleNamespace(**content))
+        return [ZeusCounters(*place) for place in zeus_places()]
+
+    return make
+
+
+def daemon(microjoules):
+    """zeusd of two packages."""
+
+    class Client:
+        def __init__(self, config):
+            assert config == "/run/zeusd.sock"
+
+        def get_cpu_energy(self, cpu_ids=None, cpu=True, dram=True):
+            return {
+                number: SimpleNamespace(cpu_energy_uj=uj, dram_energy_uj=7) for number, uj in enumerate(microjoules)
+            }
+
+    return {"ZeusdClient": Client, "ZeusdConfig": SimpleNamespace(uds=lambda path: path)}
+
+
+def values(readings):
+    return {(reading.device, reading.counter): reading.value for reading in readings}
+
+
+def test_where_zeus_helps_nothing_it_is_no_source(here):
+    assert here() == []
+
+
+def test_its_daemon_stands_in_for_a_rapl_that_cannot_be_read(here, tmp_path, monkeypatch):
+    (tmp_path / "intel-rapl:0").mkdir()
+    counters = here(socket="/run/zeusd.sock", utils__zeusd=daemon([5e6, None]))
+    readings = {reading.counter: reading for reading in Ladder([RaplCounters(tmp_path), *counters]).read()}
+    assert readings["cpu_energy_intel-rapl:0"].value == 5 and readings["cpu_energy_intel-rapl:0"].source == "Zeus zeusd"
+    assert readings["cpu_energy_intel-rapl:1"].note == "zeusd tells none"
+    assert host.WITHOUT_ROOT in readings["cpu_energy"].note
+    # where RAPL can be read, our own value counts
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("9000000")
+    told = [r for r in Ladder([RaplCounters(tmp_path), *counters]).read() if r.counter == "cpu_energy_intel-rapl:0"]
+    assert [(reading.value, reading.source) for reading in told] == [(9, "RAPL")]
+
+
+def test_of_apple_silicon_the_cpu_counts_and_is_named_so(here):
+    totals = iter([1_000, 3_500, None])
+    chip = lambda: SimpleNamespace(  # noqa: E731
+        get_total_energy_consumption=lambda: SimpleNamespace(cpu_total_mj=next(totals), gpu_mj=9)
+    )
+    (counters,) = here(apple=True, device__soc__apple={"AppleSilicon": chip})
+    (first,), (second,), (missing,) = counters.read(), counters.read(), counters.read()
+    assert (first.value, second.value, missing.value) == (1, 3.5, None) and "does not tell" in missing.note
+    energy = cpu_energy({first.counter: [Sample(0, first.value), Sample(10**9, second.value)]})
+    assert (energy.value_j, energy.source) == (2.5, "Zeus, Apple's energy counters")
+
+
+def test_amd_gpus_tell_their_energy_under_the_number_that_torch_gives_them(here):
+    def refused():
+        raise GpuError("not supported on this AMD GPU")
+
+    calls = (lambda: 5_000_000), refused
+    gpus = SimpleNamespace(gpus=[SimpleNamespace(get_total_energy_consumption=call) for call in calls])
+    modules = {"AMDGPUs": lambda: gpus, "amdsmi_is_available": lambda: True}
+    counters = here(amd=True, device__gpu__amd=modules, device__exception={"ZeusBaseGPUError": GpuError})
+    told, missing = Ladder(counters).read()
+    assert (told.device, told.scope, told.counter, told.value) == ("hip:0", "device", "energy", 5000)
+    assert (missing.device, missing.value, missing.note) == ("hip:1", None, "not supported on this AMD GPU")
+
+
+@pytest.mark.parametrize(
+    ("machine", "modules", "why"),
+    [
+        ({"socket": "/run/zeusd.sock"}, {}, INSTALL),
+        ({"apple": True}, {}, INSTALL),
+        ({"amd": True}, {}, INSTALL),
+        (
+            {"amd": True},
+            {
+                "device__gpu__amd": {"AMDGPUs": None, "amdsmi_is_available": lambda: False},
+                "device__exception": {"ZeusBaseGPUError": GpuError},
+            },
+            "OSError: AMD SMI, which comes with ROCm from 6.2 on, cannot be loaded",
+        ),
+    ],
+)
+def test_where_it_would_help_and_cannot_the_reason_is_told(here, machine, modules, why):
+    (counters,) = here(**machine, **modules)
+    (reading,) = counters.read()
+    assert (reading.value, reading.note) == (None, why)
+
+
+def test_the_ladder_of_a_machine_with_its_daemon_asks_it(here):
+    here(socket="/run/zeusd.sock", utils__zeusd=daemon([5e6]))
+    with open_ladder(None, [], 2.0, print) as ladder:
+        assert ("host", "cpu_energy_intel-rapl:0") in values(ladder.read())
+
+
+def test_a_run_on_an_amd_gpu_names_it_as_its_samples_are_named(monkeypatch):
+    import torch
+
+    assert recording.amd_gpus("cuda:1") == []  # not under CUDA
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    about = SimpleNamespace(name="AMD Instinct MI300X", total_memory=192)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda name: about)
+    (gpu,) = recording.amd_gpus("cuda:1")
+    assert (gpu.uuid, gpu.torch_name, gpu.index, gpu.name) == ("hip:1", "cuda:1", 1, about.name)
+    assert recording.amd_gpus("cpu") == []
+
+
+def test_the_note_of_joules_of_an_amd_card_says_that_none_was_ever_tried(tmp_path):
+    device = {"torch_name": "cuda:0", "uuid": "hip:0"}
+    writer = RunWriter.create(
+        tmp_path, "t", config={}, budget={"torch_name": "cuda:0"}, tier=None, devices=[device], seed=0,
+        provenance=Provenance.now("measured"), software={},
+    )  # fmt: skip
+    rows, now_ns = PartWriter(writer.folder / "telemetry", TELEMETRY), time.time_ns()
+    for second in range(3):
+        row = {"device": "hip:0", "scope": "device", "pid": 1, "unit": "J", "source": "Zeus AMDGPUs", "note": None}
+        rows.append(row | {"time_ns": now_ns + second * 10**9, "counter": "energy", "value": 100.0 * second})
+    rows.flush()
+    writer.finish("done", {})
+    energy = run_energy(writer.folder)
+    assert (energy.value_j, energy.source) == (200, "Zeus, AMD's energy counter") and "never tried" in energy.note

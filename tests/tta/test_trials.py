@@ -1,0 +1,101 @@
+"""The steady state of made-up runs, and the means of several."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from labkit.runs.parts import TELEMETRY, PartWriter
+from labkit.runs.record import Provenance
+from labkit.runs.writer import RunWriter
+from labkit.tta.trials import trial_means, trial_table
+
+S, BEGIN = 10**9, 1_700_000_000
+TRIAL = {"number": 2, "torch_name": "cpu", "idle_power_w": 20.0, "cool_down": "cooled down in 5 s"}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run of steps of 100 samples, each of so many seconds; after the 20th, 10 s of evaluation. 60 W; then 30 W."""
+
+    def make(steps_s, *, name="loss", samples=100, power_w=60.0, trial=TRIAL, **train):
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(BEGIN + 3))
+        monkeypatch.setattr("labkit.runs.writer.timestamp", lambda: stamp)
+        writer = RunWriter.create(
+            tmp_path, "t", config={"job": "t", "train": train, "trial": trial}, budget={"torch_name": "cpu"}, tier=None,
+            devices=[{"torch_name": "cpu"}], seed=0, provenance=Provenance.now("measured"), software={},
+        )  # fmt: skip
+        writer.event("began", clock_s=3.0)  # a step of 3 s was taken by then
+        ends_s = np.cumsum([0.0, *steps_s])
+        for step, train_s in enumerate(ends_s[1:], start=1):
+            point = {"wall_s": train_s + 10 * (step > 20), "train_s": train_s, "samples": samples * step}
+            writer.metric(step=step, name=name, value=1.0, **point)
+        until = int(ends_s[-1]) + 12
+        rows = PartWriter(writer.folder / "telemetry", TELEMETRY)
+        evaluated_s = ends_s[:21][-1]
+        for half in range(2 * until if power_w else 0):
+            training_s = half / 2 - np.clip(half / 2 - evaluated_s, 0, 10)
+            row = {"device": "host", "scope": "host", "pid": 1, "unit": "J", "source": "RAPL", "note": None}
+            joules = power_w * training_s + 30 * (half / 2 - training_s)
+            rows.append(row | {"time_ns": BEGIN * S + half * S // 2, "counter": "cpu_energy_0", "value": joules})
+        rows.flush()
+        writer.finish("done", {})
+        return writer.folder
+
+    return make
+
+
+def test_the_warm_up_and_the_evaluation_do_not_count(run):
+    """Ten steps of 2 s, then of 1 s: pieces of 3.5 s, of which the first with a slow step no more is the seventh."""
+    (row,) = trial_table([run([2.0] * 10 + [1.0] * 50, power_limit_w=150.0)]).to_dict("records")
+    assert row["warm_up_s"] == 20 and row["steady_s"] == 50
+    assert row["samples_per_s"] == pytest.approx(100) and row["power_w"] == pytest.approx(60)
+    assert (row["energy_per_sample_j"], row["above_idle_j"]) == (pytest.approx(0.6), pytest.approx(0.4))
+    assert (row["power_limit_w"], row["trial"]) == (150, 2)
+    assert "cooled down in 5 s" in row["note"] and "all CPU packages" in row["note"]
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "why"),
+    [([0.5] * 15, "of 10 pieces of 1 s it has 8"), (1 / np.linspace(0.5, 4, 100), "its samples/s never settle")],
+)
+def test_without_a_steady_state_there_is_no_number(run, steps_s, why):
+    (row,) = trial_table([run(steps_s)]).to_dict("records")
+    assert math.isnan(row["samples_per_s"]) and why in row["note"]
+
+
+def test_a_run_without_a_step_says_so(run):
+    (row,) = trial_table([run([])]).to_dict("records")
+    assert "of 10 pieces of 1 s it has 0" in row["note"]
+
+
+def test_without_a_counter_there_is_time_and_the_reason(run):
+    folder = run([1.0] * 30, power_w=None)
+    (row,) = trial_table([folder]).to_dict("records")
+    assert row["samples_per_s"] == pytest.approx(100) and math.isnan(row["power_w"])
+    assert "not measurable" in row["note"]
+
+
+def test_a_script_that_counts_no_samples_has_watts_alone(run):
+    (row,) = trial_table([run([1.0] * 30, name="steps", samples=0)]).to_dict("records")
+    assert row["power_w"] == pytest.approx(60) and math.isnan(row["energy_per_sample_j"])
+    assert "counts no samples" in row["note"]
+
+
+def test_idle_power_of_another_device_is_not_taken_off(run):
+    (row,) = trial_table([run([1.0] * 30, trial=TRIAL | {"torch_name": "cuda:0"})]).to_dict("records")
+    assert row["energy_per_sample_j"] == pytest.approx(0.6) and math.isnan(row["above_idle_j"])
+
+
+def test_means_of_each_limit_have_students_interval(run):
+    folders = [run([1.0] * 30, power_w=watts, power_limit_w=limit) for limit in (100, 200) for watts in (50, 60, 70)]
+    means = trial_means(trial_table(folders)).set_index("power_limit_w")
+    low, high = stats.t.interval(0.95, 2, loc=0.6, scale=0.1 / math.sqrt(3))
+    for limit in (100, 200):
+        row = means.loc[limit]
+        assert (row["trials"], row["energy_per_sample_j"]) == (3, pytest.approx(0.6))
+        assert (row["energy_per_sample_j_low"], row["energy_per_sample_j_high"]) == pytest.approx((low, high))
+    one = trial_means(trial_table(folders[:1]))
+    assert math.isnan(one["power_w_low"][0]) and one["power_w"][0] == pytest.approx(50)
