@@ -14,6 +14,8 @@ from labkit.quick_nbformat import import_nbformat
 
 LEFT_OVER_GRACE_S = 5.0
 """How long what a notebook started has to end after its kernel: runs notice that their launcher is gone."""
+STARTS = 3
+"""How often a kernel may start: one that begins beside another may find its ports, free a moment ago, taken."""
 
 
 def main() -> None:
@@ -35,13 +37,16 @@ def execute(arguments: dict[str, Any]) -> str | None:
 
     # all is written when the kernel is shut down: to take torch apart would need a second or two more
     options = {"kernel_name": "python3", "progress_bar": False, "shutdown_kernel": "immediate"}
-    try:
-        papermill.execute_notebook(**arguments, **options)
-    except PapermillExecutionError as failure:
-        return f"cell {failure.cell_index}: {failure.ename}: {' '.join(failure.evalue.split())}"[:300]
-    except Exception as failure:
-        return f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:300]
-    return None
+    for start in range(1, STARTS + 1):
+        try:
+            papermill.execute_notebook(**arguments, **options)
+        except PapermillExecutionError as failure:
+            return f"cell {failure.cell_index}: {failure.ename}: {' '.join(failure.evalue.split())}"[:300]
+        except Exception as failure:
+            if "died before replying to kernel_info" in str(failure) and start < STARTS:
+                continue  # no cell ran
+            return f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:300]
+        return None
 
 
 def end_the_rest() -> list[str]:

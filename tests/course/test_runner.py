@@ -12,6 +12,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
+from labkit.course import worker
 from labkit.course.notebook_file import SOLUTIONS, read_notebook
 from labkit.course.runner import Limits, core_shares, run_notebooks
 from labkit.errors import UserError
@@ -150,6 +151,20 @@ def test_notebooks_at_once_have_cores_of_their_own(executed):
     assert sorted(core for share in core_shares(len(own)) for core in share) == own
     texts = {(executed[name].out.parent / name / "cores.json").read_text() for name in ("91_one", "91_other")}
     assert len(texts) == min(2, len(own))
+
+
+@pytest.mark.parametrize(("deaths", "error"), [(1, None), (9, "RuntimeError: Kernel died before replying")])
+def test_a_kernel_whose_port_another_took_starts_again(monkeypatch, deaths, error):
+    starts = []
+
+    def execute_notebook(**_):
+        starts.append(1)
+        if len(starts) <= deaths:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr("papermill.execute_notebook", execute_notebook)
+    assert str(worker.execute({})).startswith(str(error))
+    assert len(starts) == min(deaths + 1, worker.STARTS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux")

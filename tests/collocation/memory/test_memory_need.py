@@ -41,7 +41,8 @@ def test_the_first_steps_tell_what_a_short_run_takes(tmp_path):
     assert found + GROWTH_BYTES >= peak
 
 
-def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, monkeypatch):
+def test_any_script_is_tried_once_and_leaves_nothing(script, tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path_factory.mktemp("cache")))  # where no other test tries anything
     found = first_steps_bytes(script(WITHOUT_RUN, "--lr", "1", "--seed", "{seed}"), "cpu")
     assert 200_000_000 < found < 2**30  # 50 million numbers, and Python with torch
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
