@@ -55,6 +55,12 @@ endless = {'data': 'synthetic-small', 'max_epochs': 100_000, 'target': '0.999', 
 run = BackgroundRun('dlrm', 'live', **endless)
 monitor(run.folder)
 """
+PRICED = """
+import pandas as pd
+from labkit.widgets import prices
+points = pd.DataFrame({'time_s': [3600.0, 7200.0], 'energy_j': [7.2e6, 3.6e6], 'setting': ['fast', 'thrifty']})
+prices(points.assign(device='V100', provenance='recorded, a test'), usd_per_kwh=0.1)
+"""
 
 
 class Lab:
@@ -181,6 +187,16 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
     for name in budgets:
         page.get_by_label(name).press("Space")
     page.get_by_text("No run is chosen").wait_for(timeout=60_000)
+    page.context.close()
+
+
+def test_prices_move_the_front_by_keyboard(lab):
+    page = lab.run("prices.ipynb", PRICED)
+    front = "document.querySelector('.js-plotly-plot').data[1].text.join()"
+    assert page.evaluate(front) == "thrifty"
+    page.get_by_role("slider").first.press("End")
+    wait_for(page, f"{front} === 'fast,thrifty'")
+    page.get_by_text("usd_per_h=5").wait_for(timeout=60_000)
     page.context.close()
 
 
