@@ -192,8 +192,8 @@ def test_the_explorers_slider_moves_a_trace_by_keyboard(lab, picture):
 
 def test_prices_move_the_front_by_keyboard(lab):
     page = lab.run("prices.ipynb", PRICED)
-    front = "document.querySelector('.js-plotly-plot').data[1].text.join()"
-    assert page.evaluate(front) == "thrifty"
+    front = "document.querySelector('.js-plotly-plot').data[1]?.text.join()"  # none while it is drawn anew
+    wait_for(page, f"{front} === 'thrifty'")
     page.get_by_role("slider").first.press("End")
     wait_for(page, f"{front} === 'fast,thrifty'")
     page.get_by_text("usd_per_h=5").wait_for(timeout=60_000)
