@@ -1,7 +1,7 @@
 """Which part of a model takes the time of a step, from what torch's profiler saw of some steps.
 
-The forward pass of each part stands between marks. A node of the backward pass belongs to the part in whose forward pass
-its operator ran, as the sequence number that both share says.
+The forward pass of each part stands between marks. A node of the backward pass belongs to the part in whose forward
+pass its operator ran, as the sequence number that both share says.
 """
 
 from __future__ import annotations
