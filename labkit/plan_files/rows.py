@@ -32,9 +32,9 @@ NUMBERS = {
 LONGEST = 52
 """Characters of a name before its number, of the 60 that a name may have"""
 
-Kind = type | str | tuple[str, ...] | list[tuple[str, ...]]
-"""One of NUMBERS, str, "words" of a command line, what can be chosen (in a list: one or more of it), or Row for a list
-of rows"""
+Kind = type | str | tuple[str, ...] | list["Kind"]
+"""One of NUMBERS, str, "words" of a command line, what can be chosen, "fields" for a row, Row for a list of rows; in a
+list: one or more of it"""
 
 
 class Row(dict[str, Any]):
@@ -140,7 +140,13 @@ def read_setting(value: Any, kind: Kind) -> Any:
         if not isinstance(value, list) or not all(isinstance(each, Row) for each in value):
             raise UserError("a list belongs here whose items have fields: begin each as in `- job: dlrm:tour`.")
         return value
+    if kind == "fields":
+        if not value or not isinstance(value, Row):
+            raise UserError("fields belong here: write each in a line of its own, as `name: value`.")
+        return value
     if isinstance(kind, list):
+        if value == []:
+            raise UserError("the list is empty: give at least one value.")
         return [read_setting(each, kind[0]) for each in (value if isinstance(value, list) else [value])]
     if kind == "words" and isinstance(value, list):
         return [read_setting(each, str) for each in value]
