@@ -18,6 +18,7 @@ from light_run import LOG, LightRun
 from processes import wait_for
 
 from labkit.errors import UserError
+from labkit.runs.atomic import replace_text
 from labkit.runs.query import readable_runs, run_folders
 from labkit.sweep import execute, states
 from labkit.sweep.execute import look, opened, run_sweep
@@ -139,9 +140,10 @@ def test_a_full_disk_ends_the_sweep_with_its_states_intact(write, runs, monkeypa
 
     file = write("grid: {x: [1, 2]}\n")
     with opened(read_sweep_file(file), runs) as progress:
-        with monkeypatch.context() as patched, pytest.raises(OSError, match="no space"):
-            patched.setattr(states, "replace_text", full)
+        monkeypatch.setattr(states, "replace_text", full)
+        with pytest.raises(OSError, match="no space"):
             run_sweep(progress, runs, lambda *event: None)
+    monkeypatch.setattr(states, "replace_text", replace_text)
     assert {state.state for state in run(file, runs)} == {"done"}
     assert set(ended(runs).values()) == {1}
 
