@@ -89,11 +89,10 @@ def print_preview(console: Console, progress: Progress) -> None:
     sweep = progress.sweep
     varies = " × ".join(f"{name} ({count})" for name, count in sweep.varies.items()) or "nothing"
     count = len(sweep.cells)
-    lines = [
-        f"{sweep.name}: {count} cell{'s' * (count > 1)} of {sweep.job}; what varies: {varies}; {_counts(progress)}."
-    ]
+    cells = f"{count} cell{'s' * (count > 1)} of {sweep.job}"
+    lines = [f"{sweep.name}: {cells}; what varies: {varies}; {_counts(progress)}."]
     if progress.count("waiting", "running"):
-        lines.append(f"To go: {_time_left(progress) or 'not known until the first cell has ended'}.")
+        lines.append(f"To go: {_time_left(progress, why=True) or 'not known until the first cell has ended'}.")
     if progress.count("failed"):
         lines.append("Failed cells stay so; --retry-failed tries them again.")
     if progress.not_in_file:
@@ -107,14 +106,14 @@ def _counts(progress: Progress) -> str:
     return f"{progress.count('done')} of {len(progress.sweep.cells)} done" + f", {failed} failed" * bool(failed)
 
 
-def _time_left(progress: Progress) -> str:
-    """In words; empty where it is not known."""
+def _time_left(progress: Progress, *, why: bool = False) -> str:
+    """In words, and on what grounds; empty where it is not known."""
     seconds, by = progress.time_left()
     if seconds is None:
         return ""
     told = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     told = told if seconds < 7200 else f"{seconds / 3600:.1f} h"
-    return f"{'at most' if by == 'limit' else 'about'} {told}, {BY[by]}"
+    return f"{'at most' if by == 'limit' else 'about'} {told}" + f", {BY[by]}" * why
 
 
 class SweepDisplay(Display):
@@ -139,13 +138,9 @@ class SweepDisplay(Display):
         if state.state == "waiting" and state.error is None:
             return  # it was interrupted
         ended = self._progress.count("done", "failed")
-        left = f"; {_time_left(self._progress)} to go" if state.state != "waiting" and self._left else ""
+        left = f"; {_time_left(self._progress)} to go" if self._progress.count("waiting") else ""
         number = f"{ended:>{len(str(len(self._progress.sweep.cells)))}}/{len(self._progress.sweep.cells)}"
         self.print(f"{number}  {name}: {self._end_of(state)}{left}", "red" if state.state == "failed" else "")
-
-    @property
-    def _left(self) -> int:
-        return self._progress.count("waiting")
 
     def _end_of(self, state: CellState) -> str:
         from labkit.runs.record import read_run

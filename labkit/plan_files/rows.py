@@ -141,7 +141,7 @@ def read_setting(value: Any, kind: Kind) -> Any:
             raise UserError("a list belongs here whose items have fields: begin each as in `- job: dlrm:tour`.")
         return value
     if kind == "fields":
-        if not value or not isinstance(value, Row):
+        if not isinstance(value, Row) or not value.places:
             raise UserError("fields belong here: write each in a line of its own, as `name: value`.")
         return value
     if isinstance(kind, list):

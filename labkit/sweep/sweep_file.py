@@ -49,13 +49,13 @@ DIGITS = 4
 Settings = dict[str, Any]
 
 
-def read_sweep_file(path: Path) -> Sweep:
+def read_sweep_file(path: Path | str) -> Sweep:
     """Read a sweep; a UserError has every mistake of every field, with its line.
 
     A script, and data with a relative path, are looked for in the file's folder. A name without `.yaml`, where there is
     no such file, is that of a study that ships.
     """
-    path = find_sweep_file(path)
+    path = find_sweep_file(Path(path))
     top, mistakes = read_yaml(path, EXAMPLE), Mistakes(str(path))
     for name in top.places.keys() - top.keys():
         mistakes.add_field(top, name, "it is empty: give it a value, or leave the field away.")
@@ -67,6 +67,8 @@ def read_sweep_file(path: Path) -> Sweep:
     if ("job" in top) == ("script" in top):
         mistakes.add(top.place, "give it one of job (such as dlrm:tour) and script (such as train.py).")
     target = None
+    if not {"job", "script"} & given.keys():
+        mistakes.raise_if_any()
     with mistakes.noting(top, "job" if "job" in top else "script"):
         target = _target(given, path.parent)
     if target is None:  # what its settings can be is not known

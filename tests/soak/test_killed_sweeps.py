@@ -1,4 +1,4 @@
-"""A sweep of 200 cells, killed 20 times at moments drawn at random: each cell ends exactly once, and nothing is left."""
+"""A sweep of 200 cells, killed 20 times at moments drawn at random: each cell ends exactly once, nothing is left."""
 
 import os
 import random
@@ -61,9 +61,8 @@ def test_a_killed_sweep_goes_on_until_each_cell_has_ended_once(tmp_path):
     assert (frame["y"] == 2 * frame["x"]).all() and (frame["state"] == "done").all()
     wait_for(lambda: not [each for each in psutil.process_iter() if str(runs) in " ".join(_words(each))])
     statuses = Counter(record.status for record in found)
-    print(
-        f"{CELLS} cells, {KILLS} kills, {time.monotonic() - began:.0f} s; runs: {dict(statuses)}; {process.stdout[-200:]}"
-    )
+    told = f"{CELLS} cells, {KILLS} kills, {time.monotonic() - began:.0f} s; runs: {dict(statuses)}"
+    print(told, process.stdout[-200:])
 
 
 def wait_for_more(process, condition):
